@@ -1,0 +1,282 @@
+"""Lists: a ragged batch of queries, each with its documents, as offsets into flat arrays."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from twinrank.support.arrays import Array, as_float, from_numpy, is_tensor, namespace, on_cpu, to_numpy
+from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Lists:
+    """Which documents of a flat array belong together: list q holds offsets[q] … offsets[q+1] − 1.
+
+    Every score, label or rank in the library is a flat array with one entry per document, and a
+    `Lists` says where one query's documents end. Lists may have any length, zero included.
+
+    >>> lists = Lists.from_sizes([2, 3])
+    >>> lists
+    Lists(2 lists, 5 documents, longest 3)
+    >>> lists.sum(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    array([ 3., 12.])
+    """
+
+    __slots__ = ("_on_device", "offsets")
+
+    offsets: Final[Ints]
+    _on_device: "dict[torch.device, tuple[torch.Tensor, torch.Tensor]]"
+
+    def __init__(self, offsets: Array) -> None:
+        values = _whole_numbers(offsets, "offsets")
+        if values.size == 0 or values[0] != 0:
+            raise InputError("offsets must start with 0 and hold one more entry than there are lists")
+        if (bad := np.flatnonzero(np.diff(values) < 0)).size:
+            q = int(bad[0])
+            raise InputError(
+                f"offsets must not decrease: offsets[{q}] = {values[q]}, "
+                f"offsets[{q + 1}] = {values[q + 1]}"
+            )
+        values.flags.writeable = False
+        object.__setattr__(self, "offsets", values)
+        object.__setattr__(self, "_on_device", {})
+
+    @classmethod
+    def from_offsets(cls, offsets: Array) -> "Lists":
+        """Lists from CSR-style offsets: 0, end of list 0, end of list 1, …, number of documents."""
+        return cls(offsets)
+
+    @classmethod
+    def from_sizes(cls, sizes: Array) -> "Lists":
+        """Lists from the number of documents in each, LightGBM's `group`."""
+        values = _whole_numbers(sizes, "sizes")
+        if (bad := np.flatnonzero(values < 0)).size:
+            raise InputError(f"sizes must not be negative: sizes[{bad[0]}] = {values[bad[0]]}")
+        return cls(np.concatenate([[0], np.cumsum(values)]))
+
+    @classmethod
+    def from_qid(cls, qid: Array) -> "Lists":
+        """Lists from one query id per document; a query's documents must be adjacent.
+
+        >>> Lists.from_qid(["shoes", "shoes", "hats"]).sizes
+        array([2, 1])
+        """
+        values = to_numpy(qid.cpu() if is_tensor(qid) else qid)
+        if values.ndim != 1:
+            raise InputError(f"qid must have one dimension, but has shape {values.shape}")
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            raise InputError(f"qid of document {int(np.isnan(values).argmax())} is NaN")
+        starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]][: values.size])
+        unique, first = np.unique(values[starts], return_index=True)
+        if unique.size < starts.size:
+            again = int(starts[np.setdiff1d(np.arange(starts.size), first)[0]])
+            raise InputError(
+                f"the documents of a query must be adjacent, but query {values[again]} starts again "
+                f"at document {again}; sort first: order = np.argsort(qid, kind='stable')"
+            )
+        return cls(np.r_[starts, values.size])
+
+    @classmethod
+    def from_mask(cls, mask: Array) -> "Lists":
+        """Lists from a padded batch's [lists, documents] mask, True where there is a document.
+
+        `x[mask]` is the flat array that belongs to them.
+        """
+        values = to_numpy(mask.cpu() if is_tensor(mask) else mask)
+        if values.ndim != 2 or values.dtype != np.bool_:
+            raise InputError(
+                f"mask must be boolean with shape (lists, documents), "
+                f"not {values.dtype} with shape {values.shape}"
+            )
+        return cls.from_sizes(values.sum(axis=1))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("Lists are immutable")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Lists, (self.offsets,)
+
+    def __len__(self) -> int:
+        return self.offsets.size - 1
+
+    def __iter__(self) -> Iterator[slice]:
+        """Slices of the flat arrays, one per list."""
+        ends = self.offsets.tolist()
+        return (slice(start, end) for start, end in zip(ends, ends[1:], strict=False))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lists) and np.array_equal(self.offsets, other.offsets)
+
+    def __hash__(self) -> int:
+        return hash(self.offsets.tobytes())
+
+    def __repr__(self) -> str:
+        return f"Lists({len(self)} lists, {self.documents} documents, longest {self.longest})"
+
+    @property
+    def documents(self) -> int:
+        """The number of documents in all lists together."""
+        return int(self.offsets[-1])
+
+    @property
+    def sizes(self) -> Ints:
+        """The number of documents in each list."""
+        return np.diff(self.offsets)
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest list."""
+        return int(self.sizes.max(initial=0))
+
+    def list_of(self, document: int) -> int:
+        """The number of the list that a document belongs to."""
+        return int(np.searchsorted(self.offsets, document, side="right")) - 1
+
+    def tile(self, times: int) -> "Lists":
+        """The same lists, `times` times over: what S flat arrays laid end to end belong to."""
+        return self if times == 1 else Lists.from_sizes(np.tile(self.sizes, times))
+
+    def to(self, device: "torch.device | str") -> "Lists":
+        """Copy the offsets to a device now; otherwise the first use there does."""
+        import torch
+
+        self._tensors(torch.empty(0, device=device))
+        return self
+
+    def check(self, **arrays: Array) -> None:
+        """Refuse flat arrays that don't hold one entry per document."""
+        for name, array in arrays.items():
+            if tuple(array.shape) != (self.documents,):
+                raise InputError(
+                    f"{name} {tuple(array.shape)} and lists ({self.documents} documents in "
+                    f"{len(self)} lists) must align"
+                )
+
+    # What follows works per list on NumPy arrays and torch tensors, in double precision.
+
+    def index(self, like: Array) -> Array:
+        """The list of each document, 0-based, as integers beside `like`."""
+        if is_tensor(like):
+            return self._tensors(like)[1]
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def spread(self, per_list: Array) -> Array:
+        """Give each document its list's value.
+
+        >>> Lists.from_sizes([2, 1]).spread(np.array([5.0, 7.0]))
+        array([5., 5., 7.])
+        """
+        if is_tensor(per_list):
+            return per_list[self.index(per_list)]
+        return np.repeat(per_list, self.sizes)
+
+    def positions(self, like: Array) -> Array:
+        """1, 2, …, m in every list.
+
+        >>> Lists.from_sizes([2, 3]).positions(np.empty(0))
+        array([1., 2., 1., 2., 3.])
+        """
+        if is_tensor(like):
+            import torch
+
+            offsets, index = self._tensors(like)
+            count = torch.arange(1, self.documents + 1, device=like.device)
+            return as_float(count - offsets[index])
+        return np.arange(1.0, self.documents + 1) - np.repeat(self.offsets[:-1], self.sizes)
+
+    def sum(self, x: Array) -> Array:
+        """Sum per list (of a torch tensor: differentiable)."""
+        x = as_float(x)
+        if is_tensor(x) and (x.requires_grad or not on_cpu(x)):
+            import torch
+
+            return torch.segment_reduce(x, "sum", offsets=self._tensors(x)[0], initial=0)
+        return from_numpy(self._reduce(np.add, to_numpy(x)), like=x)
+
+    def max(self, x: Array) -> Array:
+        """Maximum per list; 0 for a list without documents."""
+        x = as_float(x)
+        if not on_cpu(x):
+            import torch
+
+            largest = torch.segment_reduce(x.detach(), "max", offsets=self._tensors(x)[0])
+            return torch.where(torch.isinf(largest), 0.0, largest)
+        return from_numpy(self._reduce(np.maximum, to_numpy(x)), like=x)
+
+    def cumsum(self, x: Array, *, reverse: bool = False) -> Array:
+        """Cumulative sum per list, from the front or from the back (no gradient).
+
+        >>> Lists.from_sizes([2, 3]).cumsum(np.ones(5))
+        array([1., 2., 1., 2., 3.])
+        """
+        return self._scan(x, product=False, reverse=reverse)
+
+    def cumprod(self, x: Array) -> Array:
+        """Cumulative product per list (no gradient)."""
+        return self._scan(x, product=True, reverse=False)
+
+    def sort(self, x: Array) -> Array:
+        """The values of every list in descending order (no gradient)."""
+        x = as_float(x)
+        if on_cpu(x):
+            from twinrank.support.segments import sort_descending
+
+            return from_numpy(sort_descending(to_numpy(x), self.offsets), like=x)
+        import torch
+
+        x = x.detach()
+        by_value = torch.argsort(x, descending=True)
+        return x[by_value[torch.argsort(self.index(x)[by_value], stable=True)]]
+
+    def _reduce(self, operation: np.ufunc, x: Any) -> Any:
+        result = np.zeros(len(self))
+        filled = np.flatnonzero(self.sizes)  # reduceat has no notion of an empty list
+        if filled.size:
+            result[filled] = operation.reduceat(x, self.offsets[filled])
+        return result
+
+    def _scan(self, x: Array, *, product: bool, reverse: bool) -> Array:
+        x = as_float(x)
+        if on_cpu(x):
+            from twinrank.support.segments import scan
+
+            return from_numpy(scan(to_numpy(x), self.offsets, product, reverse), like=x)
+        return self._scan_by_doubling(x.detach(), product=product, reverse=reverse)
+
+    def _scan_by_doubling(self, x: Array, *, product: bool, reverse: bool) -> Array:
+        """Combine with what lies 1, 2, 4, … documents before, in log₂(longest) steps."""
+        if reverse:
+            back = Lists.from_sizes(self.sizes[::-1])
+            flipped = back._scan_by_doubling(x.flip(0), product=product, reverse=False)
+            return flipped.flip(0)
+        position = self.positions(x)
+        step = 1
+        while step < self.longest:
+            before = namespace(x).roll(x, step)
+            x = namespace(x).where(position > step, x * before if product else x + before, x)
+            step *= 2
+        return x
+
+    def _tensors(self, like: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
+        """Offsets and list of each document, on the device of `like`."""
+        if like.device not in self._on_device:
+            import torch
+
+            offsets = torch.from_numpy(self.offsets.copy()).to(like.device)
+            index = torch.repeat_interleave(offsets.diff())
+            self._on_device[like.device] = (offsets, index)
+        return self._on_device[like.device]
+
+
+def _whole_numbers(values: Array, name: str) -> Ints:
+    array = to_numpy(values.cpu() if is_tensor(values) else values)
+    if array.ndim != 1:
+        raise InputError(f"{name} must have one dimension, but has shape {array.shape}")
+    if array.size and array.dtype.kind not in "iu":
+        raise InputError(f"{name} must be whole numbers, not {array.dtype}")
+    return array.astype(np.int64)

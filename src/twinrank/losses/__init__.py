@@ -1,0 +1,1 @@
+"""Losses: minus a measure."""

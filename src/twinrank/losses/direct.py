@@ -1,0 +1,161 @@
+"""Direct optimisation of a measure: minus its exact value, with the strategy's gradient."""
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from twinrank.lists import Lists
+from twinrank.measures import Measure, measure
+from twinrank.ranks.exact import check_perturbation, exact_ranks
+from twinrank.ranks.kernels import check_kernel
+from twinrank.ranks.strategies import Strategy, as_strategy
+from twinrank.ranks.twin import attach_gradient
+from twinrank.support.errors import InputError
+from twinrank.support.suggest import unknown
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+class DirectLoss(nn.Module):
+    """Minus a measure of the exact ranking, differentiable with respect to the scores.
+
+    L_q = −Σ_i credit_i · discount(rank_i), averaged over the lists q that have something relevant
+    (`reduction="mean"`; the others count 0), or their "sum", or "none": one loss per list. With
+    `weights`, one per list, the mean is Σ w·L / Σ w.
+
+    `strategy` and `alpha` say how ranks pass their gradient on (see `twin_ranks`);
+    `perturbation` τ and `samples` S average the loss over S rankings of scores + τ·Gumbel noise.
+
+    Yu, "Optimize What You Evaluate With" (2020); the paper is τ = 0, S = 1.
+
+    >>> scores = torch.tensor([0.2, 0.9, 0.4, 0.1, 0.8], requires_grad=True)
+    >>> labels = torch.tensor([2, 0, 1, 0, 1])
+    >>> loss = DirectLoss("nDCG", strategy="type3")(scores, labels, Lists.from_sizes([3, 2]))
+    >>> round(loss.item(), 4)
+    -0.7934
+    >>> loss.backward()
+    >>> bool(scores.grad[0] < 0)     # descent lifts the best document, which is ranked last
+    True
+    """
+
+    def __init__(
+        self,
+        measure_name: str | Measure,
+        strategy: Strategy = "type3",
+        alpha: float = 1.0,
+        perturbation: float = 0.0,
+        samples: int = 1,
+        *,
+        reduction: Reduction = "mean",
+        generator: torch.Generator | None = None,
+        kernel: str = "auto",
+    ) -> None:
+        super().__init__()
+        if reduction not in get_args(Reduction):
+            raise InputError(unknown("reduction", str(reduction), get_args(Reduction)))
+        check_perturbation(perturbation, samples)
+        check_kernel(kernel)
+        self.measure = measure(measure_name)
+        self.strategy: Strategy = as_strategy(strategy)
+        self.alpha = alpha
+        self.perturbation = perturbation
+        self.samples = samples
+        self.reduction: Reduction = reduction
+        self.generator = generator
+        self.kernel = kernel
+
+    def extra_repr(self) -> str:
+        """What distinguishes this loss when it is printed."""
+        shown = f"{self.measure}, strategy={self.strategy}, alpha={self.alpha:g}"
+        if self.perturbation:
+            shown += f", perturbation={self.perturbation:g}, samples={self.samples}"
+        return shown
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lists: Lists | None = None,
+        weights: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of flat scores and labels with their lists, or of padded ones with their mask."""
+        scores, labels, lists = flatten(scores, labels, lists, mask)
+        kept = labels.detach().clamp(min=0)  # unjudged documents count as label 0
+        ranks = exact_ranks(
+            scores.detach(),
+            lists,
+            generator=self.generator,
+            perturbation=self.perturbation,
+            samples=self.samples,
+        )
+        # Samples are S times as many lists; their gradients add up before the one pair pass.
+        many = lists.tile(self.samples)
+        values, slopes, filled = self.measure.at_ranks(
+            ranks.reshape(-1), labels.detach().repeat(self.samples), many, gradient=True
+        )
+        counted = filled[: len(lists)]
+        values = -values.reshape(self.samples, -1).mean(0)
+        per_rank = -slopes.reshape(self.samples, -1).mean(0)  # type: ignore[union-attr]
+        values = torch.where(counted, values, 0.0).to(ranks.dtype)
+
+        def rank_gradient(upstream: Tensor) -> Tensor:
+            return per_rank * lists.spread(torch.where(counted, upstream, 0.0))
+
+        losses = attach_gradient(
+            values, rank_gradient, scores, kept, lists, self.strategy, self.alpha, self.kernel
+        )
+        return reduce(losses, counted, weights, self.reduction)
+
+
+def flatten(
+    scores: Tensor, labels: Tensor, lists: Lists | None, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Lists]:
+    """Bring flat or padded input to the flat form; one list if nothing says otherwise."""
+    for name, value in (("scores", scores), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}")
+    if not scores.is_floating_point():
+        raise InputError(f"scores must be floating-point numbers, not {scores.dtype}")
+    if scores.shape != labels.shape:
+        raise InputError(
+            f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)} must align"
+        )
+    if scores.ndim == 2 and lists is None:
+        if mask is None:
+            mask = torch.ones_like(scores, dtype=torch.bool)
+        if mask.shape != scores.shape:
+            raise InputError(f"mask {tuple(mask.shape)} and scores {tuple(scores.shape)} must align")
+        return scores[mask], labels[mask], Lists.from_mask(mask)
+    if scores.ndim != 1 or mask is not None:
+        raise InputError(
+            f"give flat scores with lists, or padded (lists, documents) scores with a mask; "
+            f"got scores {tuple(scores.shape)}, lists {lists!r}"
+            f"{'' if mask is None else f' and mask {tuple(mask.shape)}'}"
+        )
+    lists = Lists.from_sizes(np.array([scores.shape[0]])) if lists is None else lists
+    lists.check(scores=scores, labels=labels)
+    return scores, labels, lists
+
+
+def reduce(losses: Tensor, counted: Tensor, weights: Any, reduction: Reduction) -> Tensor:
+    """One loss from the losses of lists, of which only the counted ones have a say."""
+    share = counted.to(losses.dtype)
+    if weights is not None:
+        weights = torch.as_tensor(weights, dtype=losses.dtype, device=losses.device)
+        if weights.shape != losses.shape:
+            raise InputError(
+                f"weights {tuple(weights.shape)} must have one entry for each of {len(losses)} lists"
+            )
+        if bool((weights < 0).any()) or not bool(torch.isfinite(weights).all()):
+            raise InputError("weights must be finite and not negative")
+        share, losses = share * weights, losses * weights
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    total = share.sum()
+    return losses.sum() / torch.where(total > 0, total, 1.0)

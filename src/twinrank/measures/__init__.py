@@ -1,0 +1,43 @@
+"""Measures: one small file each, found by name."""
+
+from dataclasses import fields
+
+from twinrank.measures.ap import AP, PaperAP
+from twinrank.measures.base import Measure
+from twinrank.measures.dcg import DCG, NDCG
+from twinrank.measures.err import ERR, NERR
+from twinrank.measures.precision import Judged, Precision, Recall, RPrecision, Success
+from twinrank.measures.rbp import RBP
+from twinrank.measures.rr import RR
+from twinrank.support.errors import InputError
+from twinrank.support.notation import parse
+from twinrank.support.suggest import unknown
+
+MEASURES: tuple[type[Measure], ...] = (
+    NDCG, DCG, AP, PaperAP, Precision, Recall, RPrecision, RR, Success, NERR, ERR, RBP, Judged,
+)  # fmt: skip
+
+_BY_NAME = {name: kind for kind in MEASURES for name in (kind.name, *kind.aliases)}
+
+
+def measure(name: str | Measure) -> Measure:
+    """The measure of this name: `nDCG`, `nDCG@10`, `nDCG(gain=linear)@5`, `P(rel=2)@3`, …
+
+    >>> str(measure("nDCG(gain=linear)@5"))
+    'nDCG(gain=linear)@5'
+    >>> measure("Precision@5") == measure("P@5")
+    True
+    """
+    if isinstance(name, Measure):
+        return name
+    term = parse(name)
+    if term.name not in _BY_NAME:
+        raise InputError(unknown("measure", term.name, _BY_NAME))
+    kind = _BY_NAME[term.name]
+    options = [f.name for f in fields(kind) if f.name != "cutoff"]
+    for option in term.options:
+        if option not in options:
+            if not options:
+                raise InputError(f"{kind.name} has no options, but {name!r} sets {option}")
+            raise InputError(unknown(f"option of {kind.name}", option, options))
+    return kind(cutoff=term.cutoff, **term.options)  # type: ignore[arg-type]

@@ -1,0 +1,58 @@
+"""Average precision, with both divisors in use, and as the paper's tables have it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from twinrank.lists import Lists
+from twinrank.measures.base import BinaryMeasure, over
+from twinrank.support.arrays import Array, namespace
+from twinrank.support.errors import InputError
+from twinrank.support.suggest import unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class AP(BinaryMeasure):
+    """Average precision: AP@k = Σ_{j≤k} b_j · P@j / min(R, k), with R relevant documents.
+
+    `divisor=R` divides by R itself, as trec_eval's map_cut. The differentiable form (Yu 2020, Eq.
+    VirAP) gives document i the credit b_i · i · Σ_{i≤j≤k} (b_j / j) / divisor.
+    """
+
+    name: ClassVar[str] = "AP"
+    aliases: ClassVar[tuple[str, ...]] = ("MAP",)
+    divisor: str = "min"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.divisor not in ("min", "R"):
+            raise InputError(unknown("divisor", str(self.divisor), ["min", "R"]))
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """How much the document adds to the precision at its own and at later relevant ones."""
+        relevant, position = self.relevant(labels) * 1.0, lists.positions(labels)
+        counted = relevant / position
+        if self.cutoff is not None:
+            counted = namespace(counted).where(position <= self.cutoff, counted, 0.0)
+        credit = relevant * position * lists.cumsum(counted, reverse=True)
+        return over(credit, lists.spread(self.divide_by(labels, lists)))
+
+    def divide_by(self, labels: Array, lists: Lists) -> Array:
+        """The divisor of each list."""
+        total = lists.sum(self.relevant(labels))
+        return total.clip(max=self.cutoff) if self.cutoff and self.divisor == "min" else total
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperAP(AP):
+    """AP@k divided by Σ_{j≤k} of the ideal order's *graded* labels: MAP@k in the paper's tables."""
+
+    name: ClassVar[str] = "paperAP"
+    aliases: ClassVar[tuple[str, ...]] = ()
+
+    def divide_by(self, labels: Array, lists: Lists) -> Array:
+        """The sum of the k highest labels."""
+        ideal = lists.sort(labels.clip(0))
+        if self.cutoff is not None:
+            within = lists.positions(labels) <= self.cutoff
+            ideal = namespace(ideal).where(within, ideal, 0.0)
+        return lists.sum(ideal)

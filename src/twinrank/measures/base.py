@@ -1,0 +1,229 @@
+"""What a measure is: credit × discount, one definition that evaluates and trains.
+
+M = Σ_i credit_i · discount(rank_i). Credit is a constant of the current ordering; the discount
+carries the gradient: ∂M/∂rank_i = credit_i · discount′(rank_i). With exact ranks M is the textbook
+measure itself.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from twinrank.lists import Lists
+from twinrank.ranks.exact import Ties, exact_ranks
+from twinrank.support.arrays import Array, as_float, is_tensor, namespace
+from twinrank.support.errors import InputError
+from twinrank.support.notation import Term, Value
+from twinrank.support.suggest import unknown
+
+Empty = Literal["skip", "zero", "one", "error"]
+"""What a list with nothing relevant is worth: NaN (and no part in a mean), 0, 1, or an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A value that names a measure, computes it, and knows its gradient with respect to ranks.
+
+    Subclasses say `credit` and `discount` (and `slope`, else torch differentiates the discount).
+    Beyond `cutoff` there is no credit. `measure("nDCG@10")` makes one from its name.
+    """
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    cutoff: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.cutoff is not None and self.cutoff < 1:
+            raise InputError(f"the cutoff of {self.name} must be at least 1, not {self.cutoff}")
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """The credit of every document, given labels in rank order (the best-ranked first)."""
+        raise NotImplementedError
+
+    def discount(self, rank: Array) -> Array:
+        """The discount at a rank."""
+        raise NotImplementedError
+
+    def slope(self, rank: Array) -> Array:
+        """The discount's derivative at a rank; torch finds it unless a measure says it."""
+        import torch
+
+        values = torch.as_tensor(rank).detach().requires_grad_()
+        with torch.enable_grad():
+            (slope,) = torch.autograd.grad(self.discount(values).sum(), values)
+        return slope if is_tensor(rank) else slope.numpy()
+
+    def relevant(self, labels: Array) -> Array:
+        """Which documents count as relevant: a list without any is empty for this measure."""
+        return labels > 0
+
+    def __call__(
+        self,
+        scores: Array,
+        labels: Array,
+        lists: Lists,
+        *,
+        empty: Empty = "skip",
+        ties: Ties = "random",
+        generator: Any = None,
+    ) -> Array:
+        """The measure's value for every list, in double precision.
+
+        >>> from twinrank.measures import measure
+        >>> lists = Lists.from_sizes([3, 2])
+        >>> scores = np.array([0.3, 0.9, 0.5, 0.1, 0.2])
+        >>> measure("RR")(scores, np.array([1, 0, 0, 0, 0]), lists, empty="zero")
+        array([0.33333333, 0.        ])
+        """
+        if empty not in get_args(Empty):
+            raise InputError(unknown("policy for empty lists", str(empty), get_args(Empty)))
+        if ties == "average":
+            raise InputError("a measure needs one order of the documents: ties random or stable")
+        scores, labels = (x if is_tensor(x) else np.asarray(x) for x in (scores, labels))
+        lists.check(scores=scores, labels=labels)
+        ranks = exact_ranks(scores, lists, ties=ties, generator=generator)
+        values, _, filled = self.at_ranks(ranks, labels, lists)
+        if empty == "error" and not bool(filled.all()):
+            which = (~filled).nonzero()[0] if not is_tensor(filled) else (~filled).nonzero()[:, 0]
+            raise InputError(
+                f"{len(which)} of {len(lists)} lists have nothing relevant for {self}; "
+                f"the first is list {int(which[0])}"
+            )
+        substitute = {"skip": float("nan"), "zero": 0.0, "one": 1.0, "error": 0.0}[empty]
+        return namespace(values).where(filled, values, substitute)
+
+    def at_ranks(
+        self, ranks: Array, labels: Array, lists: Lists, *, gradient: bool = False
+    ) -> tuple[Array, Array | None, Array]:
+        """Values per list, ∂value/∂rank per document (where asked for), and which lists aren't empty.
+
+        Ranks are those of `exact_ranks` (no ties) for these lists.
+        """
+        if lists.documents == 0:
+            nothing = as_float(ranks)
+            zeros = lists.sum(nothing)
+            return zeros, nothing if gradient else None, zeros > 0
+        xp, labels = namespace(ranks), as_float(labels)
+        # Where each document goes when every list is laid out in rank order.
+        first = lists.spread(_like(lists.offsets[:-1], ranks))
+        place = _integers(ranks) + (first - 1)
+        ordered = xp.empty_like(labels)
+        ordered[place] = labels
+        credit = as_float(self.credit(ordered, lists))
+        steps = as_float(_like(np.arange(1.0, lists.longest + 1), ranks))
+        position = lists.positions(ranks)
+        if self.cutoff is not None:
+            credit = xp.where(position <= self.cutoff, credit, 0.0)
+        step = _integers(position) - 1
+        values = lists.sum(credit * self.discount(steps)[step])
+        filled = lists.sum(self.relevant(ordered)) > 0
+        if not gradient:
+            return values, None, filled
+        return values, (credit * self.slope(steps)[step])[place], filled
+
+    @classmethod
+    def from_functions(
+        cls,
+        name: str,
+        credit: Callable[[Array, Lists], Array],
+        discount: Callable[[Array], Array],
+        slope: Callable[[Array], Array] | None = None,
+        *,
+        cutoff: int | None = None,
+    ) -> "Measure":
+        """A measure of your own from a credit function and a discount function.
+
+        `credit(labels, lists)` gets the labels in rank order, NumPy or torch; `lists.sum`,
+        `lists.cumsum`, `lists.cumprod`, `lists.positions` and `lists.spread` work per list.
+        """
+        return FunctionMeasure(
+            title=name, credit_function=credit, discount_function=discount, slope_function=slope,
+            cutoff=cutoff,
+        )  # fmt: skip
+
+    def at(self, cutoff: int | None) -> "Measure":
+        """The same measure with another cutoff."""
+        return replace(self, cutoff=cutoff)
+
+    def options(self) -> dict[str, Value]:
+        """The options that differ from their defaults."""
+        mine = [f for f in fields(self) if f.name != "cutoff"]
+        return {f.name: v for f in mine if (v := getattr(self, f.name)) != f.default}
+
+    def __str__(self) -> str:
+        return str(Term(self.name, self.options(), self.cutoff))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionMeasure(Measure):
+    """A user's measure, made by `Measure.from_functions`."""
+
+    name: ClassVar[str] = "custom"
+    title: str
+    credit_function: Callable[[Array, Lists], Array] = field(repr=False)
+    discount_function: Callable[[Array], Array] = field(repr=False)
+    slope_function: Callable[[Array], Array] | None = field(default=None, repr=False)
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """What the user's function says."""
+        return self.credit_function(labels, lists)
+
+    def discount(self, rank: Array) -> Array:
+        """What the user's function says."""
+        return self.discount_function(rank)
+
+    def slope(self, rank: Array) -> Array:
+        """What the user's function says, else what torch finds."""
+        return super().slope(rank) if self.slope_function is None else self.slope_function(rank)
+
+    def __str__(self) -> str:
+        return str(Term(self.title, {}, self.cutoff))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReciprocalMeasure(Measure):
+    """A measure whose discount is 1/r: the paper's form of everything but nDCG."""
+
+    def discount(self, rank: Array) -> Array:
+        """1 / r."""
+        return 1.0 / rank
+
+    def slope(self, rank: Array) -> Array:
+        """−1 / r²."""
+        return -1.0 / rank**2
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryMeasure(ReciprocalMeasure):
+    """A measure of relevant or not: relevant from label `rel` on."""
+
+    rel: float = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.rel, bool) or not isinstance(self.rel, int | float) or not self.rel > 0:
+            raise InputError(f"rel of {self.name} must be a positive number, not {self.rel!r}")
+
+    def relevant(self, labels: Array) -> Array:
+        """Labels of at least `rel`."""
+        return labels >= self.rel
+
+
+def over(credit: Array, total: Array) -> Array:
+    """credit / total, and 0 where the total is 0."""
+    xp = namespace(credit)
+    return xp.where(total > 0, credit / xp.where(total > 0, total, 1.0), 0.0)
+
+
+def _like(values: Any, like: Array) -> Array:
+    if not is_tensor(like):
+        return values
+    import torch
+
+    return torch.tensor(values, device=like.device)
+
+
+def _integers(x: Array) -> Array:
+    return x.long() if is_tensor(x) else x.astype(np.int64)

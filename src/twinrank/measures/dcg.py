@@ -1,0 +1,45 @@
+"""DCG and nDCG (Järvelin & Kekäläinen 2002)."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from twinrank.lists import Lists
+from twinrank.measures.base import over
+from twinrank.measures.gains import GainMeasure
+from twinrank.support.arrays import Array, namespace
+
+
+@dataclass(frozen=True, kw_only=True)
+class DCG(GainMeasure):
+    """Discounted cumulative gain: DCG@k = Σ_{j≤k} gain_j / log2(1 + j)."""
+
+    name: ClassVar[str] = "DCG"
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """The document's gain."""
+        return self.gains(labels)
+
+    def discount(self, rank: Array) -> Array:
+        """1 / log2(1 + r)."""
+        return 1.0 / namespace(rank).log2(1.0 + rank)
+
+    def slope(self, rank: Array) -> Array:
+        """−1 / (ln 2 · (1 + r) · log2²(1 + r)); the paper omits the 1/ln 2."""
+        return -1.0 / (math.log(2) * (1.0 + rank) * namespace(rank).log2(1.0 + rank) ** 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NDCG(DCG):
+    """Normalised DCG: nDCG@k = DCG@k / (DCG@k of the ideal order)."""
+
+    name: ClassVar[str] = "nDCG"
+    aliases: ClassVar[tuple[str, ...]] = ("NDCG",)
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """The document's share of the ideal DCG@k."""
+        gains, position = self.gains(labels), lists.positions(labels)
+        ideal = lists.sort(gains) * self.discount(position)
+        if self.cutoff is not None:
+            ideal = namespace(ideal).where(position <= self.cutoff, ideal, 0.0)
+        return over(gains, lists.spread(lists.sum(ideal)))

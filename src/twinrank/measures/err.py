@@ -1,0 +1,58 @@
+"""Expected reciprocal rank, plain and normalised (Chapelle et al. 2009)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from twinrank.lists import Lists
+from twinrank.measures.base import ReciprocalMeasure, over
+from twinrank.support.arrays import Array, namespace
+from twinrank.support.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ERR(ReciprocalMeasure):
+    """ERR@k = Σ_{j≤k} (1/j) · Pr_j · Π_{i<j} (1 − Pr_i), with Pr = (2ʸ − 1) / 2^max.
+
+    The maximum grade is that of each list, as in the paper, unless `max_grade` fixes it.
+    """
+
+    name: ClassVar[str] = "ERR"
+    max_grade: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        top = self.max_grade
+        if top is not None and (isinstance(top, bool) or not isinstance(top, int | float) or top <= 0):
+            raise InputError(f"max_grade of {self.name} must be a positive number, not {top!r}")
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """The chance that the reader gets as far as the document and stops there."""
+        xp, labels = namespace(labels), labels.clip(0)
+        highest = lists.max(labels)
+        if self.max_grade is None:
+            top = xp.exp2(lists.spread(highest))
+        elif labels.shape[0] and float(highest.max()) > self.max_grade:
+            raise InputError(
+                f"{self} takes labels up to {self.max_grade:g}, but there is a label "
+                f"{float(highest.max()):g}"
+            )
+        else:
+            top = 2.0**self.max_grade
+        stops = (xp.exp2(labels) - 1.0) / top
+        goes_on = xp.roll(lists.cumprod(1.0 - stops), 1)
+        return stops * xp.where(lists.positions(labels) > 1, goes_on, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NERR(ERR):
+    """nERR@k = ERR@k / (ERR@k of the ideal order)."""
+
+    name: ClassVar[str] = "nERR"
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """ERR's credit as a share of the ideal ERR@k."""
+        position = lists.positions(labels)
+        ideal = super().credit(lists.sort(labels), lists) / position
+        if self.cutoff is not None:
+            ideal = namespace(ideal).where(position <= self.cutoff, ideal, 0.0)
+        return over(super().credit(labels, lists), lists.spread(lists.sum(ideal)))

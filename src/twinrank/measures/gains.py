@@ -1,0 +1,53 @@
+"""What a label is worth."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twinrank.measures.base import Measure
+from twinrank.support.arrays import Array, is_tensor, namespace
+from twinrank.support.errors import InputError
+from twinrank.support.suggest import unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class GainMeasure(Measure):
+    """A measure of graded labels: `gain` is exponential (2ʸ − 1), linear (y), or a list by label.
+
+    A list is LightGBM's `label_gain`: `gain=[0, 1, 3, 7]` gives label 3 the gain 7.
+    """
+
+    gain: str | tuple[float, ...] = "exponential"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.gain, list):
+            object.__setattr__(self, "gain", tuple(self.gain))
+        if isinstance(self.gain, tuple):
+            if not self.gain or min(self.gain) < 0:
+                raise InputError(f"gain of {self.name} must list numbers ≥ 0, one per label")
+        elif self.gain not in ("exponential", "linear"):
+            raise InputError(
+                unknown("gain", str(self.gain), ["exponential", "linear", "a list such as [0, 1, 3]"])
+            )
+
+    def gains(self, labels: Array) -> Array:
+        """The gain of each label; unjudged documents (label −1) gain as label 0."""
+        xp, labels = namespace(labels), labels.clip(0)
+        if self.gain == "exponential":
+            return xp.exp2(labels) - 1.0
+        if self.gain == "linear":
+            return labels
+        grade = labels.long() if is_tensor(labels) else labels.astype(np.int64)
+        known = len(self.gain)
+        if bool((grade != labels).any()) or (labels.shape[0] and int(grade.max()) >= known):
+            raise InputError(
+                f"{self} lists the gains of labels 0…{known - 1}, but the labels go up to "
+                f"{float(labels.max()):g}"
+            )
+        table = xp.asarray(self.gain, dtype=labels.dtype)
+        return table.to(labels.device)[grade] if is_tensor(labels) else table[grade]
+
+    def relevant(self, labels: Array) -> Array:
+        """Labels with a gain."""
+        return self.gains(labels) > 0

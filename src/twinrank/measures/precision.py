@@ -1,0 +1,91 @@
+"""Measures that count documents near the top: precision, recall, R-precision, success, judged."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from twinrank.lists import Lists
+from twinrank.measures.base import BinaryMeasure, ReciprocalMeasure, over
+from twinrank.support.arrays import Array, as_float, namespace
+
+# A count has no discount of its own. As in the paper (Yu 2020, Eq. VirPre) its documents get the
+# credit position/total, which the discount 1/r takes back in value but not in gradient.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision(BinaryMeasure):
+    """P@k = Σ_{j≤k} b_j / k; without a cutoff over the whole list."""
+
+    name: ClassVar[str] = "P"
+    aliases: ClassVar[tuple[str, ...]] = ("Precision", "Pre")
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """b_i · i / k."""
+        position = lists.positions(labels)
+        return self.relevant(labels) * position / _depth(self.cutoff, labels, lists)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall(BinaryMeasure):
+    """Recall@k = Σ_{j≤k} b_j / R."""
+
+    name: ClassVar[str] = "Recall"
+    aliases: ClassVar[tuple[str, ...]] = ("R",)
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """b_i · i / R."""
+        relevant = self.relevant(labels) * 1.0
+        return over(relevant * lists.positions(labels), lists.spread(lists.sum(relevant)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RPrecision(BinaryMeasure):
+    """Rprec = P@R: precision at the number of relevant documents."""
+
+    name: ClassVar[str] = "Rprec"
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """b_i · i / R for positions up to R."""
+        relevant, position = self.relevant(labels) * 1.0, lists.positions(labels)
+        total = lists.spread(lists.sum(relevant))
+        return over(relevant * position * (position <= total), total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Success(BinaryMeasure):
+    """Success@k: 1 if a relevant document is among the first k, else 0."""
+
+    name: ClassVar[str] = "Success"
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """i for the first relevant document."""
+        return first_relevant(self.relevant(labels), lists) * lists.positions(labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(ReciprocalMeasure):
+    """Judged@k: the share of the first k that has a judgement (label ≥ 0; −1 is unjudged)."""
+
+    name: ClassVar[str] = "Judged"
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """i / (the documents there are up to k) for a judged document."""
+        size = lists.spread(lists.sum(labels * 0 + 1.0))
+        depth = size if self.cutoff is None else size.clip(max=self.cutoff)
+        return (labels >= 0) * lists.positions(labels) / depth
+
+    def relevant(self, labels: Array) -> Array:
+        """Every document: only a list without documents is empty."""
+        return labels == labels  # noqa: PLR0124
+
+
+def first_relevant(relevant: Array, lists: Lists) -> Array:
+    """1 for the first relevant document of every list, else 0."""
+    relevant = as_float(relevant)
+    return relevant * (lists.cumsum(relevant) == 1.0)
+
+
+def _depth(cutoff: int | None, labels: Array, lists: Lists) -> Array:
+    """The cutoff, or the length of each document's list."""
+    if cutoff is not None:
+        return float(cutoff)
+    return lists.spread(lists.sum(namespace(labels).ones_like(labels)))

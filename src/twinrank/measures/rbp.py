@@ -1,0 +1,35 @@
+"""Rank-biased precision (Moffat & Zobel 2008)."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from twinrank.lists import Lists
+from twinrank.measures.base import BinaryMeasure
+from twinrank.support.arrays import Array
+from twinrank.support.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RBP(BinaryMeasure):
+    """RBP = (1 − p) · Σ_j b_j · p^(j−1): the reader goes on to the next document with chance p."""
+
+    name: ClassVar[str] = "RBP"
+    p: float = 0.8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.p, int | float) or not 0 < self.p < 1:
+            raise InputError(f"p of RBP must lie between 0 and 1, not {self.p!r}")
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """(1 − p) · b_i."""
+        return (1.0 - self.p) * self.relevant(labels)
+
+    def discount(self, rank: Array) -> Array:
+        """p^(r−1)."""
+        return self.p ** (rank - 1.0)
+
+    def slope(self, rank: Array) -> Array:
+        """ln p · p^(r−1)."""
+        return math.log(self.p) * self.discount(rank)

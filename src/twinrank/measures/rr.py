@@ -1,0 +1,21 @@
+"""Reciprocal rank."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from twinrank.lists import Lists
+from twinrank.measures.base import BinaryMeasure
+from twinrank.measures.precision import first_relevant
+from twinrank.support.arrays import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class RR(BinaryMeasure):
+    """RR@k = 1 / (rank of the first relevant document), 0 if that is beyond k."""
+
+    name: ClassVar[str] = "RR"
+    aliases: ClassVar[tuple[str, ...]] = ("MRR",)
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """1 for the first relevant document."""
+        return first_relevant(self.relevant(labels), lists)

@@ -1,0 +1,1 @@
+"""Exact ranks, and exact ranks that carry a gradient."""

@@ -1,0 +1,110 @@
+"""The pair sum: how a gradient with respect to ranks becomes one with respect to scores.
+
+With g_i = ∂L/∂rank_i, y_aj = y_a − y_j, K(x) = α·σ(αx)·(1 − σ(αx)) and u_aj = sign(label_a −
+label_j), the chain rule through the paper's twin-sigmoid folds into one sum per document:
+
+    type1   ∂L/∂y_a = Σ_j (g_j − g_a) · K(y_aj)
+    type2   ∂L/∂y_a = −Σ_j (g_a + g_j) · u_aj · K(y_aj)
+    type3   ∂L/∂y_a = −2α Σ_j (g_a + g_j) · u_aj · σ(−α · u_aj · y_aj)
+
+Three kernels compute it: `torch` on any device, `numba` (every pair) and `long` (interpolated) on
+the CPU. `auto` takes torch off the CPU, and on it numba for short lists and long for long ones.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from twinrank.lists import Lists
+from twinrank.ranks.strategies import Strategy
+from twinrank.support.arrays import Array, from_numpy, is_tensor, on_cpu, to_numpy
+from twinrank.support.errors import InputError
+from twinrank.support.notation import parse
+from twinrank.support.suggest import unknown
+
+LONG = 1000
+"""From this length on `auto` interpolates, where that pays."""
+
+KERNELS = ("auto", "torch", "numba", "long")
+
+Kernel = Callable[[Any, Any, Any, Lists, Strategy, float], Any]
+
+
+def pair_sum(
+    scores: Array,
+    labels: Array,
+    rank_gradient: Array,
+    lists: Lists,
+    *,
+    strategy: Strategy,
+    alpha: float = 1.0,
+    kernel: str = "auto",
+) -> Array:
+    """∂L/∂score from ∂L/∂rank: float32 or float64 arrays in, the same out.
+
+    `kernel` is "auto", "torch", "numba" or "long", with options in brackets: "long(accuracy=1e-5)",
+    "torch(block=100000)".
+    """
+    name, options = _read(kernel)
+    if name == "torch" or (name == "auto" and not on_cpu(scores)):
+        import torch
+
+        from twinrank.ranks.kernels.blocks import TorchKernel
+
+        tensors = (torch.as_tensor(x) for x in (scores, labels, rank_gradient))
+        result = TorchKernel(**options)(*tensors, lists, strategy, alpha)
+        return result if is_tensor(scores) else result.numpy()
+    if not on_cpu(scores):
+        raise InputError(f"kernel {kernel!r} runs on the CPU, but the scores are on {scores.device}")
+    arrays = (to_numpy(x) for x in (scores, labels, rank_gradient))
+    return from_numpy(_on_cpu(name, options)(*arrays, lists, strategy, alpha), like=scores)
+
+
+def check_kernel(kernel: str) -> None:
+    """Refuse a kernel that doesn't exist or options that it doesn't take."""
+    _read(kernel)
+
+
+def _read(kernel: str) -> tuple[str, dict[str, Any]]:
+    takes = {"auto": set[str](), "numba": set[str](), "torch": {"block"}, "long": {"accuracy"}}
+    term = parse(kernel)
+    if term.name not in KERNELS or term.cutoff is not None:
+        raise InputError(unknown("kernel", kernel, KERNELS))
+    for option, value in term.options.items():
+        if option not in takes[term.name]:
+            listed = ", ".join(sorted(takes[term.name])) or "none"
+            raise InputError(f"kernel {term.name} has no option {option!r}; its options: {listed}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise InputError(f"{option} must be a number, not {value!r}")
+    return term.name, term.options
+
+
+def _on_cpu(name: str, options: dict[str, Any]) -> Kernel:
+    from twinrank.ranks.kernels.direct import DirectKernel
+
+    if name == "numba":
+        return DirectKernel()
+    from twinrank.ranks.kernels.long import LongKernel
+
+    return LongKernel(**options) if name == "long" else _by_length
+
+
+def _by_length(
+    scores: Any, labels: Any, rank_gradient: Any, lists: Lists, strategy: Strategy, alpha: float
+) -> Any:
+    """Short lists pair by pair, long ones interpolated where that is cheaper."""
+    from twinrank.ranks.kernels.direct import DirectKernel
+
+    if lists.longest < LONG:
+        return DirectKernel()(scores, labels, rank_gradient, lists, strategy, alpha)
+    from twinrank.ranks.kernels.long import LongKernel
+
+    result = np.empty_like(scores)
+    long = lists.sizes >= LONG
+    for kernel, chosen in ((LongKernel(always=False), long), (DirectKernel(), ~long)):
+        docs = lists.spread(chosen)
+        some = Lists.from_sizes(lists.sizes[chosen])
+        result[docs] = kernel(scores[docs], labels[docs], rank_gradient[docs], some, strategy, alpha)
+    return result

@@ -1,0 +1,298 @@
+"""The pair sum of long lists without visiting every pair: O(m · p) by Chebyshev interpolation.
+
+In x = α·y the kernels σ(x_a − x_j) and σ·(1 − σ) are analytic within |Im| < π, so over a panel of
+width 2 they are polynomials of degree p − 1 up to a relative error of about 6.4⁻ᵖ. A panel's
+documents are therefore replaced, as sources, by p nodes with weights that have the same moments,
+and, as targets, by the field at p nodes, from which theirs is interpolated. What remains is a sum
+over pairs of *nodes*. Three things keep it cheap whatever the scores are:
+
+- only panels that hold documents exist, and one with fewer than p documents uses these as nodes;
+- panels further apart than `_FAR` see only each other's total, since σ is 0 or 1 to 17 digits;
+- labels enter through weights: for target grade γ the sources of lower and of higher grades have
+  their own sums, two per grade, so the cost of a pair of nodes grows with the number of grades.
+
+Cost: a sort by panel and about 6p flops a document, plus panels × near panels × p² × 2 grades for
+the nodes. Below a thousand documents, or with very many grades, visiting every pair is cheaper.
+The idea is that of the fast multipole methods (Greengard & Rokhlin 1987; the "black-box" form with
+Chebyshev nodes: Fong & Darve 2009).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from twinrank.lists import Lists
+from twinrank.ranks.kernels.direct import SCALE, DirectKernel
+from twinrank.ranks.strategies import Strategy
+from twinrank.support.compiled import compiled_sums, in_threads, spans
+from twinrank.support.errors import InputError
+from twinrank.support.sorting import COUNTS, sort_ascending, sort_keys
+
+_FAR = 40.0
+_WIDEST = 1e15
+"""Beyond this spread float64 numbers lie further apart than panels: every pair is visited."""
+
+_MOST_FIELD_VALUES = 2**24
+"""More nodes × grades than this (128 MB) don't pay either."""
+
+
+@dataclass(frozen=True)
+class LongKernel:
+    """Interpolated kernel sums; `accuracy` is relative to a list's largest gradient.
+
+    By default 1e-7 for float32 scores and 1e-11 for float64. Lists that visiting every pair would
+    serve faster (many distinct labels, scores spread over very many panels) are handed to the
+    direct kernel; `always` keeps all but the impossible ones.
+    """
+
+    accuracy: float | None = None
+    always: bool = True
+
+    def __post_init__(self) -> None:
+        if self.accuracy is not None and not 1e-14 <= self.accuracy <= 0.1:
+            raise InputError(f"accuracy must be between 1e-14 and 0.1, not {self.accuracy}")
+
+    def __call__(
+        self,
+        scores: Any,
+        labels: Any,
+        rank_gradient: Any,
+        lists: Lists,
+        strategy: Strategy,
+        alpha: float,
+    ) -> Any:
+        """∂L/∂score of every document, in the precision of `scores`."""
+        accuracy = self.accuracy or (1e-7 if scores.dtype == np.float32 else 1e-11)
+        p = _nodes_for(accuracy)
+        x, g = scores.astype(np.float64), rank_gradient.astype(np.float64)
+        grades = np.zeros(scores.size) if strategy == "type1" else labels.astype(np.float64)
+        result = np.empty(scores.size)
+        done = np.zeros(len(lists), np.bool_)
+
+        def sum_lists(start: int, stop: int) -> None:
+            for q in range(start, stop):
+                docs = slice(lists.offsets[q], lists.offsets[q + 1])
+                panels = _cut_into_panels(x[docs], g[docs], grades[docs], strategy, alpha, p)
+                if panels is not None and (self.always or panels.cost < _direct_cost(x[docs].size)):
+                    result[docs] = _sum_panels(panels, strategy, alpha, p)
+                    done[q] = True
+
+        in_threads(sum_lists, spans(lists.sizes, per_thread=1000))
+        result = (SCALE[strategy] * alpha * result).astype(scores.dtype)
+        if not done.all():
+            left = lists.spread(~done)
+            rest = Lists.from_sizes(lists.sizes[~done])
+            arguments = (scores[left], labels[left], rank_gradient[left], rest, strategy, alpha)
+            result[left] = DirectKernel()(*arguments)
+        return result
+
+
+def _direct_cost(size: int) -> float:
+    """What visiting every pair costs, in the unit of `Panels.cost`: one pair of nodes or documents."""
+    return 0.25 * size**2
+
+
+def _nodes_for(accuracy: float) -> int:
+    """Chebyshev nodes a panel: the ellipse with poles at ±iπ has ρ = π + √(1 + π²) ≈ 6.44.
+
+    Two more make up for the constant, which is larger for the slope of σ than for σ.
+    """
+    return math.ceil(-math.log(accuracy) / math.log(math.pi + math.hypot(1, math.pi))) + 2
+
+
+class Panels(NamedTuple):
+    """A list's documents in the order of their panels."""
+
+    order: Any  # documents by panel
+    t: Any  # α(score − centre of its panel), within about −1…1
+    g: Any
+    grade: Any  # 0, 1, … in ascending order of labels
+    grades: int
+    ends: Any  # panel k holds documents ends[k] … ends[k + 1] − 1 …
+    node_ends: Any  # … and nodes node_ends[k] … node_ends[k + 1] − 1
+    centres: Any  # in units of the scores
+
+    @property
+    def cost(self) -> float:
+        """Pairs of nodes × grades, and the documents' own share."""
+        nodes, panels = int(self.node_ends[-1]), self.centres.size
+        return nodes * min(panels, 41) * nodes / panels * (1 + self.grades) + 100.0 * self.t.size
+
+
+def _cut_into_panels(
+    scores: Any, g: Any, labels: Any, strategy: Strategy, alpha: float, p: int
+) -> Panels | None:
+    """Sort one list by panels of width 2/α; None where that can't be done."""
+    size = scores.size
+    if size == 0 or not alpha * (scores.max() - scores.min()) < _WIDEST:
+        return None
+    lowest = scores.min()
+    order, grade, by_panel = (np.empty(size, np.int64) for _ in range(3))
+    grades = _number_grades(labels, grade, order)
+    keys = ((scores - lowest) * (alpha / 2)).astype(np.uint64)
+    spare_keys, spare_order = np.empty(size, np.uint64), order
+    by_panel[:] = np.arange(size)
+    sort_keys(keys, by_panel, size, spare_keys, spare_order, np.empty(COUNTS, np.int64))
+    ends = np.r_[0, np.flatnonzero(np.diff(keys)) + 1, size]
+    sizes = np.diff(ends)
+    centres = lowest + (keys[ends[:-1]] + 0.5) * (2 / alpha)
+    node_ends = np.r_[0, np.cumsum(np.minimum(sizes, p))]
+    if node_ends[-1] * grades > _MOST_FIELD_VALUES:
+        return None
+    if strategy == "type1":
+        g = g - g.mean()  # type1 depends on differences of g alone, and small ones cancel less
+    # Measured from the panel's own centre, so that nothing is lost when scores lie far out.
+    t = alpha * (scores[by_panel] - np.repeat(centres, sizes))
+    return Panels(by_panel, t, g[by_panel], grade[by_panel], grades, ends, node_ends, centres)
+
+
+def _sum_panels(panels: Panels, strategy: Strategy, alpha: float, p: int) -> Any:
+    """The unscaled pair sum of one list."""
+    _, t, g, grade, grades, ends, node_ends, centres = panels
+    points = np.cos(np.pi * (np.arange(p) + 0.5) / p)
+    T = np.cos(np.arange(p) * np.arccos(points)[:, None])  # T[n, k] = T_k(t_n)
+    nodes, columns = int(node_ends[-1]), 2 * grades
+    E, weights = np.empty(nodes), np.zeros((nodes, columns))
+    _make_nodes(t, g, grade, ends, node_ends, T, np.empty((columns, p)), E, weights)
+
+    # What a target of each grade sees: lower grades by σ falling, higher ones by σ rising, with
+    # the sign of u_aj; type1, without grades, sees all.
+    if strategy == "type1":
+        falling, rising = weights, np.zeros_like(weights)
+    else:
+        falling, rising = np.zeros_like(weights), np.zeros_like(weights)
+        falling[:, 2:] = np.cumsum(weights.reshape(nodes, grades, 2), 1)[:, :-1].reshape(nodes, -1)
+        from_top = np.cumsum(weights.reshape(nodes, grades, 2)[:, ::-1], 1)[:, -2::-1]
+        rising[:, :-2] = -from_top.reshape(nodes, -1)
+    field = np.zeros((nodes, columns))
+    x = alpha * (centres - centres[0])
+    near = np.searchsorted(x, x - _FAR), np.searchsorted(x, x + _FAR, side="right")
+    if strategy == "type3":
+        zero = np.zeros((1, columns))
+        before = np.concatenate([zero, np.cumsum(rising, 0)])[node_ends]
+        after = np.concatenate([np.cumsum(falling[::-1], 0)[::-1], zero])[node_ends]
+        field += np.repeat(before[near[0]] + after[near[1]], np.diff(node_ends), axis=0)
+    _meet(strategy != "type3", x, node_ends, *near, E, falling, rising, field)
+    result = np.empty(t.size)
+    own = -g if strategy == "type1" else g
+    _read_field(t, own, grade, ends, node_ends, T, field, np.empty((columns, p)), result)
+    unsorted = np.empty_like(result)
+    unsorted[panels.order] = result
+    return unsorted
+
+
+def _number_grades(labels: Any, grade: Any, order: Any) -> int:
+    """Number the distinct labels of a list, ascending; return how many there are."""
+    size = labels.size
+    keys, spare_keys = np.empty(size, np.uint64), np.empty(size, np.uint64)
+    spare_order, counts = np.empty(size, np.int64), np.empty(COUNTS, np.int64)
+    sort_ascending(labels, 0, size, order, keys, spare_keys, spare_order, counts)
+    in_order = labels[order]
+    new = np.r_[False, in_order[1:] != in_order[:-1]]
+    grade[order] = np.cumsum(new)
+    return int(new.sum()) + 1
+
+
+@compiled_sums
+def _make_nodes(
+    t: Any, g: Any, grade: Any, ends: Any, node_ends: Any, T: Any, M: Any, E: Any, weights: Any
+) -> None:
+    """Nodes that act on far-away targets as a panel's documents do, per grade and for 1 and g.
+
+    M[2h, k] = Σ T_k(t) and M[2h + 1, k] = Σ g·T_k(t) are the moments of grade h.
+    """
+    columns, p = M.shape
+    for panel in range(ends.size - 1):
+        node = node_ends[panel]
+        if ends[panel + 1] - ends[panel] <= p:
+            for i in range(ends[panel], ends[panel + 1]):
+                E[node] = math.exp(t[i])
+                weights[node, 2 * grade[i]] = 1.0
+                weights[node, 2 * grade[i] + 1] = g[i]
+                node += 1
+            continue
+        for c in range(columns):
+            for k in range(p):
+                M[c, k] = 0.0
+        for i in range(ends[panel], ends[panel + 1]):
+            c = 2 * grade[i]
+            value, before = 1.0, t[i]
+            for k in range(p):
+                M[c, k] += value
+                M[c + 1, k] += g[i] * value
+                value, before = 2 * t[i] * value - before, value
+        for n in range(p):
+            E[node + n] = math.exp(T[n, 1])
+            for c in range(columns):
+                weight = M[c, 0] / 2
+                for k in range(1, p):
+                    weight += T[n, k] * M[c, k]
+                weights[node + n, c] = 2 * weight / p
+
+
+@compiled_sums
+def _meet(
+    bell: bool,
+    x: Any,
+    node_ends: Any,
+    near_begin: Any,
+    near_end: Any,
+    E: Any,
+    falling: Any,
+    rising: Any,
+    field: Any,
+) -> None:
+    """Add to the field at every node what near panels' nodes cause there, by σ or by σ(1 − σ)."""
+    for panel in range(x.size):
+        for source in range(near_begin[panel], near_end[panel]):
+            shift = math.exp(x[source] - x[panel])
+            for i in range(node_ends[panel], node_ends[panel + 1]):
+                for j in range(node_ends[source], node_ends[source + 1]):
+                    part = 1 / (E[i] + E[j] * shift)
+                    fall, rise = E[j] * shift * part, E[i] * part
+                    if bell:
+                        fall *= rise
+                        rise = fall
+                    for c in range(field.shape[1]):
+                        field[i, c] += fall * falling[j, c] + rise * rising[j, c]
+
+
+@compiled_sums
+def _read_field(
+    t: Any,
+    own: Any,
+    grade: Any,
+    ends: Any,
+    node_ends: Any,
+    T: Any,
+    field: Any,
+    M: Any,
+    result: Any,
+) -> None:
+    """Interpolate the field between a panel's nodes to its documents."""
+    columns, p = M.shape
+    for panel in range(ends.size - 1):
+        node = node_ends[panel]
+        if ends[panel + 1] - ends[panel] <= p:
+            for i in range(ends[panel], ends[panel + 1]):
+                c = 2 * grade[i]
+                result[i] = own[i] * field[node, c] + field[node, c + 1]
+                node += 1
+            continue
+        for c in range(columns):
+            for k in range(p):
+                total = 0.0
+                for n in range(p):
+                    total += T[n, k] * field[node + n, c]
+                M[c, k] = total * (1 if k == 0 else 2) / p
+        for i in range(ends[panel], ends[panel + 1]):
+            c = 2 * grade[i]
+            plain, by_g = 0.0, 0.0
+            value, before = 1.0, t[i]
+            for k in range(p):
+                plain += M[c, k] * value
+                by_g += M[c + 1, k] * value
+                value, before = 2 * t[i] * value - before, value
+            result[i] = own[i] * plain + by_g

@@ -1,0 +1,129 @@
+"""Exact ranks whose gradient is that of the paper's twin-sigmoid."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import FunctionCtx
+
+from twinrank.lists import Lists
+from twinrank.ranks.exact import exact_ranks, refuse
+from twinrank.ranks.kernels import check_kernel, pair_sum
+from twinrank.ranks.strategies import Strategy, as_strategy
+from twinrank.support.errors import InputError
+
+
+def twin_ranks(
+    scores: Tensor,
+    labels: Tensor,
+    lists: Lists,
+    *,
+    strategy: Strategy = "type3",
+    alpha: float = 1.0,
+    generator: torch.Generator | None = None,
+    perturbation: float = 0.0,
+    samples: int | None = None,
+    kernel: str = "auto",
+) -> Tensor:
+    """Ranks 1…m within each list: exact in value, differentiable with respect to the scores.
+
+    rank_i = 1 + Σ_{j≠i} (1 − σ⁺(y_i − y_j)), where the twin-sigmoid σ⁺ is a step forward and a
+    sigmoid of steepness `alpha` backward, by `strategy` (Yu 2020, sections 4.2 and 5). Ties,
+    perturbation and samples are those of `exact_ranks`; whatever the number of samples, backward
+    makes one pass over the pairs, of the unperturbed scores.
+
+    >>> scores = torch.tensor([0.5, 2.0, 1.0], requires_grad=True)
+    >>> labels = torch.tensor([1.0, 0.0, 0.0])
+    >>> ranks = twin_ranks(scores, labels, Lists.from_sizes([3]))
+    >>> ranks.tolist()
+    [3.0, 1.0, 2.0]
+    >>> ranks[0].backward()          # how the relevant document's rank wants to fall …
+    >>> [round(x, 3) for x in scores.grad.tolist()]
+    [-2.88, 1.635, 1.245]
+    """
+    if not isinstance(scores, Tensor):
+        raise InputError(f"scores must be a torch tensor, not {type(scores).__name__}")
+    lists.check(scores=scores)
+    ranks = exact_ranks(
+        scores.detach(), lists, generator=generator, perturbation=perturbation, samples=samples
+    )
+
+    def rank_gradient(upstream: Tensor) -> Tensor:
+        return upstream.reshape(-1, lists.documents).sum(0)
+
+    return attach_gradient(ranks, rank_gradient, scores, labels, lists, strategy, alpha, kernel)
+
+
+def attach_gradient(
+    output: Tensor,
+    rank_gradient: Callable[[Tensor], Tensor],
+    scores: Tensor,
+    labels: Tensor,
+    lists: Lists,
+    strategy: Strategy,
+    alpha: float,
+    kernel: str,
+) -> Tensor:
+    """Return `output`, a function of the ranks, with a gradient with respect to the scores.
+
+    `rank_gradient` turns ∂L/∂output into ∂L/∂rank, one value a document; the pair sum does the rest.
+    """
+    as_strategy(strategy)
+    check_kernel(kernel)
+    if not (alpha > 0 and math.isfinite(alpha)):
+        raise InputError(f"alpha must be a positive number, not {alpha}")
+    lists.check(scores=scores, labels=labels)
+    refuse(~torch.isfinite(scores.detach()), "scores are not finite", lists)
+    work = torch.float64 if scores.dtype == torch.float64 else torch.float32
+    labels = labels.detach().to(device=scores.device, dtype=work)
+    refuse(~torch.isfinite(labels), "labels are not finite", lists)
+
+    def score_gradient(saved_scores: Tensor, upstream: Tensor) -> Tensor:
+        return pair_sum(  # type: ignore[no-any-return]
+            saved_scores.to(work),
+            labels,
+            rank_gradient(upstream).to(work),
+            lists,
+            strategy=strategy,
+            alpha=alpha,
+            kernel=kernel,
+        )
+
+    return _Attached.apply(scores, output, score_gradient)  # type: ignore[no-any-return]
+
+
+class _Attached(Function):
+    """Forward: `output` as it is. Backward: what `score_gradient` says."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, scores: Tensor, output: Tensor, score_gradient: Callable[..., Tensor]
+    ) -> Tensor:
+        ctx.save_for_backward(scores)
+        ctx.score_gradient = score_gradient  # type: ignore[attr-defined]
+        return output.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        (scores,) = ctx.saved_tensors
+        return _Once.apply(upstream[0], scores, ctx.score_gradient), None, None
+
+
+class _Once(Function):
+    """The first derivative, which refuses to be differentiated again."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, upstream: Tensor, scores: Tensor, score_gradient: Callable[..., Tensor]
+    ) -> Tensor:
+        return score_gradient(scores.detach(), upstream.detach()).to(scores.dtype)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *upstream: Tensor) -> None:
+        raise RuntimeError(
+            "twin ranks have a first derivative only: the strategies define a gradient, not a "
+            "function that could be differentiated twice. Compute this loss without create_graph=True."
+        )

@@ -1,0 +1,1 @@
+"""What every room needs: errors, suggestions, the Name(option=…)@k notation, compiled loops."""

@@ -1,0 +1,52 @@
+"""What NumPy arrays and torch tensors need to be treated alike, without importing torch."""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Array: TypeAlias = Any
+"""A NumPy array or a torch tensor: code that says `Array` works on both."""
+
+
+def is_tensor(x: object) -> "TypeGuard[Tensor]":
+    """Tell whether `x` is a torch tensor; never imports torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def on_cpu(x: Array) -> bool:
+    """Tell whether the compiled loops can read `x` in place."""
+    return not is_tensor(x) or x.device.type == "cpu"
+
+
+def namespace(x: Array) -> ModuleType:
+    """`torch` for a tensor, else `numpy`: `where`, `log2`, `exp2`, `zeros_like`… are in both."""
+    return sys.modules["torch"] if is_tensor(x) else np
+
+
+def to_numpy(x: Array) -> "np.ndarray[Any, Any]":
+    """View a CPU tensor, or anything NumPy understands, as a NumPy array."""
+    if is_tensor(x):
+        tensor = x.detach()
+        if tensor.dtype == sys.modules["torch"].bfloat16:
+            tensor = tensor.float()
+        return tensor.numpy()  # type: ignore[no-any-return]
+    return np.asarray(x)
+
+
+def from_numpy(values: "np.ndarray[Any, Any]", like: Array) -> Array:
+    """Turn NumPy values into what `like` is."""
+    return sys.modules["torch"].from_numpy(values) if is_tensor(like) else values
+
+
+def as_float(x: Array) -> Array:
+    """`x` in double precision, where the device has it."""
+    if not is_tensor(x):
+        return np.asarray(x, np.float64)
+    torch = sys.modules["torch"]
+    return x.to(torch.float32 if x.device.type == "mps" else torch.float64)

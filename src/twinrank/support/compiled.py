@@ -1,0 +1,119 @@
+"""Loops compiled by numba: cached on disk, free of the interpreter lock, run on our own threads.
+
+Numba's `parallel=True` is not used. Its threading layers abort when two threads enter at once
+(workqueue) or kill a child forked later (OpenMP), and it takes seconds to compile. A loop here
+releases the interpreter lock instead and is given a range of work; `in_threads` runs the ranges on
+a pool of Python threads, which any thread may enter and which a forked child builds anew.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+_pool_size = 0
+
+
+def compiled(function: Function) -> Function:
+    """Compile a loop at its first call for each combination of types; keep the code on disk."""
+    return _compile(function)
+
+
+def compiled_sums(function: Function) -> Function:
+    """As `compiled`, and let the compiler reorder sums so that they run on vector units.
+
+    The order is fixed when the loop is compiled: the same input gives the same bits each time.
+    """
+    return _compile(function, fastmath={"reassoc", "contract", "nsz"})
+
+
+def _compile(function: Function, **flags: Any) -> Function:
+    flags |= {"nogil": True, "error_model": "numpy"}
+    try:
+        dispatcher = numba.njit(cache=True, **flags)(function)
+    except RuntimeError:  # nowhere to write: compile anew in each process
+        return numba.njit(**flags)(function)  # type: ignore[no-any-return]
+    _survive_failing_writes(dispatcher)
+    return dispatcher  # type: ignore[no-any-return]
+
+
+def _survive_failing_writes(dispatcher: Any) -> None:
+    """A cache that can't be written (full disk, revoked permission) must not fail the call."""
+    cache = dispatcher._cache
+    save = cache.save_overload
+
+    def save_or_go_on(*arguments: Any) -> None:
+        try:
+            save(*arguments)
+        except OSError:
+            cache.disable()
+
+    cache.save_overload = save_or_go_on
+
+
+def threads() -> int:
+    """How many threads a parallel loop uses: torch's number if torch is loaded, else all cores."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_num_threads"):
+        return int(torch.get_num_threads())
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def spans(costs: Any, per_thread: int) -> list[tuple[int, int]]:
+    """Cut 0…len(costs) into at most `threads()` ranges of like cost, none much below `per_thread`.
+
+    >>> spans(np.array([1, 1, 1, 1]), per_thread=100)
+    [(0, 4)]
+    """
+    so_far = np.cumsum(costs)
+    total = int(so_far[-1]) if so_far.size else 0
+    parts = max(1, min(threads(), total // per_thread))
+    cuts = np.searchsorted(so_far, total * np.arange(1, parts) / parts, side="right")
+    bounds = np.unique([0, *cuts, so_far.size]).tolist()
+    return list(zip(bounds, bounds[1:], strict=False))
+
+
+def in_threads(loop: Callable[..., None], ranges: Sequence[tuple[int, int]], *shared: Any) -> None:
+    """Call `loop(start, stop, *shared)` for every range, the first one on the calling thread."""
+    others = [_submit(loop, start, stop, *shared) for start, stop in ranges[1:]]
+    try:
+        if ranges:
+            loop(*ranges[0], *shared)
+    finally:  # never leave while another thread still writes into shared arrays
+        errors = [error for wait in others if (error := wait()) is not None]
+    if errors:
+        raise errors[0]
+
+
+def _submit(loop: Callable[..., None], *arguments: Any) -> Callable[[], BaseException | None]:
+    global _pool, _pool_size
+    with _lock:
+        wanted = max(threads() - 1, 1)
+        if _pool is None or _pool_size != wanted:
+            _pool = ThreadPoolExecutor(wanted, thread_name_prefix="twinrank")
+            _pool_size = wanted
+        try:
+            return _pool.submit(loop, *arguments).exception
+        except RuntimeError:  # the interpreter is shutting down: do the work here
+            pass
+    loop(*arguments)
+    return lambda: None
+
+
+def _forget_threads() -> None:
+    """Forked children have none of the parent's threads, and perhaps a lock that nobody holds."""
+    global _pool, _lock
+    _pool, _lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

@@ -1,0 +1,80 @@
+"""The notation Name(option=value, …)@k that names measures, kernels and methods."""
+
+import re
+from dataclasses import dataclass, field
+
+from twinrank.support.errors import InputError
+
+Value = bool | int | float | str | tuple[float, ...] | None
+
+_TERM = re.compile(r"\s*(?P<name>[A-Za-z]\w*)\s*(?:\((?P<options>.*)\))?\s*(?:@\s*(?P<cutoff>\d+))?\s*")
+_COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
+_WORDS: dict[str, Value] = {"none": None, "true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Term:
+    """One parsed name: `nDCG(gain=linear)@5` is Term("nDCG", {"gain": "linear"}, 5)."""
+
+    name: str
+    options: dict[str, Value] = field(default_factory=dict)
+    cutoff: int | None = None
+
+    def __str__(self) -> str:
+        inside = ", ".join(f"{key}={_write(value)}" for key, value in self.options.items())
+        cutoff = "" if self.cutoff is None else f"@{self.cutoff}"
+        return f"{self.name}{f'({inside})' if inside else ''}{cutoff}"
+
+
+def parse(text: str) -> Term:
+    """Read `Name`, `Name@k`, `Name(key=value, …)` or `Name(key=value, …)@k`.
+
+    >>> parse("nDCG(gain=[0, 1, 3])@10")
+    Term(name='nDCG', options={'gain': (0, 1, 3)}, cutoff=10)
+    >>> str(parse(" RBP( p = 0.8 ) "))
+    'RBP(p=0.8)'
+    """
+    match = _TERM.fullmatch(text)
+    if match is None:
+        raise InputError(f"can't read {text!r}; write Name, Name@k or Name(option=value, …)@k")
+    options: dict[str, Value] = {}
+    for part in _COMMA_OUTSIDE_BRACKETS.split(match["options"] or ""):
+        if not part.strip():
+            continue
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (equals and key and value):
+            raise InputError(f"can't read the option {part.strip()!r} in {text!r}; write key=value")
+        if key in options:
+            raise InputError(f"the option {key!r} appears twice in {text!r}")
+        options[key] = _read(value)
+    cutoff = None if match["cutoff"] is None else int(match["cutoff"])
+    if cutoff == 0:
+        raise InputError(f"the cutoff in {text!r} must be at least 1")
+    return Term(match["name"], options, cutoff)
+
+
+def _read(text: str) -> Value:
+    if text.startswith("[") and text.endswith("]"):
+        try:
+            return tuple(_number(item) for item in text[1:-1].split(",") if item.strip())
+        except ValueError:
+            raise InputError(f"a list holds numbers: {text}") from None
+    try:
+        return _number(text)
+    except ValueError:
+        return _WORDS.get(text.lower(), text.strip("'\""))
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _write(value: Value) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_write, value))}]"
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

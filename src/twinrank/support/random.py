@@ -1,0 +1,60 @@
+"""Random numbers by counting: number i of stream `seed` is a hash, whoever computes it, and when.
+
+So ties and noise don't depend on the number of threads, and a GPU draws what a CPU draws. The hash
+is the output function of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014). Its functions take int64
+scalars inside compiled loops, and NumPy arrays or torch tensors outside: all wrap on overflow, and
+the masks make the shifts logical.
+"""
+
+import sys
+from typing import Any
+
+from twinrank.support.errors import InputError
+
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
+_MIX_2 = 0x94D049BB133111EB - 2**64
+_LOW_34 = 2**34 - 1
+_LOW_37 = 2**37 - 1
+_LOW_33 = 2**33 - 1
+_LOW_52 = 2**52 - 1
+
+TIES, NOISE = 0, 1
+"""The streams of one seed: what breaks ties, what perturbs scores."""
+
+
+def random_bits(seed: Any, stream: Any, index: Any) -> Any:
+    """64 random bits (an int64) for each index of a stream."""
+    z = seed + (2 * index + stream + 1) * _GOLDEN
+    z = (z ^ ((z >> 30) & _LOW_34)) * _MIX_1
+    z = (z ^ ((z >> 27) & _LOW_37)) * _MIX_2
+    return z ^ ((z >> 31) & _LOW_33)
+
+
+def kept_bits(bits: Any) -> Any:
+    """The upper 52 bits, as a number that a float64 holds with room for a half."""
+    return (bits >> 12) & _LOW_52
+
+
+def open_uniform(kept: Any) -> Any:
+    """A number strictly between 0 and 1 from 52 random bits: (k + ½) / 2⁵²."""
+    return (kept + 0.5) * 2.0**-52
+
+
+def draw_seed(generator: Any, like: Any) -> int:
+    """One seed from a torch or NumPy generator, or from the global one of `like`'s library."""
+    top = 2**62
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(generator, torch.Generator):
+        return int(torch.randint(top, (), generator=generator, device=generator.device))
+    if generator is None:
+        if torch is not None and isinstance(like, torch.Tensor):
+            return int(torch.randint(top, ()))
+        import numpy as np
+
+        return int(np.random.randint(top))  # noqa: NPY002 (the global generator, on purpose)
+    if hasattr(generator, "integers"):
+        return int(generator.integers(top))
+    raise InputError(
+        f"generator must be a torch.Generator, a numpy.random.Generator or None, not {generator!r}"
+    )

@@ -1,0 +1,109 @@
+"""Stable radix sort of 64-bit keys inside compiled loops.
+
+The loops index whole arrays rather than take slices, which numba is slow to compile.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from twinrank.support.compiled import compiled
+
+_INSERTION = 24
+"""Up to this length an insertion sort beats the histograms."""
+
+COUNTS = 8 * 256
+"""Size of the histograms that `sort_keys` needs, one per byte of a key."""
+
+
+@compiled
+def sort_keys(
+    keys: Any, order: Any, size: int, spare_keys: Any, spare_order: Any, counts: Any
+) -> None:
+    """Sort keys[:size] in place, ascending and stably, and order[:size] along with them."""
+    if size <= _INSERTION:
+        for i in range(1, size):
+            key, item = keys[i], order[i]
+            j = i
+            while j > 0 and keys[j - 1] > key:
+                keys[j], order[j] = keys[j - 1], order[j - 1]
+                j -= 1
+            keys[j], order[j] = key, item
+        return
+    for i in range(COUNTS):
+        counts[i] = 0
+    for i in range(size):
+        for byte in range(8):
+            counts[256 * byte + ((keys[i] >> np.uint64(8 * byte)) & np.uint64(255))] += 1
+    source, source_order, target, target_order = keys, order, spare_keys, spare_order
+    swapped = False
+    for byte in range(8):
+        shift, histogram = np.uint64(8 * byte), 256 * byte
+        if counts[histogram + ((source[0] >> shift) & np.uint64(255))] == size:
+            continue  # all keys share this byte, as float32 numbers share the lowest three
+        place = 0
+        for i in range(histogram, histogram + 256):
+            place, counts[i] = place + counts[i], place
+        for i in range(size):
+            bucket = histogram + ((source[i] >> shift) & np.uint64(255))
+            place = counts[bucket]
+            counts[bucket] = place + 1
+            target[place], target_order[place] = source[i], source_order[i]
+        source, source_order, target, target_order = target, target_order, source, source_order
+        swapped = not swapped
+    if swapped:
+        for i in range(size):
+            keys[i], order[i] = spare_keys[i], spare_order[i]
+
+
+@compiled
+def descending_key(bits: Any) -> Any:
+    """Key whose ascending order is the descending order of the float64 numbers with these bits.
+
+    −0 and 0 get one key; NaN is not expected.
+    """
+    sign = np.uint64(1 << 63)
+    if bits & sign and bits != sign:
+        return bits
+    return ~(bits | sign)
+
+
+@compiled
+def sort_ascending(
+    values: Any,
+    begin: int,
+    end: int,
+    order: Any,
+    keys: Any,
+    spare_keys: Any,
+    spare_order: Any,
+    counts: Any,
+) -> None:
+    """Write the stable ascending order of float64 values[begin:end] to order[: end − begin].
+
+    Labels are mostly small whole numbers, for which counting beats sorting.
+    """
+    size = end - begin
+    small = True
+    for i in range(size):
+        value = values[begin + i]
+        small &= (value >= 0) & (value < 256)
+        place = np.uint64(value) if small else np.uint64(0)
+        small &= place == value
+        keys[i] = place
+    if small:
+        for i in range(257):
+            counts[i] = 0
+        for i in range(size):
+            counts[keys[i] + np.uint64(1)] += 1
+        for i in range(256):
+            counts[i + 1] += counts[i]
+        for i in range(size):
+            order[counts[keys[i]]] = begin + i
+            counts[keys[i]] += 1
+        return
+    bits = values.view(np.uint64)
+    for i in range(size):
+        keys[i] = ~descending_key(bits[begin + i])
+        order[i] = begin + i
+    sort_keys(keys, order, size, spare_keys, spare_order, counts)
