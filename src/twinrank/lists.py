@@ -1,11 +1,20 @@
 """Lists: a ragged batch of queries, each with its documents, as offsets into flat arrays."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.support.arrays import Array, as_float, from_numpy, is_tensor, namespace, on_cpu, to_numpy
+from twinrank.support.arrays import (
+    Array,
+    as_float,
+    from_numpy,
+    is_tensor,
+    namespace,
+    on_cpu,
+    to_numpy,
+)
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,24 +36,30 @@ class Lists:
     array([ 3., 12.])
     """
 
-    __slots__ = ("_on_device", "offsets")
+    __slots__ = ("_derived", "_on_device", "offsets", "sizes")
 
-    offsets: Final[Ints]
+    offsets: Ints
+    sizes: Ints
+    _derived: dict[str | int, Any]
     _on_device: "dict[torch.device, tuple[torch.Tensor, torch.Tensor]]"
 
     def __init__(self, offsets: Array) -> None:
         values = _whole_numbers(offsets, "offsets")
         if values.size == 0 or values[0] != 0:
-            raise InputError("offsets must start with 0 and hold one more entry than there are lists")
-        if (bad := np.flatnonzero(np.diff(values) < 0)).size:
-            q = int(bad[0])
+            raise InputError(
+                "offsets must start with 0 and hold one more entry than there are lists"
+            )
+        sizes = np.diff(values)
+        if sizes.size and sizes.min() < 0:
+            q = int(sizes.argmin())
             raise InputError(
                 f"offsets must not decrease: offsets[{q}] = {values[q]}, "
                 f"offsets[{q + 1}] = {values[q + 1]}"
             )
-        values.flags.writeable = False
-        object.__setattr__(self, "offsets", values)
-        object.__setattr__(self, "_on_device", {})
+        for name, value in (("offsets", values), ("sizes", sizes)):
+            object.__setattr__(self, name, _frozen(value))
+        for name in ("_derived", "_on_device"):  # what is computed at its first use
+            object.__setattr__(self, name, {})
 
     @classmethod
     def from_offsets(cls, offsets: Array) -> "Lists":
@@ -107,7 +122,7 @@ class Lists:
     def __iter__(self) -> Iterator[slice]:
         """Slices of the flat arrays, one per list."""
         ends = self.offsets.tolist()
-        return (slice(start, end) for start, end in zip(ends, ends[1:], strict=False))
+        return (slice(start, end) for start, end in pairwise(ends))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Lists) and np.array_equal(self.offsets, other.offsets)
@@ -124,11 +139,6 @@ class Lists:
         return int(self.offsets[-1])
 
     @property
-    def sizes(self) -> Ints:
-        """The number of documents in each list."""
-        return np.diff(self.offsets)
-
-    @property
     def longest(self) -> int:
         """The length of the longest list."""
         return int(self.sizes.max(initial=0))
@@ -139,7 +149,11 @@ class Lists:
 
     def tile(self, times: int) -> "Lists":
         """The same lists, `times` times over: what S flat arrays laid end to end belong to."""
-        return self if times == 1 else Lists.from_sizes(np.tile(self.sizes, times))
+        if times == 1:
+            return self
+        if times not in self._derived:
+            self._derived[times] = Lists.from_sizes(np.tile(self.sizes, times))
+        return self._derived[times]  # type: ignore[no-any-return]
 
     def to(self, device: "torch.device | str") -> "Lists":
         """Copy the offsets to a device now; otherwise the first use there does."""
@@ -182,12 +196,35 @@ class Lists:
         array([1., 2., 1., 2., 3.])
         """
         if is_tensor(like):
-            import torch
+            return as_float(self._steps(like) + 1)
+        if "positions" not in self._derived:
+            positions = np.arange(1.0, self.documents + 1) - self.spread(self.offsets[:-1])
+            self._derived["positions"] = _frozen(positions)
+        return self._derived["positions"]
 
-            offsets, index = self._tensors(like)
-            count = torch.arange(1, self.documents + 1, device=like.device)
-            return as_float(count - offsets[index])
-        return np.arange(1.0, self.documents + 1) - np.repeat(self.offsets[:-1], self.sizes)
+    def by_position(self, table: Array) -> Array:
+        """Entry i of a table for the document at position i + 1 of every list.
+
+        >>> Lists.from_sizes([2, 3]).by_position(np.array([0.5, 0.3, 0.2]))
+        array([0.5, 0.3, 0.5, 0.3, 0.2])
+        """
+        if is_tensor(table):
+            return table[self._steps(table)]
+        from twinrank.support.segments import lay_out
+
+        return lay_out(as_float(table), self.offsets)
+
+    def arrange(self, x: Array, ranks: Array) -> Array:
+        """The documents' values in rank order: the best-ranked document's first in every list.
+
+        >>> Lists.from_sizes([2, 3]).arrange(np.arange(5.0), np.array([2, 1, 3, 1, 2]))
+        array([1., 0., 3., 4., 2.])
+        """
+        return self._move(x, ranks, back=False)
+
+    def restore(self, x: Array, ranks: Array) -> Array:
+        """Undo `arrange`: from rank order back to the documents' own."""
+        return self._move(x, ranks, back=True)
 
     def sum(self, x: Array) -> Array:
         """Sum per list (of a torch tensor: differentiable)."""
@@ -233,6 +270,26 @@ class Lists:
         by_value = torch.argsort(x, descending=True)
         return x[by_value[torch.argsort(self.index(x)[by_value], stable=True)]]
 
+    def _move(self, x: Array, ranks: Array, *, back: bool) -> Array:
+        if not is_tensor(ranks):
+            from twinrank.support.segments import move_to_rank
+
+            return move_to_rank(as_float(x), ranks, self.offsets, back)
+        offsets, index = self._tensors(ranks)
+        place = ranks.long() + offsets[index] - 1
+        if back:
+            return x[place]
+        result = namespace(x).empty_like(x)
+        result[place] = x
+        return result
+
+    def _steps(self, like: Array) -> Array:
+        """0, 1, …, m − 1 in every list, as a tensor of integers."""
+        import torch
+
+        offsets, index = self._tensors(like)
+        return torch.arange(self.documents, device=like.device) - offsets[index]
+
     def _reduce(self, operation: np.ufunc, x: Any) -> Any:
         result = np.zeros(len(self))
         filled = np.flatnonzero(self.sizes)  # reduceat has no notion of an empty list
@@ -271,6 +328,11 @@ class Lists:
             index = torch.repeat_interleave(offsets.diff())
             self._on_device[like.device] = (offsets, index)
         return self._on_device[like.device]
+
+
+def _frozen(values: Any) -> Any:
+    values.flags.writeable = False
+    return values
 
 
 def _whole_numbers(values: Array, name: str) -> Ints:

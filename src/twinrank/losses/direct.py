@@ -1,6 +1,6 @@
 """Direct optimisation of a measure: minus its exact value, with the strategy's gradient."""
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -11,7 +11,8 @@ from twinrank.measures import Measure, measure
 from twinrank.ranks.exact import check_perturbation, exact_ranks
 from twinrank.ranks.kernels import check_kernel
 from twinrank.ranks.strategies import Strategy, as_strategy
-from twinrank.ranks.twin import attach_gradient
+from twinrank.ranks.twin import attach_gradient, working_dtype
+from twinrank.support.arrays import Array, as_float, namespace, on_cpu, to_numpy
 from twinrank.support.errors import InputError
 from twinrank.support.suggest import unknown
 
@@ -84,31 +85,31 @@ class DirectLoss(nn.Module):
     ) -> Tensor:
         """The loss of flat scores and labels with their lists, or of padded ones with their mask."""
         scores, labels, lists = flatten(scores, labels, lists, mask)
-        kept = labels.detach().clamp(min=0)  # unjudged documents count as label 0
+        # On the CPU the measure works on NumPy views: the arrays are small, and torch slower.
+        plain = to_numpy if on_cpu(scores) else Tensor.detach
         ranks = exact_ranks(
-            scores.detach(),
+            plain(scores),
             lists,
-            generator=self.generator,
+            generator=self.generator or torch.default_generator,
             perturbation=self.perturbation,
             samples=self.samples,
         )
         # Samples are S times as many lists; their gradients add up before the one pair pass.
-        many = lists.tile(self.samples)
         values, slopes, filled = self.measure.at_ranks(
-            ranks.reshape(-1), labels.detach().repeat(self.samples), many, gradient=True
+            ranks, plain(labels), lists.tile(self.samples), gradient=True
         )
-        counted = filled[: len(lists)]
-        values = -values.reshape(self.samples, -1).mean(0)
-        per_rank = -slopes.reshape(self.samples, -1).mean(0)  # type: ignore[union-attr]
-        values = torch.where(counted, values, 0.0).to(ranks.dtype)
+        total = values.reshape(self.samples, -1).sum(0)
+        per_rank = slopes.reshape(self.samples, -1).sum(0) if self.samples > 1 else slopes
+        loss, share = _reduce(total / -self.samples, filled[: len(lists)], weights, self.reduction)
+        share = share / -self.samples
 
         def rank_gradient(upstream: Tensor) -> Tensor:
-            return per_rank * lists.spread(torch.where(counted, upstream, 0.0))
+            return torch.as_tensor(per_rank * lists.spread(share * plain(upstream)))
 
-        losses = attach_gradient(
-            values, rank_gradient, scores, kept, lists, self.strategy, self.alpha, self.kernel
+        loss = torch.as_tensor(loss).to(working_dtype(scores))
+        return attach_gradient(
+            loss, rank_gradient, scores, labels, lists, self.strategy, self.alpha, self.kernel
         )
-        return reduce(losses, counted, weights, self.reduction)
 
 
 def flatten(
@@ -128,7 +129,9 @@ def flatten(
         if mask is None:
             mask = torch.ones_like(scores, dtype=torch.bool)
         if mask.shape != scores.shape:
-            raise InputError(f"mask {tuple(mask.shape)} and scores {tuple(scores.shape)} must align")
+            raise InputError(
+                f"mask {tuple(mask.shape)} and scores {tuple(scores.shape)} must align"
+            )
         return scores[mask], labels[mask], Lists.from_mask(mask)
     if scores.ndim != 1 or mask is not None:
         raise InputError(
@@ -141,21 +144,20 @@ def flatten(
     return scores, labels, lists
 
 
-def reduce(losses: Tensor, counted: Tensor, weights: Any, reduction: Reduction) -> Tensor:
-    """One loss from the losses of lists, of which only the counted ones have a say."""
-    share = counted.to(losses.dtype)
+def _reduce(
+    losses: Array, counted: Array, weights: Tensor | None, reduction: Reduction
+) -> tuple[Array, Array]:
+    """The reduced loss, and the share that the loss of each list has in it."""
+    xp, share = namespace(losses), counted * 1.0
     if weights is not None:
-        weights = torch.as_tensor(weights, dtype=losses.dtype, device=losses.device)
-        if weights.shape != losses.shape:
+        if tuple(weights.shape) != tuple(losses.shape):
             raise InputError(
                 f"weights {tuple(weights.shape)} must have one entry for each of {len(losses)} lists"
             )
         if bool((weights < 0).any()) or not bool(torch.isfinite(weights).all()):
             raise InputError("weights must be finite and not negative")
-        share, losses = share * weights, losses * weights
-    if reduction == "none":
-        return losses
-    if reduction == "sum":
-        return losses.sum()
+        share = share * as_float(to_numpy(weights.cpu()) if xp is np else weights)
     total = share.sum()
-    return losses.sum() / torch.where(total > 0, total, 1.0)
+    if reduction == "mean" and bool(total > 0):
+        share = share / total
+    return (losses * share if reduction == "none" else (losses * share).sum()), share

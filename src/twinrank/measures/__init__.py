@@ -17,6 +17,8 @@ MEASURES: tuple[type[Measure], ...] = (
     NDCG, DCG, AP, PaperAP, Precision, Recall, RPrecision, RR, Success, NERR, ERR, RBP, Judged,
 )  # fmt: skip
 
+__all__ = ["MEASURES", "Measure", "measure"]
+
 _BY_NAME = {name: kind for kind in MEASURES for name in (kind.name, *kind.aliases)}
 
 
@@ -40,4 +42,4 @@ def measure(name: str | Measure) -> Measure:
             if not options:
                 raise InputError(f"{kind.name} has no options, but {name!r} sets {option}")
             raise InputError(unknown(f"option of {kind.name}", option, options))
-    return kind(cutoff=term.cutoff, **term.options)  # type: ignore[arg-type]
+    return kind(cutoff=term.cutoff, **term.options)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.measures.base import BinaryMeasure, over
-from twinrank.support.arrays import Array, namespace
+from twinrank.measures.base import BinaryMeasure, shared
+from twinrank.support.arrays import Array
 from twinrank.support.errors import InputError
 from twinrank.support.suggest import unknown
 
@@ -30,11 +30,9 @@ class AP(BinaryMeasure):
     def credit(self, labels: Array, lists: Lists) -> Array:
         """How much the document adds to the precision at its own and at later relevant ones."""
         relevant, position = self.relevant(labels) * 1.0, lists.positions(labels)
-        counted = relevant / position
-        if self.cutoff is not None:
-            counted = namespace(counted).where(position <= self.cutoff, counted, 0.0)
+        counted = self.cut(relevant / position, lists)
         credit = relevant * position * lists.cumsum(counted, reverse=True)
-        return over(credit, lists.spread(self.divide_by(labels, lists)))
+        return shared(credit, self.divide_by(labels, lists), lists)
 
     def divide_by(self, labels: Array, lists: Lists) -> Array:
         """The divisor of each list."""
@@ -51,8 +49,4 @@ class PaperAP(AP):
 
     def divide_by(self, labels: Array, lists: Lists) -> Array:
         """The sum of the k highest labels."""
-        ideal = lists.sort(labels.clip(0))
-        if self.cutoff is not None:
-            within = lists.positions(labels) <= self.cutoff
-            ideal = namespace(ideal).where(within, ideal, 0.0)
-        return lists.sum(ideal)
+        return lists.sum(self.cut(lists.sort(labels.clip(0)), lists))

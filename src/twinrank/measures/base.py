@@ -96,32 +96,39 @@ class Measure:
 
     def at_ranks(
         self, ranks: Array, labels: Array, lists: Lists, *, gradient: bool = False
-    ) -> tuple[Array, Array | None, Array]:
+    ) -> tuple[Array, Array, Array]:
         """Values per list, ∂value/∂rank per document (where asked for), and which lists aren't empty.
 
-        Ranks are those of `exact_ranks` (no ties) for these lists.
+        Ranks are those of `exact_ranks`, integers, of any shape; the labels repeat if there are
+        more ranks than labels, as for S samples, whose lists are then tiled.
         """
+        ranks = ranks.reshape(-1)
         if lists.documents == 0:
             nothing = as_float(ranks)
             zeros = lists.sum(nothing)
             return zeros, nothing if gradient else None, zeros > 0
         xp, labels = namespace(ranks), as_float(labels)
-        # Where each document goes when every list is laid out in rank order.
-        first = lists.spread(_like(lists.offsets[:-1], ranks))
-        place = _integers(ranks) + (first - 1)
-        ordered = xp.empty_like(labels)
-        ordered[place] = labels
+        if (times := ranks.shape[0] // labels.shape[0]) > 1:
+            labels = xp.tile(labels, (times,))
+        ordered = lists.arrange(labels, ranks)
         credit = as_float(self.credit(ordered, lists))
-        steps = as_float(_like(np.arange(1.0, lists.longest + 1), ranks))
-        position = lists.positions(ranks)
-        if self.cutoff is not None:
-            credit = xp.where(position <= self.cutoff, credit, 0.0)
-        step = _integers(position) - 1
-        values = lists.sum(credit * self.discount(steps)[step])
+        credit = self.cut(credit, lists)
+        values = lists.sum(credit * self.discounts(ordered, lists))
         filled = lists.sum(self.relevant(ordered)) > 0
         if not gradient:
             return values, None, filled
-        return values, (credit * self.slope(steps)[step])[place], filled
+        slopes = lists.by_position(self.slope(_one_to(lists.longest, ranks)))
+        return values, lists.restore(credit * slopes, ranks), filled
+
+    def cut(self, x: Array, lists: Lists) -> Array:
+        """`x`, one value per document in rank order, with zeros beyond the cutoff."""
+        if self.cutoff is None:
+            return x
+        return namespace(x).where(lists.positions(x) <= self.cutoff, x, 0.0)
+
+    def discounts(self, like: Array, lists: Lists) -> Array:
+        """The discount of every position of every list."""
+        return lists.by_position(self.discount(_one_to(lists.longest, like)))
 
     @classmethod
     def from_functions(
@@ -211,19 +218,17 @@ class BinaryMeasure(ReciprocalMeasure):
         return labels >= self.rel
 
 
-def over(credit: Array, total: Array) -> Array:
-    """credit / total, and 0 where the total is 0."""
-    xp = namespace(credit)
-    return xp.where(total > 0, credit / xp.where(total > 0, total, 1.0), 0.0)
+def shared(credit: Array, total: Array, lists: Lists) -> Array:
+    """Credit / (its list's total), and 0 where the total is 0."""
+    xp = namespace(total)
+    inverse = xp.where(total > 0, 1.0 / xp.where(total > 0, total, 1.0), 0.0)
+    return credit * lists.spread(inverse)
 
 
-def _like(values: Any, like: Array) -> Array:
+def _one_to(last: int, like: Array) -> Array:
+    """1, 2, …, last, in double precision beside `like`."""
     if not is_tensor(like):
-        return values
+        return np.arange(1.0, last + 1)
     import torch
 
-    return torch.tensor(values, device=like.device)
-
-
-def _integers(x: Array) -> Array:
-    return x.long() if is_tensor(x) else x.astype(np.int64)
+    return as_float(torch.arange(1, last + 1, device=like.device))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.measures.base import over
+from twinrank.measures.base import shared
 from twinrank.measures.gains import GainMeasure
 from twinrank.support.arrays import Array, namespace
 
@@ -38,8 +38,6 @@ class NDCG(DCG):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The document's share of the ideal DCG@k."""
-        gains, position = self.gains(labels), lists.positions(labels)
-        ideal = lists.sort(gains) * self.discount(position)
-        if self.cutoff is not None:
-            ideal = namespace(ideal).where(position <= self.cutoff, ideal, 0.0)
-        return over(gains, lists.spread(lists.sum(ideal)))
+        gains = self.gains(labels)
+        ideal = lists.sort(gains) * self.discounts(labels, lists)
+        return shared(gains, lists.sum(self.cut(ideal, lists)), lists)

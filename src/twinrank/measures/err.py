@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.measures.base import ReciprocalMeasure, over
+from twinrank.measures.base import ReciprocalMeasure, shared
 from twinrank.support.arrays import Array, namespace
 from twinrank.support.errors import InputError
 
@@ -22,7 +22,9 @@ class ERR(ReciprocalMeasure):
     def __post_init__(self) -> None:
         super().__post_init__()
         top = self.max_grade
-        if top is not None and (isinstance(top, bool) or not isinstance(top, int | float) or top <= 0):
+        if top is not None and (
+            isinstance(top, bool) or not isinstance(top, int | float) or top <= 0
+        ):
             raise InputError(f"max_grade of {self.name} must be a positive number, not {top!r}")
 
     def credit(self, labels: Array, lists: Lists) -> Array:
@@ -51,8 +53,5 @@ class NERR(ERR):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """ERR's credit as a share of the ideal ERR@k."""
-        position = lists.positions(labels)
-        ideal = super().credit(lists.sort(labels), lists) / position
-        if self.cutoff is not None:
-            ideal = namespace(ideal).where(position <= self.cutoff, ideal, 0.0)
-        return over(super().credit(labels, lists), lists.spread(lists.sum(ideal)))
+        ideal = super().credit(lists.sort(labels), lists) * self.discounts(labels, lists)
+        return shared(super().credit(labels, lists), lists.sum(self.cut(ideal, lists)), lists)

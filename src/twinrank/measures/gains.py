@@ -28,7 +28,9 @@ class GainMeasure(Measure):
                 raise InputError(f"gain of {self.name} must list numbers ≥ 0, one per label")
         elif self.gain not in ("exponential", "linear"):
             raise InputError(
-                unknown("gain", str(self.gain), ["exponential", "linear", "a list such as [0, 1, 3]"])
+                unknown(
+                    "gain", str(self.gain), ["exponential", "linear", "a list such as [0, 1, 3]"]
+                )
             )
 
     def gains(self, labels: Array) -> Array:
@@ -50,4 +52,4 @@ class GainMeasure(Measure):
 
     def relevant(self, labels: Array) -> Array:
         """Labels with a gain."""
-        return self.gains(labels) > 0
+        return self.gains(labels) > 0 if isinstance(self.gain, tuple) else labels > 0

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.measures.base import BinaryMeasure, ReciprocalMeasure, over
+from twinrank.measures.base import BinaryMeasure, ReciprocalMeasure, shared
 from twinrank.support.arrays import Array, as_float, namespace
 
 # A count has no discount of its own. As in the paper (Yu 2020, Eq. VirPre) its documents get the
@@ -34,7 +34,7 @@ class Recall(BinaryMeasure):
     def credit(self, labels: Array, lists: Lists) -> Array:
         """b_i · i / R."""
         relevant = self.relevant(labels) * 1.0
-        return over(relevant * lists.positions(labels), lists.spread(lists.sum(relevant)))
+        return shared(relevant * lists.positions(labels), lists.sum(relevant), lists)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ class RPrecision(BinaryMeasure):
     def credit(self, labels: Array, lists: Lists) -> Array:
         """b_i · i / R for positions up to R."""
         relevant, position = self.relevant(labels) * 1.0, lists.positions(labels)
-        total = lists.spread(lists.sum(relevant))
-        return over(relevant * position * (position <= total), total)
+        total = lists.sum(relevant)
+        return shared(relevant * position * (position <= lists.spread(total)), total, lists)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Success(BinaryMeasure):
     name: ClassVar[str] = "Success"
 
     def credit(self, labels: Array, lists: Lists) -> Array:
-        """i for the first relevant document."""
+        """I for the first relevant document."""
         return first_relevant(self.relevant(labels), lists) * lists.positions(labels)
 
 
@@ -68,14 +68,14 @@ class Judged(ReciprocalMeasure):
     name: ClassVar[str] = "Judged"
 
     def credit(self, labels: Array, lists: Lists) -> Array:
-        """i / (the documents there are up to k) for a judged document."""
+        """I / (the documents there are up to k) for a judged document."""
         size = lists.spread(lists.sum(labels * 0 + 1.0))
         depth = size if self.cutoff is None else size.clip(max=self.cutoff)
         return (labels >= 0) * lists.positions(labels) / depth
 
     def relevant(self, labels: Array) -> Array:
         """Every document: only a list without documents is empty."""
-        return labels == labels  # noqa: PLR0124
+        return labels == labels
 
 
 def first_relevant(relevant: Array, lists: Lists) -> Array:

@@ -7,7 +7,7 @@ import numpy as np
 
 from twinrank.lists import Lists
 from twinrank.support import random
-from twinrank.support.arrays import Array, as_float, from_numpy, is_tensor, on_cpu, to_numpy
+from twinrank.support.arrays import Array, cast, from_numpy, is_tensor, namespace, on_cpu, to_numpy
 from twinrank.support.errors import InputError
 from twinrank.support.suggest import unknown
 
@@ -47,17 +47,21 @@ def exact_ranks(
     if ties not in get_args(Ties):
         raise InputError(unknown("way to break ties", str(ties), get_args(Ties)))
     check_perturbation(perturbation, samples)
-    scores = scores if is_tensor(scores) else np.asarray(scores)
+    given = scores
+    scores = to_numpy(scores) if on_cpu(scores) else scores.detach()
     lists.check(scores=scores)
-    _refuse_nan(scores, lists)
+    scores = _in_working_precision(scores)
+    refuse_unless(scores == scores, "scores are NaN", lists)
+    seed = random.draw_seed(generator, like=given) if ties == "random" or perturbation else 0
     orders = 1 if samples is None else samples
-    random_numbers = ties == "random" or perturbation
-    seed = random.draw_seed(generator, like=scores) if random_numbers else 0
-    if on_cpu(scores):
-        ranks = _ranks_by_loop(scores, lists, ties, seed, perturbation, orders)
-    else:
-        ranks = _ranks_by_sorting(scores, lists, ties, seed, perturbation, orders)
-    return ranks[0] if samples is None else ranks
+    if orders > 1:
+        scores = namespace(scores).tile(scores, (orders,))
+    if perturbation:
+        noise = random.gumbel_noise(seed, _numbered(scores))
+        scores = cast(scores + perturbation * noise, like=scores)
+    rank = _ranks_by_loop if on_cpu(scores) else _ranks_by_sorting
+    ranks = from_numpy(rank(scores, lists.tile(orders), ties, seed), like=given)
+    return ranks if samples is None else ranks.reshape(samples, lists.documents)
 
 
 def check_perturbation(perturbation: float, samples: int | None) -> None:
@@ -68,78 +72,60 @@ def check_perturbation(perturbation: float, samples: int | None) -> None:
         raise InputError(f"samples must be at least 1, not {samples}")
 
 
-def refuse(bad: Array, what: str, lists: Lists) -> None:
+def refuse_unless(good: Array, complaint: str, lists: Lists) -> None:
     """Raise an error that says how many entries are bad, and where the first one is."""
-    count = int(bad.sum())
-    if count:
-        first = int(bad.nonzero()[0][0])
+    if not bool(good.all()):
+        bad = to_numpy((~good).cpu() if is_tensor(good) else ~good)
+        first = int(bad.argmax())
         raise InputError(
-            f"{count} of {lists.documents} {what}; the first is document {first}, "
+            f"{int(bad.sum())} of {lists.documents} {complaint}; the first is document {first}, "
             f"in list {lists.list_of(first)}"
         )
 
 
-def _refuse_nan(scores: Array, lists: Lists) -> None:
-    refuse(scores != scores, "scores are NaN", lists)  # noqa: PLR0124
+def _in_working_precision(scores: Array) -> Array:
+    """Scores as float64 or, if they have no more than 32 bits, as float32."""
+    if not is_tensor(scores):
+        return scores.astype(np.float32 if scores.dtype in (np.float16, np.float32) else np.float64)
+    torch = sys.modules["torch"]
+    double = scores.dtype == torch.float64 or not scores.is_floating_point()
+    return scores.to(torch.float64 if double else torch.float32)
 
 
-def _is_double(scores: Array) -> bool:
-    if is_tensor(scores):
-        return bool(scores.dtype == sys.modules["torch"].float64)
-    return scores.dtype not in (np.float32, np.float16)
-
-
-def _ranks_by_loop(
-    scores: Array, lists: Lists, ties: Ties, seed: int, perturbation: float, orders: int
-) -> Array:
-    """The compiled loop: a radix sort per list, parallel over lists and samples."""
+def _ranks_by_loop(scores: Array, lists: Lists, ties: Ties, seed: int) -> Array:
+    """The compiled loop, parallel over lists."""
     from twinrank.ranks.sorted_ranks import rank_lists
     from twinrank.support.compiled import in_threads, spans
 
-    values = np.ascontiguousarray(to_numpy(scores), dtype=np.float64)
-    ranks = np.empty((orders, lists.documents))
-    in_threads(
-        rank_lists,
-        spans(np.tile(lists.sizes, orders), per_thread=4096),
-        values,
-        lists.offsets,
-        get_args(Ties).index(ties),
-        seed,
-        float(perturbation),
-        not _is_double(scores),
-        ranks.reshape(-1),
-    )
-    if not _is_double(scores):
-        ranks = ranks.astype(np.float32)
-    return from_numpy(ranks, like=scores)
+    ranks = np.empty_like(scores)
+    how = get_args(Ties).index(ties)
+    in_threads(rank_lists, spans(lists.sizes, 8192), scores, lists.offsets, how, seed, ranks)
+    return ranks
 
 
-def _ranks_by_sorting(
-    scores: Array, lists: Lists, ties: Ties, seed: int, perturbation: float, orders: int
-) -> Array:
+def _ranks_by_sorting(scores: Array, lists: Lists, ties: Ties, seed: int) -> Array:
     """Stable torch sorts by tie key, score and list, for tensors on any device."""
     import torch
 
-    dtype = torch.float64 if _is_double(scores) else torch.float32
-    many = lists.tile(orders)
-    values = scores.detach().to(dtype).repeat(orders)
-    document = torch.arange(values.numel(), device=values.device)
-    if perturbation:
-        bits = random.random_bits(seed, random.NOISE, document)
-        uniform = random.open_uniform(as_float(random.kept_bits(bits)))
-        noise = -torch.log(-torch.log(uniform))
-        values = (values + perturbation * noise).to(dtype)
-    order = document
+    order = _numbered(scores)
     if ties == "random":
-        order = torch.argsort(random.random_bits(seed, random.TIES, document) ^ -(2**63))
-    order = order[torch.argsort(values[order], descending=True, stable=True)]
-    order = order[torch.argsort(many.index(values)[order], stable=True)]
-    position = many.positions(values)
+        # The compiled loop orders the bits as unsigned numbers: flip the sign to do the same.
+        order = torch.argsort(random.random_bits(seed, random.TIES, order) ^ -(2**63))
+    order = order[torch.argsort(scores[order], descending=True, stable=True)]
+    order = order[torch.argsort(lists.index(scores)[order], stable=True)]
+    position = lists.positions(scores)
     if ties == "average":
-        position = _mean_over_ties(values[order], position, many)
-    ranks = torch.empty(values.shape, dtype=dtype, device=values.device)
-    ranks[order] = position.to(dtype)
-    return ranks.reshape(orders, -1)
+        position = _mean_over_ties(scores[order], position, lists)
+    ranks = torch.empty_like(scores)
+    ranks[order] = position.to(scores.dtype)
+    return ranks
+
+
+def _numbered(scores: Array) -> Array:
+    """0, 1, 2, … as int64 beside the scores."""
+    if is_tensor(scores):
+        return sys.modules["torch"].arange(scores.shape[0], device=scores.device)
+    return np.arange(scores.size)
 
 
 def _mean_over_ties(values: Array, position: Array, lists: Lists) -> Array:

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import FunctionCtx
 
 from twinrank.ranks.strategies import Strategy, as_strategy
 from twinrank.support.errors import InputError
@@ -42,7 +41,7 @@ def twin_sigmoid(
         if not value > 0:
             raise InputError(f"{name} must be positive, not {value}")
     u = torch.as_tensor(sign, dtype=z.dtype, device=z.device)
-    return _TwinSigmoid.apply(z, alpha, forward_alpha, strategy, u)  # type: ignore[no-any-return]
+    return _TwinSigmoid.apply(z, alpha, forward_alpha, strategy, u)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _TwinSigmoid(Function):
@@ -57,7 +56,7 @@ class _TwinSigmoid(Function):
         return torch.sigmoid(forward_alpha * z)
 
     @staticmethod
-    def backward(ctx: FunctionCtx | Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         z, u = ctx.saved_tensors
         x = ctx.alpha * z
         if ctx.strategy == "type3":

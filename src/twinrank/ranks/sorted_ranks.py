@@ -1,58 +1,39 @@
-"""The compiled loop behind `exact_ranks` on the CPU: one radix sort per list."""
+"""The compiled loop behind `exact_ranks` on the CPU: short lists count, others sort."""
 
-import math
 from typing import Any
 
 import numpy as np
 
 from twinrank.support import random
-from twinrank.support.compiled import compiled
+from twinrank.support.compiled import compiled, compiled_sums
 from twinrank.support.sorting import COUNTS, descending_key, sort_keys
 
 RANDOM, STABLE, AVERAGE = 0, 1, 2
 
+_COUNTED = 256
+"""Up to this length counting the higher scores, on vector units, beats sorting."""
+
 random_bits = compiled(random.random_bits)
-kept_bits = compiled(random.kept_bits)
-open_uniform = compiled(random.open_uniform)
 
 
 @compiled
 def rank_lists(
-    start: int,
-    stop: int,
-    scores: Any,
-    offsets: Any,
-    ties: int,
-    seed: int,
-    perturbation: float,
-    single: bool,
-    ranks: Any,
+    start: int, stop: int, scores: Any, offsets: Any, ties: int, seed: int, ranks: Any
 ) -> None:
-    """Rank the lists numbered start…stop − 1, counted through all samples (sample-major).
-
-    `single` says that the scores are float32 numbers: perturbed ones are rounded to that again.
-    """
-    count, total = offsets.size - 1, scores.size
+    """Rank the lists numbered start…stop − 1."""
     longest = 0
-    for q in range(count):
+    for q in range(start, stop):
         longest = max(longest, offsets[q + 1] - offsets[q])
-    values, counts = np.empty(longest), np.empty(COUNTS, np.int64)
     keys, order = np.empty(longest, np.uint64), np.empty(longest, np.int64)
     tied_keys, tied = np.empty(longest, np.uint64), np.empty(longest, np.int64)
     spare_keys, spare_order = np.empty(longest, np.uint64), np.empty(longest, np.int64)
-    bits = values.view(np.uint64)
-    for unit in range(start, stop):
-        sample, q = unit // count, unit % count
-        size = offsets[q + 1] - offsets[q]
-        place = sample * total + offsets[q]
+    padded, counts = np.empty(_COUNTED, scores.dtype), np.empty(COUNTS, np.int64)
+    for q in range(start, stop):
+        place, size = offsets[q], offsets[q + 1] - offsets[q]
+        if size <= _COUNTED and _rank_by_counting(place, size, scores, padded, ranks):
+            continue
         for i in range(size):
-            values[i] = scores[offsets[q] + i]
-            if perturbation != 0:
-                uniform = open_uniform(kept_bits(random_bits(seed, random.NOISE, place + i)))
-                values[i] -= perturbation * math.log(-math.log(uniform))  # Gumbel noise
-                if single:
-                    values[i] = np.float32(values[i])
-            keys[i] = descending_key(bits[i])
+            keys[i] = descending_key(scores[place + i])
             order[i] = i
         sort_keys(keys, order, size, spare_keys, spare_order, counts)
         begin = 0
@@ -69,5 +50,27 @@ def rank_lists(
                 for i in range(run):
                     order[begin + i] = tied[i]
             for i in range(begin, end):
-                ranks[place + order[i]] = (begin + 1 + end) / 2 if ties == AVERAGE else i + 1.0
+                ranks[place + order[i]] = (begin + 1 + end) / 2 if ties == AVERAGE else i + 1
             begin = end
+
+
+@compiled_sums
+def _rank_by_counting(place: int, size: int, scores: Any, padded: Any, ranks: Any) -> bool:
+    """rank_i = 1 + the number of higher scores; False if these aren't ranks because of ties.
+
+    Padding with −∞ to whole vectors saves what is slow: the loop over the rest.
+    """
+    one, none = scores.dtype.type(1), scores.dtype.type(0)
+    whole = (size + 31) // 32 * 32
+    for i in range(size):
+        padded[i] = scores[place + i]
+    for i in range(size, whole):
+        padded[i] = -np.inf
+    total = 0.0
+    for i in range(size):
+        higher = none
+        for j in range(whole):
+            higher += one if padded[j] > padded[i] else none
+        ranks[place + i] = higher + one
+        total += higher
+    return total == size * (size - 1) // 2

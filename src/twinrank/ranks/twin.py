@@ -4,15 +4,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
 from twinrank.lists import Lists
-from twinrank.ranks.exact import exact_ranks, refuse
+from twinrank.ranks.exact import exact_ranks, refuse_unless
 from twinrank.ranks.kernels import check_kernel, pair_sum
 from twinrank.ranks.strategies import Strategy, as_strategy
+from twinrank.support.arrays import on_cpu, to_numpy
 from twinrank.support.errors import InputError
 
 
@@ -69,30 +71,36 @@ def attach_gradient(
 ) -> Tensor:
     """Return `output`, a function of the ranks, with a gradient with respect to the scores.
 
-    `rank_gradient` turns ∂L/∂output into ∂L/∂rank, one value a document; the pair sum does the rest.
+    `rank_gradient` turns ∂L/∂output into ∂L/∂rank, a value per document; the pair sum does the rest.
     """
     as_strategy(strategy)
     check_kernel(kernel)
     if not (alpha > 0 and math.isfinite(alpha)):
         raise InputError(f"alpha must be a positive number, not {alpha}")
     lists.check(scores=scores, labels=labels)
-    refuse(~torch.isfinite(scores.detach()), "scores are not finite", lists)
-    work = torch.float64 if scores.dtype == torch.float64 else torch.float32
-    labels = labels.detach().to(device=scores.device, dtype=work)
-    refuse(~torch.isfinite(labels), "labels are not finite", lists)
+    labels = labels.detach().to(device=scores.device, dtype=working_dtype(scores))
+    for name, values in (("scores", scores.detach()), ("labels", labels)):
+        finite = np.isfinite(to_numpy(values)) if on_cpu(values) else torch.isfinite(values)
+        refuse_unless(finite, f"{name} are not finite", lists)
+    labels = labels.clamp(min=0)  # unjudged documents (−1) count as label 0
 
     def score_gradient(saved_scores: Tensor, upstream: Tensor) -> Tensor:
         return pair_sum(  # type: ignore[no-any-return]
-            saved_scores.to(work),
+            saved_scores.to(labels.dtype),
             labels,
-            rank_gradient(upstream).to(work),
+            rank_gradient(upstream).to(labels.dtype),
             lists,
             strategy=strategy,
             alpha=alpha,
             kernel=kernel,
         )
 
-    return _Attached.apply(scores, output, score_gradient)  # type: ignore[no-any-return]
+    return _Attached.apply(scores, output, score_gradient)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def working_dtype(scores: Tensor) -> torch.dtype:
+    """The precision of ranks and sums: float64 for float64 scores, else float32."""
+    return torch.float64 if scores.dtype == torch.float64 else torch.float32
 
 
 class _Attached(Function):
@@ -109,7 +117,10 @@ class _Attached(Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
         (scores,) = ctx.saved_tensors
-        return _Once.apply(upstream[0], scores, ctx.score_gradient), None, None
+        if torch.is_grad_enabled():  # create_graph=True
+            once = _Once.apply(upstream[0], scores, ctx.score_gradient)  # type: ignore[no-untyped-call]
+            return once, None, None
+        return ctx.score_gradient(scores, upstream[0]).to(scores.dtype), None, None
 
 
 class _Once(Function):
@@ -125,5 +136,5 @@ class _Once(Function):
     def backward(ctx: FunctionCtx, *upstream: Tensor) -> None:
         raise RuntimeError(
             "twin ranks have a first derivative only: the strategies define a gradient, not a "
-            "function that could be differentiated twice. Compute this loss without create_graph=True."
+            "function to differentiate twice. Compute this loss without create_graph=True."
         )

@@ -35,13 +35,20 @@ def to_numpy(x: Array) -> "np.ndarray[Any, Any]":
         tensor = x.detach()
         if tensor.dtype == sys.modules["torch"].bfloat16:
             tensor = tensor.float()
-        return tensor.numpy()  # type: ignore[no-any-return]
+        return tensor.numpy()
     return np.asarray(x)
 
 
-def from_numpy(values: "np.ndarray[Any, Any]", like: Array) -> Array:
-    """Turn NumPy values into what `like` is."""
-    return sys.modules["torch"].from_numpy(values) if is_tensor(like) else values
+def from_numpy(values: Array, like: Array) -> Array:
+    """Turn NumPy values into a tensor if `like` is one; tensors stay what they are."""
+    if is_tensor(like) and not is_tensor(values):
+        return sys.modules["torch"].from_numpy(values)
+    return values
+
+
+def cast(x: Array, like: Array) -> Array:
+    """`x` in the precision of `like`."""
+    return x.to(like.dtype) if is_tensor(x) else x.astype(like.dtype, copy=False)
 
 
 def as_float(x: Array) -> Array:

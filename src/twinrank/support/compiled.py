@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numba
@@ -74,12 +75,14 @@ def spans(costs: Any, per_thread: int) -> list[tuple[int, int]]:
     >>> spans(np.array([1, 1, 1, 1]), per_thread=100)
     [(0, 4)]
     """
+    parts = min(threads(), int(costs.sum()) // per_thread)
+    if parts <= 1:
+        return [(0, costs.size)]
     so_far = np.cumsum(costs)
-    total = int(so_far[-1]) if so_far.size else 0
-    parts = max(1, min(threads(), total // per_thread))
+    total = so_far[-1]
     cuts = np.searchsorted(so_far, total * np.arange(1, parts) / parts, side="right")
     bounds = np.unique([0, *cuts, so_far.size]).tolist()
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(pairwise(bounds))
 
 
 def in_threads(loop: Callable[..., None], ranges: Sequence[tuple[int, int]], *shared: Any) -> None:

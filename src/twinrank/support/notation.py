@@ -7,7 +7,9 @@ from twinrank.support.errors import InputError
 
 Value = bool | int | float | str | tuple[float, ...] | None
 
-_TERM = re.compile(r"\s*(?P<name>[A-Za-z]\w*)\s*(?:\((?P<options>.*)\))?\s*(?:@\s*(?P<cutoff>\d+))?\s*")
+_TERM = re.compile(
+    r"\s*(?P<name>[A-Za-z]\w*)\s*(?:\((?P<options>.*)\))?\s*(?:@\s*(?P<cutoff>\d+))?\s*"
+)
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 _WORDS: dict[str, Value] = {"none": None, "true": True, "false": False}
 

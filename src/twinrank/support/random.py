@@ -1,14 +1,15 @@
 """Random numbers by counting: number i of stream `seed` is a hash, whoever computes it, and when.
 
 So ties and noise don't depend on the number of threads, and a GPU draws what a CPU draws. The hash
-is the output function of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014). Its functions take int64
-scalars inside compiled loops, and NumPy arrays or torch tensors outside: all wrap on overflow, and
-the masks make the shifts logical.
+is the output function of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014).
 """
 
 import sys
 from typing import Any
 
+import numpy as np
+
+from twinrank.support.arrays import Array, as_float, is_tensor, namespace
 from twinrank.support.errors import InputError
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
@@ -24,21 +25,24 @@ TIES, NOISE = 0, 1
 
 
 def random_bits(seed: Any, stream: Any, index: Any) -> Any:
-    """64 random bits (an int64) for each index of a stream."""
+    """64 random bits (an int64) for each index of a stream.
+
+    Takes int64 scalars inside compiled loops, and NumPy arrays or torch tensors outside: all of
+    them wrap on overflow, and the masks make the shifts logical.
+    """
     z = seed + (2 * index + stream + 1) * _GOLDEN
     z = (z ^ ((z >> 30) & _LOW_34)) * _MIX_1
     z = (z ^ ((z >> 27) & _LOW_37)) * _MIX_2
     return z ^ ((z >> 31) & _LOW_33)
 
 
-def kept_bits(bits: Any) -> Any:
-    """The upper 52 bits, as a number that a float64 holds with room for a half."""
-    return (bits >> 12) & _LOW_52
-
-
-def open_uniform(kept: Any) -> Any:
-    """A number strictly between 0 and 1 from 52 random bits: (k + ½) / 2⁵²."""
-    return (kept + 0.5) * 2.0**-52
+def gumbel_noise(seed: int, index: Array) -> Array:
+    """Standard Gumbel noise −log(−log u), one number for each index of an array."""
+    xp = namespace(index)
+    bits = random_bits(seed, NOISE, index)
+    # 52 bits and a half, so that u is a float64 strictly between 0 and 1.
+    uniform = (as_float((bits >> 12) & _LOW_52) + 0.5) * 2.0**-52
+    return -xp.log(-xp.log(uniform))
 
 
 def draw_seed(generator: Any, like: Any) -> int:
@@ -48,10 +52,8 @@ def draw_seed(generator: Any, like: Any) -> int:
     if torch is not None and isinstance(generator, torch.Generator):
         return int(torch.randint(top, (), generator=generator, device=generator.device))
     if generator is None:
-        if torch is not None and isinstance(like, torch.Tensor):
-            return int(torch.randint(top, ()))
-        import numpy as np
-
+        if is_tensor(like):
+            return int(torch.randint(top, ()))  # type: ignore[union-attr]
         return int(np.random.randint(top))  # noqa: NPY002 (the global generator, on purpose)
     if hasattr(generator, "integers"):
         return int(generator.integers(top))

@@ -57,53 +57,79 @@ def sort_keys(
 
 
 @compiled
-def descending_key(bits: Any) -> Any:
-    """Key whose ascending order is the descending order of the float64 numbers with these bits.
+def descending_key(value: float) -> Any:
+    """The key of a number: their ascending order is the descending order of the numbers.
 
     −0 and 0 get one key; NaN is not expected.
     """
-    sign = np.uint64(1 << 63)
+    bits, sign = np.float64(value).view(np.uint64), np.uint64(1 << 63)
     if bits & sign and bits != sign:
         return bits
     return ~(bits | sign)
 
 
 @compiled
-def sort_ascending(
+def count_small(values: Any, begin: int, end: int, keys: Any, counts: Any) -> int:
+    """Count values[begin:end], and write them to keys, if they are whole numbers below 256.
+
+    Labels mostly are, and then counting beats sorting. Returns how many numbers 0, 1, 2, … the
+    counts cover, or 0 if some value isn't one of those.
+    """
+    size = end - begin
+    small, highest = True, np.uint64(0)
+    for i in range(size):
+        value = values[begin + i]
+        small &= (value >= 0) & (value < 256)
+        key = np.uint64(value) if small else np.uint64(0)
+        small &= key == value
+        highest = max(highest, key)
+        keys[i] = key
+    if not small:
+        return 0
+    for i in range(highest + np.uint64(1)):
+        counts[i] = 0
+    for i in range(size):
+        counts[keys[i]] += 1
+    return np.int64(highest) + 1  # type: ignore[return-value]
+
+
+@compiled
+def group_ascending(
     values: Any,
     begin: int,
     end: int,
     order: Any,
+    ends: Any,
     keys: Any,
     spare_keys: Any,
     spare_order: Any,
     counts: Any,
-) -> None:
-    """Write the stable ascending order of float64 values[begin:end] to order[: end − begin].
+) -> int:
+    """Sort values[begin:end] stably, ascending, into groups of equal values; return their number.
 
-    Labels are mostly small whole numbers, for which counting beats sorting.
+    order[i] becomes the index of the i-th smallest; group k ends before place ends[k].
     """
     size = end - begin
-    small = True
-    for i in range(size):
-        value = values[begin + i]
-        small &= (value >= 0) & (value < 256)
-        place = np.uint64(value) if small else np.uint64(0)
-        small &= place == value
-        keys[i] = place
-    if small:
-        for i in range(257):
-            counts[i] = 0
+    numbers = count_small(values, begin, end, keys, counts)
+    if numbers:
+        groups, place = 0, 0
+        for i in range(numbers):
+            if counts[i]:
+                place, counts[i] = place + counts[i], place
+                ends[groups] = place
+                groups += 1
         for i in range(size):
-            counts[keys[i] + np.uint64(1)] += 1
-        for i in range(256):
-            counts[i + 1] += counts[i]
-        for i in range(size):
-            order[counts[keys[i]]] = begin + i
-            counts[keys[i]] += 1
-        return
-    bits = values.view(np.uint64)
+            key = keys[i]
+            order[counts[key]] = begin + i
+            counts[key] += 1
+        return groups
     for i in range(size):
-        keys[i] = ~descending_key(bits[begin + i])
+        keys[i] = ~descending_key(values[begin + i])
         order[i] = begin + i
     sort_keys(keys, order, size, spare_keys, spare_order, counts)
+    groups = 0
+    for i in range(size):
+        if i + 1 == size or keys[i + 1] != keys[i]:
+            ends[groups] = i + 1
+            groups += 1
+    return groups

@@ -13,13 +13,14 @@ the CPU. `auto` takes torch off the CPU, and on it numba for short lists and lon
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from twinrank.lists import Lists
 from twinrank.ranks.strategies import Strategy
-from twinrank.support.arrays import Array, from_numpy, is_tensor, on_cpu, to_numpy
+from twinrank.support.arrays import Array, cast, from_numpy, is_tensor, on_cpu, to_numpy
 from twinrank.support.errors import InputError
 from twinrank.support.notation import parse
 from twinrank.support.suggest import unknown
@@ -53,13 +54,17 @@ def pair_sum(
 
         from twinrank.ranks.kernels.blocks import TorchKernel
 
-        tensors = (torch.as_tensor(x) for x in (scores, labels, rank_gradient))
-        result = TorchKernel(**options)(*tensors, lists, strategy, alpha)
+        y, label, g = map(torch.as_tensor, (scores, labels, rank_gradient))
+        result = TorchKernel(**options)(y, label.to(y.dtype), g.to(y.dtype), lists, strategy, alpha)
         return result if is_tensor(scores) else result.numpy()
     if not on_cpu(scores):
-        raise InputError(f"kernel {kernel!r} runs on the CPU, but the scores are on {scores.device}")
-    arrays = (to_numpy(x) for x in (scores, labels, rank_gradient))
-    return from_numpy(_on_cpu(name, options)(*arrays, lists, strategy, alpha), like=scores)
+        raise InputError(
+            f"kernel {kernel!r} runs on the CPU, but the scores are on {scores.device}"
+        )
+    values = to_numpy(scores)
+    label_values, gradient = (cast(to_numpy(x), values) for x in (labels, rank_gradient))
+    run = _on_cpu(name, options)
+    return from_numpy(run(values, label_values, gradient, lists, strategy, alpha), like=scores)
 
 
 def check_kernel(kernel: str) -> None:
@@ -67,6 +72,7 @@ def check_kernel(kernel: str) -> None:
     _read(kernel)
 
 
+@lru_cache
 def _read(kernel: str) -> tuple[str, dict[str, Any]]:
     takes = {"auto": set[str](), "numba": set[str](), "torch": {"block"}, "long": {"accuracy"}}
     term = parse(kernel)
@@ -76,7 +82,11 @@ def _read(kernel: str) -> tuple[str, dict[str, Any]]:
         if option not in takes[term.name]:
             listed = ", ".join(sorted(takes[term.name])) or "none"
             raise InputError(f"kernel {term.name} has no option {option!r}; its options: {listed}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
             raise InputError(f"{option} must be a number, not {value!r}")
     return term.name, term.options
 
@@ -106,5 +116,7 @@ def _by_length(
     for kernel, chosen in ((LongKernel(always=False), long), (DirectKernel(), ~long)):
         docs = lists.spread(chosen)
         some = Lists.from_sizes(lists.sizes[chosen])
-        result[docs] = kernel(scores[docs], labels[docs], rank_gradient[docs], some, strategy, alpha)
+        result[docs] = kernel(
+            scores[docs], labels[docs], rank_gradient[docs], some, strategy, alpha
+        )
     return result

@@ -1,21 +1,24 @@
-"""The pair sum on the CPU, pair by pair: fused, ragged, parallel over rows, no m × m array.
+"""The pair sum on the CPU, pair by pair: fused, ragged, parallel, no m × m array.
 
 With E = exp(α(y − centre)) one division per pair gives both σ(α(y_a − y_j)) = E_a / (E_a + E_j) and
 its complement. Sorting each list by label first turns u_aj into two ranges of j: the documents with
-a lower label (u = 1) come before, those with a higher label (u = −1) after. The rows of the matrix
-of pairs are summed independently, so the result has the same bits on any number of threads.
+a lower label (u = 1) come before, those with a higher label (u = −1) after. What a pair adds to one
+of its documents it takes from the other, so each pair is visited once and the lists are shared out
+among the threads. Very long lists are shared out by rows of the matrix of pairs, which visits pairs
+twice but keeps rows independent. Either way the result has the same bits on any number of threads.
 """
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from twinrank.lists import Lists
 from twinrank.ranks.strategies import Strategy
-from twinrank.support.compiled import compiled, compiled_sums, in_threads, spans
-from twinrank.support.sorting import COUNTS, sort_ascending
+from twinrank.support.compiled import compiled, compiled_sums, in_threads, spans, threads
+from twinrank.support.sorting import COUNTS, group_ascending
 
 _WIDEST = {np.dtype(np.float32): 80.0, np.dtype(np.float64): 600.0}
 """The spread α(max − min) of a list up to which E, 1/E and E·E keep clear of the type's limits."""
@@ -23,8 +26,11 @@ _WIDEST = {np.dtype(np.float32): 80.0, np.dtype(np.float64): 600.0}
 SCALE: dict[Strategy, float] = {"type1": 1.0, "type2": -1.0, "type3": -2.0}
 """What stands, times α, before the sum over pairs."""
 
-_PAIRS_PER_THREAD = 50_000
+_PAIRS_PER_THREAD = 1_000_000
 """Below this many pairs a second thread costs more than it saves."""
+
+_BY_ROWS = 4096
+"""From this length on a list's rows are shared out among threads."""
 
 
 @dataclass(frozen=True)
@@ -41,39 +47,41 @@ class DirectKernel:
         alpha: float,
     ) -> Any:
         """∂L/∂score of every document, in the precision of `scores`."""
-        result = np.empty_like(scores)
-        documents, count = scores.size, len(lists)
-        order, levels = np.empty(documents, np.int64), np.empty((2, documents), np.int64)
-        x, g = np.empty(documents), np.empty(documents)
-        spread = np.empty(count)
+        order, levels = np.empty(scores.size, np.int64), np.empty((2, scores.size), np.int64)
+        x, g, spread = np.empty(scores.size), np.empty_like(scores), np.empty(len(lists))
         in_threads(
-            _prepare,
-            spans(lists.sizes, per_thread=4096),
-            lists.offsets,
-            scores.astype(np.float64),
-            np.zeros(documents) if strategy == "type1" else labels.astype(np.float64),
-            rank_gradient.astype(np.float64),
-            alpha,
-            order,
-            levels,
-            x,
-            g,
-            spread,
-        )
+            _prepare, spans(lists.sizes, 16384), lists.offsets, scores, labels, rank_gradient,
+            alpha, strategy != "type1", order, levels, x, g, spread,
+        )  # fmt: skip
         wide = spread > _WIDEST[scores.dtype]
-        rows = spans(np.repeat(lists.sizes, lists.sizes), _PAIRS_PER_THREAD)
-        sorted_result = np.empty_like(scores)
-        if not wide.all():
-            E = np.exp(np.where(lists.spread(wide), 0.0, x)).astype(scores.dtype)
-            fused = {"type1": _type1_rows, "type2": _type2_rows, "type3": _type3_rows}[strategy]
-            in_threads(
-                fused, rows, lists.offsets, levels, E, g.astype(scores.dtype), sorted_result
-            )
+        sums = np.empty_like(scores)
+        within = np.where(lists.spread(wide), 0.0, x) if wide.any() else x
+        arrays = (lists.offsets, levels, np.exp(within).astype(scores.dtype), g, sums)
+        pairs = spans(lists.sizes**2, _PAIRS_PER_THREAD)
+        if strategy == "type3":
+            in_threads(_each_step, pairs, *arrays)
+        else:
+            in_threads(_each_bell, pairs, -1.0 if strategy == "type1" else 1.0, *arrays)
+        if lists.longest >= _BY_ROWS:
+            rows = {"type1": _type1_rows, "type2": _type2_rows, "type3": _type3_rows}[strategy]
+            in_threads(rows, _row_spans(lists), *arrays)
         if wide.any():
-            number = int(strategy[-1])
-            in_threads(_wide_rows, rows, lists.offsets, levels, x, g, number, wide, sorted_result)
-        result[order] = SCALE[strategy] * alpha * sorted_result
+            kind = int(strategy[-1])
+            in_threads(_wide_rows, _row_spans(lists), kind, wide, lists.offsets, levels, x, g, sums)
+        result = np.empty_like(scores)
+        result[order] = SCALE[strategy] * alpha * sums
         return result
+
+
+def _row_spans(lists: Lists) -> list[tuple[int, int]]:
+    """Cut the rows of all lists into ranges with like numbers of pairs, through long lists too."""
+    pairs = np.concatenate([[0], np.cumsum(lists.sizes.astype(np.float64) ** 2)])
+    parts = int(min(threads(), pairs[-1] // _PAIRS_PER_THREAD))
+    if parts <= 1:
+        return [(0, lists.documents)]
+    cuts = np.interp(pairs[-1] * np.arange(1, parts) / parts, pairs, lists.offsets).astype(int)
+    bounds = np.unique([0, *cuts, lists.documents]).tolist()
+    return list(pairwise(bounds))
 
 
 @compiled
@@ -85,43 +93,83 @@ def _prepare(
     labels: Any,
     rank_gradient: Any,
     alpha: float,
+    by_label: bool,
     order: Any,
     levels: Any,
     x: Any,
     g: Any,
     spread: Any,
 ) -> None:
-    """Sort each list by label; levels[:, a] bounds the documents that share a's label."""
+    """Sort each list by label; x = α(y − centre); levels[:, a] bounds those that share a's label.
+
+    Not `by_label`, every document is a level of its own.
+    """
     longest = 0
     for q in range(start, stop):
         longest = max(longest, offsets[q + 1] - offsets[q])
     keys, spare_keys = np.empty(longest, np.uint64), np.empty(longest, np.uint64)
     documents, spare_order = np.empty(longest, np.int64), np.empty(longest, np.int64)
-    counts = np.empty(COUNTS, np.int64)
+    ends, counts = np.empty(longest, np.int64), np.empty(COUNTS, np.int64)
     for q in range(start, stop):
-        first, size = offsets[q], offsets[q + 1] - offsets[q]
-        sort_ascending(
-            labels, first, first + size, documents, keys, spare_keys, spare_order, counts
-        )
-        lowest, highest = math.inf, -math.inf
-        for i in range(size):
-            lowest = min(lowest, scores[first + i])
-            highest = max(highest, scores[first + i])
-        spread[q] = alpha * (highest - lowest) if size else 0.0
+        first, last = offsets[q], offsets[q + 1]
+        lowest, highest = np.float64(math.inf), np.float64(-math.inf)
+        for i in range(first, last):
+            lowest, highest = min(lowest, scores[i]), max(highest, scores[i])
+        spread[q] = alpha * (highest - lowest) if last > first else 0.0
+        centre = lowest / 2 + highest / 2
+        if by_label:
+            groups = group_ascending(
+                labels, first, last, documents, ends, keys, spare_keys, spare_order, counts
+            )
+        else:
+            groups = last - first
+            for i in range(groups):
+                documents[i], ends[i] = first + i, i + 1
         begin = 0
-        for i in range(size):
-            document = documents[i]
-            order[first + i] = document
-            x[first + i] = alpha * (scores[document] - (lowest / 2 + highest / 2))
-            g[first + i] = rank_gradient[document]
-            if labels[document] != labels[documents[begin]]:
-                begin = i
-            levels[0, first + i] = first + begin
-        end = size
-        for i in range(size - 1, -1, -1):
-            if i + 1 < size and labels[documents[i]] != labels[documents[i + 1]]:
-                end = i + 1
-            levels[1, first + i] = first + end
+        for group in range(groups):
+            for i in range(begin, ends[group]):
+                document, place = documents[i], first + i
+                order[place] = document
+                levels[0, place], levels[1, place] = first + begin, first + ends[group]
+                x[place] = min(max(alpha * (scores[document] - centre), -1e300), 1e300)
+                g[place] = rank_gradient[document]
+            begin = ends[group]
+
+
+@compiled_sums
+def _each_bell(
+    start: int, stop: int, sign: float, offsets: Any, levels: Any, E: Any, g: Any, sums: Any
+) -> None:
+    """Types 1 and 2: (g_j ± g_a) · σ(x_aj) · σ(−x_aj) of every pair, to a and from j."""
+    for q in range(start, stop):
+        if offsets[q + 1] - offsets[q] >= _BY_ROWS:
+            continue
+        for a in range(offsets[q], offsets[q + 1]):
+            E_a, g_a = E[a], E.dtype.type(sign) * g[a]
+            total = E_a - E_a
+            # Unsigned indices need no check for negative ones, which keeps loops off vector units.
+            for j in range(np.uintp(offsets[q]), np.uintp(levels[0, a])):
+                share = E_a / (E_a + E[j])
+                force = (g[j] + g_a) * (share - share * share)
+                sums[j] -= force
+                total += force
+            sums[a] = total  # for the first time: what a gets as a j comes from documents after it
+
+
+@compiled_sums
+def _each_step(start: int, stop: int, offsets: Any, levels: Any, E: Any, g: Any, sums: Any) -> None:
+    """Type 3: (g_j + g_a) · σ(−x_aj) of every pair with label_a > label_j, to a and from j."""
+    for q in range(start, stop):
+        if offsets[q + 1] - offsets[q] >= _BY_ROWS:
+            continue
+        for a in range(offsets[q], offsets[q + 1]):
+            E_a, g_a = E[a], g[a]
+            total = E_a - E_a
+            for j in range(np.uintp(offsets[q]), np.uintp(levels[0, a])):
+                force = (g[j] + g_a) * E[j] / (E_a + E[j])
+                sums[j] -= force
+                total += force
+            sums[a] = total
 
 
 @compiled
@@ -167,13 +215,15 @@ def _sum_rising(begin: int, end: int, E: Any, g: Any, E_a: Any, g_a: Any) -> Any
 
 @compiled
 def _type1_rows(
-    start: int, stop: int, offsets: Any, levels: Any, E: Any, g: Any, result: Any
+    start: int, stop: int, offsets: Any, _levels: Any, E: Any, g: Any, result: Any
 ) -> None:
     """Σ_j (g_j − g_a) · K(y_aj) / α."""
     q = _list_of(start, offsets)
     for a in range(start, stop):
         while offsets[q + 1] <= a:
             q += 1
+        if offsets[q + 1] - offsets[q] < _BY_ROWS:
+            continue
         result[a] = _sum_bell(offsets[q], offsets[q + 1], E, g, E[a], -g[a])
 
 
@@ -186,6 +236,8 @@ def _type2_rows(
     for a in range(start, stop):
         while offsets[q + 1] <= a:
             q += 1
+        if offsets[q + 1] - offsets[q] < _BY_ROWS:
+            continue
         lower = _sum_bell(offsets[q], levels[0, a], E, g, E[a], g[a])
         higher = _sum_bell(levels[1, a], offsets[q + 1], E, g, E[a], g[a])
         result[a] = lower - higher
@@ -200,6 +252,8 @@ def _type3_rows(
     for a in range(start, stop):
         while offsets[q + 1] <= a:
             q += 1
+        if offsets[q + 1] - offsets[q] < _BY_ROWS:
+            continue
         lower = _sum_falling(offsets[q], levels[0, a], E, g, E[a], g[a])
         higher = _sum_rising(levels[1, a], offsets[q + 1], E, g, E[a], g[a])
         result[a] = lower - higher
@@ -209,12 +263,12 @@ def _type3_rows(
 def _wide_rows(
     start: int,
     stop: int,
+    strategy: int,
+    wide: Any,
     offsets: Any,
     levels: Any,
     x: Any,
     g: Any,
-    strategy: int,
-    wide: Any,
     result: Any,
 ) -> None:
     """Any strategy for the lists whose scores spread too far for E: an exponential per pair."""

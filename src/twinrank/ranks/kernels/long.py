@@ -28,7 +28,7 @@ from twinrank.ranks.kernels.direct import SCALE, DirectKernel
 from twinrank.ranks.strategies import Strategy
 from twinrank.support.compiled import compiled_sums, in_threads, spans
 from twinrank.support.errors import InputError
-from twinrank.support.sorting import COUNTS, sort_ascending, sort_keys
+from twinrank.support.sorting import COUNTS, group_ascending, sort_keys
 
 _FAR = 40.0
 _WIDEST = 1e15
@@ -90,7 +90,7 @@ class LongKernel:
 
 
 def _direct_cost(size: int) -> float:
-    """What visiting every pair costs, in the unit of `Panels.cost`: one pair of nodes or documents."""
+    """What visiting every pair costs, in the unit of `Panels.cost`: a pair of nodes."""
     return 0.25 * size**2
 
 
@@ -117,8 +117,8 @@ class Panels(NamedTuple):
     @property
     def cost(self) -> float:
         """Pairs of nodes × grades, and the documents' own share."""
-        nodes, panels = int(self.node_ends[-1]), self.centres.size
-        return nodes * min(panels, 41) * nodes / panels * (1 + self.grades) + 100.0 * self.t.size
+        nodes, panels, size = int(self.node_ends[-1]), len(self.centres), len(self.t)
+        return nodes * min(panels, 41) * nodes / panels * (1 + self.grades) + 100.0 * size
 
 
 def _cut_into_panels(
@@ -129,11 +129,11 @@ def _cut_into_panels(
     if size == 0 or not alpha * (scores.max() - scores.min()) < _WIDEST:
         return None
     lowest = scores.min()
-    order, grade, by_panel = (np.empty(size, np.int64) for _ in range(3))
-    grades = _number_grades(labels, grade, order)
+    grade = np.empty(size, np.int64)
+    grades = _number_grades(labels, grade)
     keys = ((scores - lowest) * (alpha / 2)).astype(np.uint64)
-    spare_keys, spare_order = np.empty(size, np.uint64), order
-    by_panel[:] = np.arange(size)
+    by_panel = np.arange(size)
+    spare_keys, spare_order = np.empty(size, np.uint64), np.empty(size, np.int64)
     sort_keys(keys, by_panel, size, spare_keys, spare_order, np.empty(COUNTS, np.int64))
     ends = np.r_[0, np.flatnonzero(np.diff(keys)) + 1, size]
     sizes = np.diff(ends)
@@ -183,16 +183,15 @@ def _sum_panels(panels: Panels, strategy: Strategy, alpha: float, p: int) -> Any
     return unsorted
 
 
-def _number_grades(labels: Any, grade: Any, order: Any) -> int:
+def _number_grades(labels: Any, grade: Any) -> int:
     """Number the distinct labels of a list, ascending; return how many there are."""
     size = labels.size
     keys, spare_keys = np.empty(size, np.uint64), np.empty(size, np.uint64)
-    spare_order, counts = np.empty(size, np.int64), np.empty(COUNTS, np.int64)
-    sort_ascending(labels, 0, size, order, keys, spare_keys, spare_order, counts)
-    in_order = labels[order]
-    new = np.r_[False, in_order[1:] != in_order[:-1]]
-    grade[order] = np.cumsum(new)
-    return int(new.sum()) + 1
+    order, ends, spare_order = (np.empty(size, np.int64) for _ in range(3))
+    counts = np.empty(COUNTS, np.int64)
+    grades = group_ascending(labels, 0, size, order, ends, keys, spare_keys, spare_order, counts)
+    grade[order] = np.repeat(np.arange(grades), np.diff(ends[:grades], prepend=0))
+    return grades
 
 
 @compiled_sums
