@@ -91,7 +91,7 @@ class Lists:
         if unique.size < starts.size:
             again = int(starts[np.setdiff1d(np.arange(starts.size), first)[0]])
             raise InputError(
-                f"the documents of a query must be adjacent, but query {values[again]} starts again "
+                f"documents of a query must be adjacent, but query {values[again]} starts again "
                 f"at document {again}; sort first: order = np.argsort(qid, kind='stable')"
             )
         return cls(np.r_[starts, values.size])

@@ -83,7 +83,7 @@ class DirectLoss(nn.Module):
         *,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """The loss of flat scores and labels with their lists, or of padded ones with their mask."""
+        """The loss of flat scores and labels with lists, or of padded ones with a mask."""
         scores, labels, lists = flatten(scores, labels, lists, mask)
         # On the CPU the measure works on NumPy views: the arrays are small, and torch slower.
         plain = to_numpy if on_cpu(scores) else Tensor.detach
@@ -152,7 +152,7 @@ def _reduce(
     if weights is not None:
         if tuple(weights.shape) != tuple(losses.shape):
             raise InputError(
-                f"weights {tuple(weights.shape)} must have one entry for each of {len(losses)} lists"
+                f"weights {tuple(weights.shape)} must have one entry per list, {len(losses)} in all"
             )
         if bool((weights < 0).any()) or not bool(torch.isfinite(weights).all()):
             raise InputError("weights must be finite and not negative")

@@ -23,7 +23,7 @@ _BY_NAME = {name: kind for kind in MEASURES for name in (kind.name, *kind.aliase
 
 
 def measure(name: str | Measure) -> Measure:
-    """The measure of this name: `nDCG`, `nDCG@10`, `nDCG(gain=linear)@5`, `P(rel=2)@3`, …
+    """The measure of this name: `nDCG`, `nDCG@10`, `nDCG(gain=linear)@5`, `P(rel=2)@3` and so on.
 
     >>> str(measure("nDCG(gain=linear)@5"))
     'nDCG(gain=linear)@5'

@@ -97,7 +97,7 @@ class Measure:
     def at_ranks(
         self, ranks: Array, labels: Array, lists: Lists, *, gradient: bool = False
     ) -> tuple[Array, Array, Array]:
-        """Values per list, ∂value/∂rank per document (where asked for), and which lists aren't empty.
+        """Values per list, ∂value/∂rank per document (if asked for), and which lists aren't empty.
 
         Ranks are those of `exact_ranks`, integers, of any shape; the labels repeat if there are
         more ranks than labels, as for S samples, whose lists are then tiled.

@@ -6,7 +6,7 @@ from twinrank.support.errors import InputError
 from twinrank.support.suggest import unknown
 
 Strategy = Literal["type1", "type2", "type3"]
-"""type1: the backward sigmoid's slope; type2: with the labels' sign; type3: grows with the error."""
+"""type1: the backward sigmoid's slope; type2: with the labels' sign; type3: growing with error."""
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 

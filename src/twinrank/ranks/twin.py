@@ -71,7 +71,7 @@ def attach_gradient(
 ) -> Tensor:
     """Return `output`, a function of the ranks, with a gradient with respect to the scores.
 
-    `rank_gradient` turns ∂L/∂output into ∂L/∂rank, a value per document; the pair sum does the rest.
+    `rank_gradient` turns ∂L/∂output into ∂L/∂rank per document; the pair sum does the rest.
     """
     as_strategy(strategy)
     check_kernel(kernel)

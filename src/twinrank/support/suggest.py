@@ -13,7 +13,7 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
     "unknown kernel 'x'; choose from torch, numba"
     """
     known = list(choices)
-    by_lower = {choice.lower(): choice for choice in known}
+    by_lower = {choice.lower(): choice for choice in reversed(known)}  # the first spelling wins
     near = [by_lower[match] for match in get_close_matches(name.lower(), by_lower, n=3)]
     if not near:
         return f"unknown {kind} {name!r}; choose from {', '.join(known)}"

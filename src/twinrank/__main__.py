@@ -1,0 +1,5 @@
+"""python -m twinrank."""
+
+from twinrank.cli import main
+
+main()

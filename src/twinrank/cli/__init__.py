@@ -1,0 +1,45 @@
+"""The command line, one file a command."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from twinrank import __version__
+from twinrank.cli.measures import measures
+from twinrank.cli.reproduce import reproduce
+from twinrank.support.errors import TwinRankError
+
+app = typer.Typer(
+    name="twinrank",
+    help="Learning to rank on the metric you are judged by.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(measures)
+app.command()(reproduce)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"twinrank {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run a command; a user's mistake is one line and exit code 2, not a traceback."""
+    try:
+        app()
+    except TwinRankError as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(2)

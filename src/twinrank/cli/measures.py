@@ -1,0 +1,35 @@
+"""twinrank measures: what can be measured and optimised."""
+
+from dataclasses import fields
+from typing import Annotated
+
+import typer
+
+
+def measures(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Show one measure, as you would write it: nDCG@10, P(rel=2)@5."),
+    ] = None,
+) -> None:
+    """List the measures: each one evaluates, and each one can be trained on.
+
+    Names are written Name(option=value, …)@cutoff; options and cutoff may be left out.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from twinrank.measures import MEASURES, measure
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("measure", "options (defaults)", "definition"):
+        table.add_column(column, overflow="fold")
+    for kind in MEASURES if name is None else (type(measure(name)),):
+        options = [f"{f.name}={f.default}" for f in fields(kind) if f.name != "cutoff"]
+        names = ", ".join((kind.name, *kind.aliases))
+        definition = (kind.__doc__ or "").split("\n\n")[0]
+        table.add_row(Text(names, style="cyan"), ", ".join(options).lower(), Text(definition))
+    Console().print(table)
+    if name is not None:
+        typer.echo(f"\n{measure(name)} is understood.")

@@ -1,0 +1,1 @@
+"""Comparisons, and what the paper reports."""

@@ -1,0 +1,70 @@
+"""The command line as a user meets it, in a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "twinrank", *words], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_version_and_help():
+    import twinrank
+
+    assert run("--version").stdout == f"twinrank {twinrank.__version__}\n"
+    shown = run("--help")
+    assert shown.returncode == 0
+    assert "measures" in shown.stdout
+    assert "reproduce" in shown.stdout
+
+
+def test_measures_lists_every_measure():
+    from twinrank.measures import MEASURES
+
+    shown = run("measures")
+    assert shown.returncode == 0
+    assert all(kind.name in shown.stdout for kind in MEASURES)
+    assert "nDCG(gain=linear)@5 is understood" in run("measures", "nDCG(gain=linear)@5").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["measures", "ndcg@10"], "unknown measure 'ndcg'; did you mean nDCG"),
+        (["measures", "nDCG(gian=linear)"], "unknown option of nDCG 'gian'; did you mean gain"),
+        (["measures", "nDCG@ten"], "can't read 'nDCG@ten'"),
+        (["reproduce", "--table", "9"], "table 9 is not available"),
+        (["reproduse"], "No such command"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(words, complaint):
+    answer = run(*words)
+    assert answer.returncode == 2
+    assert complaint in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_reproduce_shows_measured_beside_published():
+    shown = run("reproduce", "--table", "3")
+    assert shown.returncode == 0
+    assert "Table 3" in shown.stdout
+    assert "Table 2" not in shown.stdout
+    line = next(line for line in shown.stdout.splitlines() if "ties broken" in line)
+    assert line.split()[-3:] == ["0.00", "0.00", "0.00"]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["measures"]])
+def test_nothing_heavy_is_imported(words):
+    code = (
+        "import sys\n"
+        f"sys.argv = ['twinrank', *{words!r}]\n"
+        "from twinrank.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'numba', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
