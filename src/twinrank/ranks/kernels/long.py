@@ -167,14 +167,17 @@ def _sum_panels(panels: Panels, strategy: Strategy, alpha: float, p: int) -> Any
         from_top = np.cumsum(weights.reshape(nodes, grades, 2)[:, ::-1], 1)[:, -2::-1]
         rising[:, :-2] = -from_top.reshape(nodes, -1)
     field = np.zeros((nodes, columns))
-    x = alpha * (centres - centres[0])
-    near = np.searchsorted(x, x - _FAR), np.searchsorted(x, x + _FAR, side="right")
+    reach = _FAR / alpha
+    near = (
+        np.searchsorted(centres, centres - reach),
+        np.searchsorted(centres, centres + reach, side="right"),
+    )
     if strategy == "type3":
         zero = np.zeros((1, columns))
         before = np.concatenate([zero, np.cumsum(rising, 0)])[node_ends]
         after = np.concatenate([np.cumsum(falling[::-1], 0)[::-1], zero])[node_ends]
         field += np.repeat(before[near[0]] + after[near[1]], np.diff(node_ends), axis=0)
-    _meet(strategy != "type3", x, node_ends, *near, E, falling, rising, field)
+    _meet(strategy != "type3", alpha, centres, node_ends, *near, E, falling, rising, field)
     result = np.empty(t.size)
     own = -g if strategy == "type1" else g
     _read_field(t, own, grade, ends, node_ends, T, field, np.empty((columns, p)), result)
@@ -234,7 +237,8 @@ def _make_nodes(
 @compiled_sums
 def _meet(
     bell: bool,
-    x: Any,
+    alpha: float,
+    centres: Any,
     node_ends: Any,
     near_begin: Any,
     near_end: Any,
@@ -244,9 +248,9 @@ def _meet(
     field: Any,
 ) -> None:
     """Add to the field at every node what near panels' nodes cause there, by σ or by σ(1 − σ)."""
-    for panel in range(x.size):
+    for panel in range(centres.size):
         for source in range(near_begin[panel], near_end[panel]):
-            shift = math.exp(x[source] - x[panel])
+            shift = math.exp(alpha * (centres[source] - centres[panel]))
             for i in range(node_ends[panel], node_ends[panel + 1]):
                 for j in range(node_ends[source], node_ends[source + 1]):
                     part = 1 / (E[i] + E[j] * shift)

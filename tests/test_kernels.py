@@ -1,0 +1,181 @@
+"""The three kernels of the pair sum against the formula, where each of them has its limits."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import twinrank as tr
+from twinrank.ranks.kernels import blocks, direct, long, pair_sum
+
+STRATEGIES = ["type1", "type2", "type3"]
+
+
+def formula(scores, labels, g, lists, strategy, alpha):
+    """The sum as it stands in the module's docstring, in float64."""
+    result = np.zeros(scores.size)
+    for docs in lists:
+        y, label, h = (x[docs].astype(np.float64) for x in (scores, labels, g))
+        d, u = y[:, None] - y, np.sign(label[:, None] - label)
+        near = np.exp(-np.abs(alpha * d))  # σ without overflow
+        K = alpha * near / (1 + near) ** 2
+        if strategy == "type1":
+            terms = (h - h[:, None]) * K
+        elif strategy == "type2":
+            terms = -(h[:, None] + h) * u * K
+        else:
+            wrong = u * d < 0
+            terms = -2 * alpha * (h[:, None] + h) * u * np.where(wrong, 1, near) / (1 + near)
+        result[docs] = terms.sum(1)
+    return result
+
+
+def draw(size, *, seed=0, grades=5, spread=1.0, dtype=np.float64):
+    random = np.random.default_rng(seed)
+    scores = (random.standard_normal(size) * spread).astype(dtype)
+    labels = random.integers(0, grades, size).astype(dtype)
+    return scores, labels, (random.standard_normal(size) * (labels > 0)).astype(dtype)
+
+
+def error(data, lists, strategy, alpha, kernel):
+    """max |Δ| / max |formula|, the worst of all lists."""
+    expected = formula(*data, lists, strategy, alpha)
+    found = pair_sum(*data, lists, strategy=strategy, alpha=alpha, kernel=kernel)
+    assert found.dtype == data[0].dtype
+    worst = 0.0
+    for docs in lists:
+        largest = np.abs(expected[docs]).max(initial=0)
+        difference = np.abs(found[docs] - expected[docs]).max(initial=0)
+        worst = max(worst, difference / largest if largest else difference)
+    return worst
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("alpha", [0.01, 1.0, 30.0, 3000.0])
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 1e3])
+def test_long_lists_at_any_alpha_and_score_range(strategy, alpha, spread):
+    lists = tr.Lists.from_sizes([1500])
+    assert error(draw(1500, spread=spread), lists, strategy, alpha, "long") < 1e-10
+    single = draw(1500, spread=spread, dtype=np.float32)
+    assert error(single, lists, strategy, alpha, "long") < 1e-6
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_outliers_cost_no_panels_and_no_digits(strategy):
+    data = draw(3000)
+    data[0][:5] = [1e12, -1e12, 3e5, -40.0, 39.5]
+    lists = tr.Lists.from_sizes([3000])
+    assert error(data, lists, strategy, 1.0, "long") < 1e-10
+    panels = long._cut_into_panels(*(data[i] for i in (0, 2, 1)), strategy, 1.0, 14)
+    assert panels.centres.size < 20  # not the 10¹² that would fit between them
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_dense_and_sparse_panels_side_by_side(strategy):
+    """Half of the list in one panel, the other half with a panel each."""
+    scores, labels, g = draw(2000)
+    scores[1000:] = 3.0 * np.arange(1000)
+    assert error((scores, labels, g), tr.Lists.from_sizes([2000]), strategy, 1.0, "long") < 1e-10
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_accuracy_is_a_parameter(strategy):
+    lists, data = tr.Lists.from_sizes([2000]), draw(2000)
+    errors = [
+        error(data, lists, strategy, 1.0, f"long(accuracy={accuracy})")
+        for accuracy in (1e-2, 1e-4, 1e-8, 1e-12)
+    ]
+    assert errors == sorted(errors, reverse=True)
+    assert all(e < bound for e, bound in zip(errors, (1e-2, 1e-4, 1e-8, 1e-12), strict=True))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kernel", ["long", "auto", "numba", "torch"])
+def test_any_number_of_grades(strategy, kernel):
+    """Real-valued labels: as many grades as documents."""
+    scores, _, g = draw(1200)
+    labels = np.random.default_rng(1).standard_normal(1200)
+    lists = tr.Lists.from_sizes([1200])
+    assert error((scores, labels, g), lists, strategy, 1.0, kernel) < 1e-10
+
+
+def test_auto_interpolates_only_where_it_pays(monkeypatch):
+    """Few grades: panels. As many grades as documents: every pair."""
+    summed = []
+    sum_panels = long._sum_panels
+    monkeypatch.setattr(
+        long, "_sum_panels", lambda *a: (summed.append(len(a[0].t)), sum_panels(*a))[1]
+    )
+    lists = tr.Lists.from_sizes([1500, 20])
+    scores, labels, g = draw(1520)
+    pair_sum(scores, labels, g, lists, strategy="type3")
+    assert summed == [1500]  # and the short list not at all
+    pair_sum(scores, np.arange(1520.0), g, lists, strategy="type3")
+    assert summed == [1500]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_direct_by_rows_and_by_pairs_agree(strategy, dtype, monkeypatch):
+    """The rows of very long lists, here with the limit between the two lists' lengths."""
+    data, lists = draw(700, dtype=dtype), tr.Lists.from_sizes([200, 500])
+    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+    rows = {"type1": direct._type1_rows, "type2": direct._type2_rows, "type3": direct._type3_rows}
+    expected = formula(*data, lists, strategy, 1.0)
+    # The limit is compiled into the loops: run them as Python, which shows its effect all the same.
+    for name in ("_each_bell", "_each_step", *(f"_{kind}_rows" for kind in rows)):
+        monkeypatch.setattr(direct, name, getattr(direct, name).py_func)
+    monkeypatch.setattr(direct, "_BY_ROWS", 300)
+    found = pair_sum(*data, lists, strategy=strategy, kernel="numba")
+    assert np.abs(found - expected).max() < tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_direct_on_a_very_long_list(strategy):
+    lists, data = tr.Lists.from_sizes([5000, 10]), draw(5010, dtype=np.float32)
+    expected = pair_sum(
+        *(x.astype(np.float64) for x in data), lists, strategy=strategy, kernel="long"
+    )
+    found = pair_sum(*data, lists, strategy=strategy, kernel="numba")
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=8), st.integers(1, 4000))
+@settings(max_examples=40)
+def test_torch_blocks_keep_to_their_bound(sizes, block):
+    """No tensor of terms is larger than the bound, or than one row of the longest list."""
+    lists = tr.Lists.from_sizes(sizes)
+    data = tuple(map(torch.tensor, draw(lists.documents)))
+    largest = 0
+    terms = blocks._terms
+
+    def watched(*arguments):
+        nonlocal largest
+        result = terms(*arguments)
+        largest = max(largest, result.numel())
+        return result
+
+    blocks._terms = watched
+    try:
+        found = blocks.TorchKernel(block)(*data, lists, "type3", 1.0)
+    finally:
+        blocks._terms = terms
+    expected = formula(*(x.numpy() for x in data), lists, "type3", 1.0)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    assert largest <= max(block, lists.longest)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "complaint"),
+    [
+        ("nmba", "unknown kernel 'nmba'; did you mean numba?"),
+        ("long(accurcy=1)", "kernel long has no option 'accurcy'; its options: accuracy"),
+        ("long(accuracy=2)", "accuracy must be between 1e-14 and 0.1"),
+        ("torch(block=0)", "block must be at least 1"),
+        ("torch(block=many)", "block must be a number"),
+    ],
+)
+def test_kernel_names(kernel, complaint):
+    with pytest.raises(tr.InputError, match=complaint.replace("(", r"\(")):
+        pair_sum(*draw(3), tr.Lists.from_sizes([3]), strategy="type1", kernel=kernel)
