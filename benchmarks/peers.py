@@ -51,33 +51,38 @@ class TwinSigmoidType3(torch.autograd.Function):
     """The paper's σ⁺ on a matrix of score differences: a step forward, type3 backward."""
 
     @staticmethod
-    def forward(ctx: Any, differences: Tensor, signs: Tensor, alpha: float) -> Tensor:
-        """Return 1 where a document is ahead of another, else 0."""
+    def forward(
+        ctx: Any, differences: Tensor, signs: Tensor, first: Tensor, alpha: float
+    ) -> Tensor:
+        """Return 1 where a document is ahead of another, if need be by the permutation, else 0."""
         ctx.save_for_backward(differences, signs)
         ctx.alpha = alpha
-        return (differences > 0).to(differences.dtype)
+        return torch.where(differences == 0, first, differences > 0).to(differences.dtype)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         """Multiply by 2α[1 − σ] where u = 1, by −2ασ where u = −1, by 0 where u = 0."""
         differences, signs = ctx.saved_tensors
         sigmoid = torch.sigmoid(ctx.alpha * differences)
         slope = (signs.clamp(min=0) - sigmoid) * signs.abs()
-        return gradient * slope * (2 * ctx.alpha), None, None
+        return gradient * slope * (2 * ctx.alpha), None, None, None
 
 
 def padded_direct_ndcg(scores: Tensor, labels: Tensor, mask: Tensor, alpha: float = 1.0) -> Tensor:
     """Minus the mean nDCG of padded lists [B, L] with the paper's type3 gradient, in m×m matrices.
 
-    What one writes from the paper's equations: r_i = 1 + Σ_{j≠i} (1 − σ⁺(y_i − y_j)). The diagonal,
-    where σ⁺(0) = 0, supplies the 1. Tied scores share the last of their ranks.
+    What one writes from the paper's equations: r_i = 1 + Σ_{j≠i} (1 − σ⁺(y_i − y_j)), with ties
+    broken by the comparison matrix of a random permutation. The diagonal, where σ⁺ = 0, supplies
+    the 1.
     """
     scores = scores.masked_fill(~mask, -1e9)  # far behind everyone, so it adds to nobody's rank
     labels = labels.masked_fill(~mask, 0)
     pairs = mask[:, :, None] & mask[:, None, :]
     signs = torch.sign(labels[:, :, None] - labels[:, None, :]) * pairs
     differences = scores[:, :, None] - scores[:, None, :]
-    ranks = (1 - TwinSigmoidType3.apply(differences, signs, alpha)).sum(dim=2)
+    permutation = torch.rand_like(scores).argsort(dim=1)
+    first = permutation[:, :, None] > permutation[:, None, :]
+    ranks = (1 - TwinSigmoidType3.apply(differences, signs, first, alpha)).sum(dim=2)
 
     gains = torch.exp2(labels) - 1
     positions = torch.arange(1, labels.shape[1] + 1, dtype=scores.dtype, device=scores.device)

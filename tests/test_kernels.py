@@ -67,7 +67,8 @@ def test_outliers_cost_no_panels_and_no_digits(strategy):
     data[0][:5] = [1e12, -1e12, 3e5, -40.0, 39.5]
     lists = tr.Lists.from_sizes([3000])
     assert error(data, lists, strategy, 1.0, "long") < 1e-10
-    panels = long._cut_into_panels(*(data[i] for i in (0, 2, 1)), strategy, 1.0, 14)
+    scores, labels, g = data
+    panels = long._cut_into_panels(scores, g, labels.astype(int), strategy, 1.0, 14)
     assert panels.centres.size < 20  # not the 10¹² that would fit between them
 
 

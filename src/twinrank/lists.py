@@ -198,9 +198,16 @@ class Lists:
         if is_tensor(like):
             return as_float(self._steps(like) + 1)
         if "positions" not in self._derived:
-            positions = np.arange(1.0, self.documents + 1) - self.spread(self.offsets[:-1])
+            positions = np.arange(1.0, self.documents + 1) - self.starts(like)
             self._derived["positions"] = _frozen(positions)
         return self._derived["positions"]
+
+    def starts(self, like: Array) -> Array:
+        """Where the list of each document starts, as integers beside `like`."""
+        if is_tensor(like):
+            offsets, index = self._tensors(like)
+            return offsets[index]
+        return self.spread(self.offsets[:-1])
 
     def by_position(self, table: Array) -> Array:
         """Entry i of a table for the document at position i + 1 of every list.
@@ -275,8 +282,7 @@ class Lists:
             from twinrank.support.segments import move_to_rank
 
             return move_to_rank(as_float(x), ranks, self.offsets, back)
-        offsets, index = self._tensors(ranks)
-        place = ranks.long() + offsets[index] - 1
+        place = ranks.long() + self.starts(ranks) - 1
         if back:
             return x[place]
         result = namespace(x).empty_like(x)
@@ -287,8 +293,7 @@ class Lists:
         """0, 1, …, m − 1 in every list, as a tensor of integers."""
         import torch
 
-        offsets, index = self._tensors(like)
-        return torch.arange(self.documents, device=like.device) - offsets[index]
+        return torch.arange(self.documents, device=like.device) - self.starts(like)
 
     def _reduce(self, operation: np.ufunc, x: Any) -> Any:
         result = np.zeros(len(self))

@@ -93,13 +93,16 @@ def _in_working_precision(scores: Array) -> Array:
 
 
 def _ranks_by_loop(scores: Array, lists: Lists, ties: Ties, seed: int) -> Array:
-    """The compiled loop, parallel over lists."""
-    from twinrank.ranks.sorted_ranks import rank_lists
+    """The compiled loops, parallel over lists."""
+    from twinrank.ranks.sorted_ranks import rank_by_counting, rank_by_sorting
     from twinrank.support.compiled import in_threads, spans
 
-    ranks = np.empty_like(scores)
-    how = get_args(Ties).index(ties)
-    in_threads(rank_lists, spans(lists.sizes, 8192), scores, lists.offsets, how, seed, ranks)
+    ranks, done = np.empty_like(scores), np.empty(len(lists), np.bool_)
+    ranges, offsets = spans(lists.sizes, 16384), lists.offsets
+    in_threads(rank_by_counting, ranges, scores, offsets, ranks, done)
+    if not done.all():
+        how = get_args(Ties).index(ties)
+        in_threads(rank_by_sorting, ranges, scores, offsets, how, seed, ranks, done)
     return ranks
 
 

@@ -17,21 +17,40 @@ random_bits = compiled(random.random_bits)
 
 
 @compiled
-def rank_lists(
-    start: int, stop: int, scores: Any, offsets: Any, ties: int, seed: int, ranks: Any
+def rank_by_counting(
+    start: int, stop: int, scores: Any, offsets: Any, ranks: Any, done: Any
 ) -> None:
-    """Rank the lists numbered start…stop − 1."""
+    """Rank those of the lists start…stop − 1 that are short and have no ties."""
+    padded = np.empty(_COUNTED, scores.dtype)
+    for q in range(start, stop):
+        size = offsets[q + 1] - offsets[q]
+        done[q] = size <= _COUNTED and _count_higher(offsets[q], size, scores, padded, ranks)
+
+
+@compiled
+def rank_by_sorting(
+    start: int,
+    stop: int,
+    scores: Any,
+    offsets: Any,
+    ties: int,
+    seed: int,
+    ranks: Any,
+    done: Any,
+) -> None:
+    """Rank those of the lists start…stop − 1 that aren't done."""
     longest = 0
     for q in range(start, stop):
-        longest = max(longest, offsets[q + 1] - offsets[q])
+        if not done[q]:
+            longest = max(longest, offsets[q + 1] - offsets[q])
     keys, order = np.empty(longest, np.uint64), np.empty(longest, np.int64)
     tied_keys, tied = np.empty(longest, np.uint64), np.empty(longest, np.int64)
     spare_keys, spare_order = np.empty(longest, np.uint64), np.empty(longest, np.int64)
-    padded, counts = np.empty(_COUNTED, scores.dtype), np.empty(COUNTS, np.int64)
+    counts = np.empty(COUNTS, np.int64)
     for q in range(start, stop):
-        place, size = offsets[q], offsets[q + 1] - offsets[q]
-        if size <= _COUNTED and _rank_by_counting(place, size, scores, padded, ranks):
+        if done[q]:
             continue
+        place, size = offsets[q], offsets[q + 1] - offsets[q]
         for i in range(size):
             keys[i] = descending_key(scores[place + i])
             order[i] = i
@@ -55,7 +74,7 @@ def rank_lists(
 
 
 @compiled_sums
-def _rank_by_counting(place: int, size: int, scores: Any, padded: Any, ranks: Any) -> bool:
+def _count_higher(place: int, size: int, scores: Any, padded: Any, ranks: Any) -> bool:
     """rank_i = 1 + the number of higher scores; False if these aren't ranks because of ties.
 
     Padding with −∞ to whole vectors saves what is slow: the loop over the rest.

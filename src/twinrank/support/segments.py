@@ -1,11 +1,13 @@
-"""Loops over the lists of a flat float64 array: scans, sorts, moves to rank order."""
+"""Loops over the lists of a flat array: scans, sorts, moves to rank order."""
 
 from typing import Any
 
 import numpy as np
 
 from twinrank.support.compiled import compiled
-from twinrank.support.sorting import COUNTS, count_small, descending_key, sort_keys
+
+_FEW = 2048
+"""Whole numbers below this are grades as they are."""
 
 
 def scan(x: Any, offsets: Any, product: bool, reverse: bool) -> Any:
@@ -17,9 +19,30 @@ def scan(x: Any, offsets: Any, product: bool, reverse: bool) -> Any:
 
 def sort_descending(x: Any, offsets: Any) -> Any:
     """The values of each list, largest first."""
+    if not _are_grades(x):
+        order = np.lexsort((-x, np.repeat(np.arange(offsets.size - 1), np.diff(offsets))))
+        return x[order]
     result = np.empty_like(x)
-    _sort_descending(np.ascontiguousarray(x), offsets, result)
+    _sort_grades(x.astype(np.int64), offsets, np.empty(_FEW, np.int64), result)
     return result
+
+
+def grades_of(labels: Any, offsets: Any) -> tuple[Any, int]:
+    """Whole numbers that order each list as its labels do, and a number that all are below.
+
+    Labels that are small whole numbers, as most are, are left as they are; others are numbered
+    0, 1, 2, … within each list. Counting then sorts them.
+    """
+    if _are_grades(labels):
+        return labels.astype(np.int64), _FEW
+    of_list = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+    order = np.lexsort((labels, of_list))
+    in_order = labels[order]
+    steps = np.cumsum(np.r_[False, in_order[1:] != in_order[:-1]])
+    grades = np.empty(labels.size, np.int64)
+    starts = offsets[:-1][np.diff(offsets) > 0]
+    grades[order] = steps - np.repeat(steps[starts], np.diff(offsets)[np.diff(offsets) > 0])
+    return grades, int(grades.max(initial=0)) + 1
 
 
 def move_to_rank(x: Any, ranks: Any, offsets: Any, back: bool) -> Any:
@@ -34,6 +57,14 @@ def lay_out(table: Any, offsets: Any) -> Any:
     result = np.empty(offsets[-1])
     _lay_out(table, offsets, result)
     return result
+
+
+def _are_grades(x: Any) -> bool:
+    if x.size == 0:
+        return True
+    if not (x.min() >= 0 and x.max() < _FEW):
+        return False
+    return bool((x == np.trunc(x)).all())
 
 
 @compiled
@@ -65,26 +96,22 @@ def _scan(x: Any, offsets: Any, product: bool, reverse: bool, result: Any) -> No
 
 
 @compiled
-def _sort_descending(x: Any, offsets: Any, result: Any) -> None:
-    longest = 0
+def count_grades(grades: Any, begin: int, end: int, counts: Any) -> int:
+    """Count each grade of one list; return one more than the highest."""
+    highest = -1
+    for i in range(begin, end):
+        while highest < grades[i]:
+            highest += 1
+            counts[highest] = 0
+        counts[grades[i]] += 1
+    return highest + 1
+
+
+@compiled
+def _sort_grades(grades: Any, offsets: Any, counts: Any, result: Any) -> None:
     for q in range(offsets.size - 1):
-        longest = max(longest, offsets[q + 1] - offsets[q])
-    keys, order = np.empty(longest, np.uint64), np.empty(longest, np.int64)
-    spare_keys, spare_order = np.empty(longest, np.uint64), np.empty(longest, np.int64)
-    counts = np.empty(COUNTS, np.int64)
-    for q in range(offsets.size - 1):
-        begin, end = offsets[q], offsets[q + 1]
-        numbers = count_small(x, begin, end, keys, counts)
-        if numbers:
-            place = end
-            for number in range(numbers):
-                for _ in range(counts[number]):
-                    place -= 1
-                    result[place] = number
-            continue
-        for i in range(end - begin):
-            keys[i] = descending_key(x[begin + i])
-            order[i] = begin + i
-        sort_keys(keys, order, end - begin, spare_keys, spare_order, counts)
-        for i in range(end - begin):
-            result[begin + i] = x[order[i]]
+        place = offsets[q + 1]
+        for grade in range(count_grades(grades, offsets[q], offsets[q + 1], counts)):
+            for _ in range(counts[grade]):
+                place -= 1
+                result[place] = grade

@@ -18,7 +18,7 @@ import numpy as np
 from twinrank.lists import Lists
 from twinrank.ranks.strategies import Strategy
 from twinrank.support.compiled import compiled, compiled_sums, in_threads, spans, threads
-from twinrank.support.sorting import COUNTS, group_ascending
+from twinrank.support.segments import count_grades, grades_of
 
 _WIDEST = {np.dtype(np.float32): 80.0, np.dtype(np.float64): 600.0}
 """The spread α(max − min) of a list up to which E, 1/E and E·E keep clear of the type's limits."""
@@ -47,11 +47,16 @@ class DirectKernel:
         alpha: float,
     ) -> Any:
         """∂L/∂score of every document, in the precision of `scores`."""
-        order, levels = np.empty(scores.size, np.int64), np.empty((2, scores.size), np.int64)
-        x, g, spread = np.empty(scores.size), np.empty_like(scores), np.empty(len(lists))
+        size = scores.size
+        order, levels = np.empty(size, np.int64), np.empty((2, size), np.int64)
+        x, g, spread = np.empty(size), np.empty_like(scores), np.empty(len(lists))
+        if strategy == "type1":  # which knows no labels: every document is a grade of its own
+            grades, top = np.arange(size) - lists.starts(scores), lists.longest
+        else:
+            grades, top = grades_of(labels, lists.offsets)
         in_threads(
-            _prepare, spans(lists.sizes, 16384), lists.offsets, scores, labels, rank_gradient,
-            alpha, strategy != "type1", order, levels, x, g, spread,
+            _prepare, spans(lists.sizes, 16384), lists.offsets, scores, grades, top, rank_gradient,
+            alpha, order, levels, x, g, spread,
         )  # fmt: skip
         wide = spread > _WIDEST[scores.dtype]
         sums = np.empty_like(scores)
@@ -90,50 +95,41 @@ def _prepare(
     stop: int,
     offsets: Any,
     scores: Any,
-    labels: Any,
+    grades: Any,
+    top: int,
     rank_gradient: Any,
     alpha: float,
-    by_label: bool,
     order: Any,
     levels: Any,
     x: Any,
     g: Any,
     spread: Any,
 ) -> None:
-    """Sort each list by label; x = α(y − centre); levels[:, a] bounds those that share a's label.
-
-    Not `by_label`, every document is a level of its own.
-    """
-    longest = 0
-    for q in range(start, stop):
-        longest = max(longest, offsets[q + 1] - offsets[q])
-    keys, spare_keys = np.empty(longest, np.uint64), np.empty(longest, np.uint64)
-    documents, spare_order = np.empty(longest, np.int64), np.empty(longest, np.int64)
-    ends, counts = np.empty(longest, np.int64), np.empty(COUNTS, np.int64)
+    """Sort each list by grade; x = α(y − centre); levels[:, a] bounds those with a's grade."""
+    counts = np.empty(top, np.int64)
     for q in range(start, stop):
         first, last = offsets[q], offsets[q + 1]
-        lowest, highest = np.float64(math.inf), np.float64(-math.inf)
+        if first == last:
+            spread[q] = 0.0
+            continue
+        lowest, highest = scores[first], scores[first]
         for i in range(first, last):
             lowest, highest = min(lowest, scores[i]), max(highest, scores[i])
-        spread[q] = alpha * (highest - lowest) if last > first else 0.0
-        centre = lowest / 2 + highest / 2
-        if by_label:
-            groups = group_ascending(
-                labels, first, last, documents, ends, keys, spare_keys, spare_order, counts
-            )
-        else:
-            groups = last - first
-            for i in range(groups):
-                documents[i], ends[i] = first + i, i + 1
-        begin = 0
-        for group in range(groups):
-            for i in range(begin, ends[group]):
-                document, place = documents[i], first + i
-                order[place] = document
-                levels[0, place], levels[1, place] = first + begin, first + ends[group]
-                x[place] = min(max(alpha * (scores[document] - centre), -1e300), 1e300)
-                g[place] = rank_gradient[document]
-            begin = ends[group]
+        spread[q] = alpha * (np.float64(highest) - np.float64(lowest))
+        centre = np.float64(lowest) / 2 + np.float64(highest) / 2
+        place = first
+        for grade in range(count_grades(grades, first, last, counts)):
+            end = place + counts[grade]
+            counts[grade] = place
+            for i in range(place, end):
+                levels[0, i], levels[1, i] = place, end
+            place = end
+        for i in range(first, last):
+            place = counts[grades[i]]
+            counts[grades[i]] = place + 1
+            order[place] = i
+            x[place] = min(max(alpha * (scores[i] - centre), -1e300), 1e300)
+            g[place] = rank_gradient[i]
 
 
 @compiled_sums

@@ -28,7 +28,8 @@ from twinrank.ranks.kernels.direct import SCALE, DirectKernel
 from twinrank.ranks.strategies import Strategy
 from twinrank.support.compiled import compiled_sums, in_threads, spans
 from twinrank.support.errors import InputError
-from twinrank.support.sorting import COUNTS, group_ascending, sort_keys
+from twinrank.support.segments import grades_of
+from twinrank.support.sorting import COUNTS, sort_keys
 
 _FAR = 40.0
 _WIDEST = 1e15
@@ -67,7 +68,9 @@ class LongKernel:
         accuracy = self.accuracy or (1e-7 if scores.dtype == np.float32 else 1e-11)
         p = _nodes_for(accuracy)
         x, g = scores.astype(np.float64), rank_gradient.astype(np.float64)
-        grades = np.zeros(scores.size) if strategy == "type1" else labels.astype(np.float64)
+        grades = np.zeros(scores.size, np.int64)
+        if strategy != "type1":
+            grades, _ = grades_of(labels, lists.offsets)
         result = np.empty(scores.size)
         done = np.zeros(len(lists), np.bool_)
 
@@ -122,15 +125,15 @@ class Panels(NamedTuple):
 
 
 def _cut_into_panels(
-    scores: Any, g: Any, labels: Any, strategy: Strategy, alpha: float, p: int
+    scores: Any, g: Any, grade: Any, strategy: Strategy, alpha: float, p: int
 ) -> Panels | None:
     """Sort one list by panels of width 2/α; None where that can't be done."""
     size = scores.size
     if size == 0 or not alpha * (scores.max() - scores.min()) < _WIDEST:
         return None
     lowest = scores.min()
-    grade = np.empty(size, np.int64)
-    grades = _number_grades(labels, grade)
+    used = np.bincount(grade) > 0
+    grade, grades = (np.cumsum(used) - 1)[grade], int(used.sum())
     keys = ((scores - lowest) * (alpha / 2)).astype(np.uint64)
     by_panel = np.arange(size)
     spare_keys, spare_order = np.empty(size, np.uint64), np.empty(size, np.int64)
@@ -184,17 +187,6 @@ def _sum_panels(panels: Panels, strategy: Strategy, alpha: float, p: int) -> Any
     unsorted = np.empty_like(result)
     unsorted[panels.order] = result
     return unsorted
-
-
-def _number_grades(labels: Any, grade: Any) -> int:
-    """Number the distinct labels of a list, ascending; return how many there are."""
-    size = labels.size
-    keys, spare_keys = np.empty(size, np.uint64), np.empty(size, np.uint64)
-    order, ends, spare_order = (np.empty(size, np.int64) for _ in range(3))
-    counts = np.empty(COUNTS, np.int64)
-    grades = group_ascending(labels, 0, size, order, ends, keys, spare_keys, spare_order, counts)
-    grade[order] = np.repeat(np.arange(grades), np.diff(ends[:grades], prepend=0))
-    return grades
 
 
 @compiled_sums

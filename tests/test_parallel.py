@@ -1,0 +1,372 @@
+"""What must never happen to a user: a hang, a crash or other numbers, with forks and threads."""
+
+import errno
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pytest
+import torch
+from numba.core import caching
+from torch.utils.data import DataLoader, Dataset
+
+import twinrank as tr
+from twinrank.ranks.kernels import direct, long
+from twinrank.support import compiled
+from twinrank.support.compiled import in_threads, spans
+
+STRATEGIES = ("type1", "type2", "type3")
+
+# 60 lists, 18,000 documents, 5.4 million pairs: enough for two threads everywhere, and below the
+# 32,768 elements from which torch's own operations use OpenMP threads, which no fork survives.
+SIZES = [300] * 60
+
+
+def problem(seed=0, sizes=SIZES, dtype=torch.float32):
+    """Scores with ties, labels and lists, made without torch's threads."""
+    random = np.random.default_rng(seed)
+    documents = int(np.sum(sizes))
+    scores = torch.from_numpy(random.standard_normal(documents).round(2)).to(dtype)
+    labels = torch.from_numpy(random.integers(0, 4, documents))
+    return scores, labels, tr.Lists.from_sizes(sizes)
+
+
+def outcome(seed=0, **options):
+    """Ranks, loss and gradient of a problem, as one row of numbers to compare bit by bit."""
+    scores, labels, lists = problem(seed)
+    generator = torch.Generator().manual_seed(seed)
+    ranks = tr.exact_ranks(scores, lists, generator=generator)
+    scores.requires_grad_()
+    loss = tr.DirectLoss("nDCG", generator=generator, **options)(scores, labels, lists)
+    loss.backward()
+    return np.concatenate([ranks.numpy(), [loss.item()], scores.grad.numpy()])
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    """Two threads for torch and so for the library, however many cores there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def expected():
+    """What the parent computes, on two threads."""
+    result = outcome()
+    assert compiled._pool is not None, "the problem is too small to use the pool"
+    return result
+
+
+def run_python(script, **environment):
+    """Run a script in a fresh interpreter and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+# Forks. Python 3.12 and later warn of any fork while threads exist: that is what is tested here.
+
+forks = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+
+
+def in_fork(function):
+    """The function's result in a forked child, which must answer within half a minute."""
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: send.send(function()))
+    child.start()
+    try:
+        assert receive.poll(30), "the forked child hangs or died"
+        return receive.recv()
+    finally:
+        child.kill()
+        child.join()
+
+
+class TestFork:
+    pytestmark = forks
+
+    def test_after_a_parallel_region(self, expected):
+        def run():
+            assert compiled._pool is None  # the parent's threads are not there …
+            result = outcome()
+            assert compiled._pool is not None  # … and these are the child's own
+            return result
+
+        np.testing.assert_array_equal(in_fork(run), expected)
+        np.testing.assert_array_equal(outcome(), expected)  # the parent's pool has not suffered
+
+    def test_a_fork_of_a_fork(self, expected):
+        def run():
+            return outcome(), in_fork(outcome)
+
+        # A daemonic process could not have children; an ordinary one can.
+        for result in in_fork(run):
+            np.testing.assert_array_equal(result, expected)
+
+    def test_while_another_thread_holds_the_lock(self, expected):
+        # The child inherits a locked lock whose owner doesn't exist there.
+        with compiled._lock:
+            result = in_fork(outcome)
+        np.testing.assert_array_equal(result, expected)
+
+    def test_while_other_threads_compute(self, expected):
+        stop = threading.Event()
+
+        def compute():
+            while not stop.is_set():
+                outcome()
+
+        with ThreadPoolExecutor(2) as pool:
+            busy = [pool.submit(compute) for _ in range(2)]
+            try:
+                for _ in range(5):
+                    np.testing.assert_array_equal(in_fork(outcome), expected)
+            finally:
+                stop.set()
+            assert [job.exception() for job in busy] == [None, None]
+
+
+class Outcomes(Dataset):
+    """A dataset that ranks in its workers, as one that mines hard negatives would."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, seed):
+        return torch.from_numpy(outcome(seed))
+
+
+class TestWorkers:
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_data_loader(self, threads, expected):
+        # Torch gives its workers one thread each; some people change that.
+        loader = DataLoader(
+            Outcomes(),
+            batch_size=None,
+            num_workers=2,
+            multiprocessing_context="fork",
+            worker_init_fn=lambda _: torch.set_num_threads(threads),
+            timeout=60,
+        )
+        rows = [row.numpy() for row in loader]
+        np.testing.assert_array_equal(rows[0], expected)
+        for seed, row in enumerate(rows):
+            np.testing.assert_array_equal(row, outcome(seed))
+
+    test_data_loader.pytestmark += forks
+
+    @pytest.mark.parametrize("backend", ["loky", "threading"])
+    def test_joblib(self, backend, expected):
+        joblib = pytest.importorskip("joblib")
+        tasks = [joblib.delayed(outcome)(seed) for seed in (0, 1, 0)]
+        first, other, again = joblib.Parallel(n_jobs=2, backend=backend, timeout=120)(tasks)
+        np.testing.assert_array_equal(first, expected)
+        np.testing.assert_array_equal(again, expected)
+        np.testing.assert_array_equal(other, outcome(1))
+
+
+class TestThreads:
+    def test_many_at_once(self):
+        strategies = [STRATEGIES[i % 3] for i in range(24)]
+        alone = [outcome(seed, strategy=s) for seed, s in enumerate(strategies)]
+        with ThreadPoolExecutor(8) as pool:
+            jobs = [pool.submit(outcome, i, strategy=s) for i, s in enumerate(strategies)]
+            for job, row in zip(jobs, alone, strict=True):
+                np.testing.assert_array_equal(job.result(timeout=60), row)
+
+    def test_the_number_of_threads_changes_under_way(self, expected):
+        # Each change builds another pool while the old one still has work to do.
+        def run(threads):
+            torch.set_num_threads(threads)
+            return outcome()
+
+        with ThreadPoolExecutor(4) as pool:
+            for result in pool.map(run, [2, 3, 1, 4] * 5, timeout=60):
+                np.testing.assert_array_equal(result, expected)
+
+    def test_an_error_reaches_the_caller_and_the_pool_lives_on(self, expected):
+        def fail(start, stop):
+            if start == 1:
+                raise ValueError("range 1 is bad")
+
+        pool = compiled._pool
+        for _ in range(3):
+            with pytest.raises(ValueError, match="range 1 is bad"):
+                in_threads(fail, [(0, 1), (1, 2)])
+        np.testing.assert_array_equal(outcome(), expected)
+        assert compiled._pool is pool
+
+    def test_an_error_waits_for_the_other_threads(self):
+        # Who catches the error may reuse the arrays: nobody may still write into them.
+        written = []
+
+        def loop(start, stop):
+            if start == 0:
+                raise ValueError("at once")
+            time.sleep(0.2)
+            written.append(start)
+
+        with pytest.raises(ValueError, match="at once"):
+            in_threads(loop, [(0, 1), (1, 2)])
+        assert written == [1]
+
+    @pytest.mark.parametrize("used_before", [False, True])
+    def test_at_interpreter_exit(self, used_before):
+        # By then the pool takes no more work and no new thread can start.
+        script = f"""
+            import atexit, torch, twinrank as tr
+
+            torch.set_num_threads(2)
+            scores = torch.linspace(0, 1, 18000).requires_grad_()
+            labels, lists = torch.arange(18000) % 3, tr.Lists.from_sizes([300] * 60)
+
+            def step():
+                tr.DirectLoss("AP")(scores, labels, lists).backward()
+                print(bool(scores.grad.any()))
+
+            atexit.register(step)
+            if {used_before}:
+                step()
+            """
+        assert run_python(script).split() == ["True"] * (2 if used_before else 1)
+
+
+class TestSameBits:
+    """The number of threads changes neither ranks nor losses nor gradients, not by one bit."""
+
+    @pytest.fixture
+    def cuts(self, monkeypatch):
+        """Cut work into as many ranges as there are threads, however small, and count them."""
+        counted = []
+
+        def cut_finely(costs, per_thread):
+            counted.append(ranges := spans(costs, 1))
+            return ranges
+
+        for module in (compiled, direct, long):
+            monkeypatch.setattr(module, "spans", cut_finely)
+        monkeypatch.setattr(direct, "_PAIRS_PER_THREAD", 1)
+        return counted
+
+    # A list that is shared out by rows, empty and one-document lists, and ordinary ones.
+    ragged = (7, 0, direct._BY_ROWS + 10, 1, 90, 0, 33, 270, 2)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+    @pytest.mark.parametrize("kernel", ["numba", "long", "auto"])
+    @pytest.mark.parametrize("strategy", STRATEGIES)
+    def test_loss_and_gradient(self, strategy, kernel, dtype, cuts):
+        scores, labels, lists = problem(1, self.ragged, dtype)
+        scores[-2:] *= 1e4  # one list too wide for the fast formula
+        results = []
+        for threads in (1, 2, 3, 5):
+            torch.set_num_threads(threads)
+            cuts.clear()
+            leaf, generator = scores.clone().requires_grad_(), torch.Generator().manual_seed(0)
+            loss = tr.DirectLoss("AP", strategy, kernel=kernel, generator=generator)
+            value = loss(leaf, labels, lists)
+            value.backward()
+            results.append((value.item(), leaf.grad.numpy().tobytes()))
+            assert max(map(len, cuts)) == min(threads, 3)  # the long list is most of the work
+        assert results == [results[0]] * 4
+
+    @pytest.mark.parametrize("ties", ["random", "stable", "average"])
+    def test_ranks(self, ties, cuts):
+        scores, _, lists = problem(2, [50, 0, 300, 1, 999, 70, 260, 640])
+        results = []
+        for threads in (1, 2, 3, 5):
+            torch.set_num_threads(threads)
+            generator = torch.Generator().manual_seed(0)
+            options = {"perturbation": 0.5, "samples": 3} if ties == "random" else {}
+            ranks = tr.exact_ranks(scores, lists, ties=ties, generator=generator, **options)
+            results.append(ranks.numpy().tobytes())
+            assert len(cuts.pop()) == threads
+        assert results == [results[0]] * 4
+
+    def test_long_lists_by_rows_agree_with_whole_lists(self):
+        # The two ways through the direct kernel are different sums of the same terms.
+        assert direct._BY_ROWS < 10_000
+        scores, labels, lists = problem(3, [direct._BY_ROWS], torch.float64)
+        gradient = scores.clone()
+        arguments = (scores.numpy(), labels.double().numpy(), gradient.numpy(), lists)
+        for strategy in STRATEGIES:
+            rows = direct.DirectKernel()(*arguments, strategy, 1.0)
+            expected = long.LongKernel(1e-12)(*arguments, strategy, 1.0)
+            np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-9 * np.abs(rows).max())
+
+
+class TestCompiledCode:
+    """The cache on disk saves time where it can be written, and is done without elsewhere."""
+
+    STEP = """
+        import torch, twinrank as tr
+
+        scores = torch.tensor([0.5, 2.0, 1.0], requires_grad=True)
+        labels, lists = torch.tensor([1, 0, 0]), tr.Lists.from_sizes([3])
+        loss = tr.DirectLoss("RR")(scores, labels, lists)
+        loss.backward()
+        print(f"{loss.item():.4f}", bool(scores.grad[0] < 0))
+        """
+
+    def test_a_cache_folder_that_cannot_exist(self, tmp_path):
+        (tmp_path / "file").touch()
+        folder = str(tmp_path / "file" / "folder")  # not even the superuser can make it
+        assert run_python(self.STEP, NUMBA_CACHE_DIR=folder).split() == ["-0.3333", "True"]
+
+    def test_nowhere_to_write(self):
+        # Permissions mean nothing to the superuser: let every candidate folder refuse instead.
+        refuse = """
+        from numba.core import caching
+
+        def refuse(self):
+            raise PermissionError(13, "Permission denied")
+
+        caching._CacheLocator.ensure_cache_path = refuse
+        """
+        assert run_python(refuse + self.STEP).split() == ["-0.3333", "True"]
+
+    @pytest.fixture
+    def cache(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+        return tmp_path
+
+    @staticmethod
+    def add_one(x):
+        return x + 1
+
+    def test_is_read_back(self, cache):
+        assert compiled.compiled(self.add_one)(1) == 2
+        again = compiled.compiled(self.add_one)
+        assert again(1) == 2
+        assert sum(again.stats.cache_hits.values()) == 1
+        assert list(cache.rglob("*.nbc"))
+
+    @pytest.mark.parametrize("failing", ["save", "_save_index", "_save_data"])
+    def test_a_full_disk(self, failing, cache, monkeypatch):
+        def fail(*_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(caching.IndexDataCacheFile, failing, fail)
+        loop = compiled.compiled(self.add_one)
+        assert loop(1) == 2
+        assert loop(1.5) == 2.5  # another type: compiled, and not saved, once more
+        assert not list(cache.rglob("*.nbc"))
