@@ -218,6 +218,8 @@ def test_list_of_a_document(nested):
     assert [lists.list_of(i) for i in range(lists.documents)] == expected
     assert lists.index(np.empty(0)).tolist() == expected
     assert lists.index(torch.empty(0)).tolist() == expected
+    starts = [lists.offsets[q] for q in expected]
+    assert lists.starts(np.empty(0)).tolist() == lists.starts(torch.empty(0)).tolist() == starts
 
 
 @in_both
@@ -246,19 +248,25 @@ def test_sums_maxima_and_sorts(library, nested):
 @quick
 @given(nested=lists_of(st.floats(allow_nan=False, width=64)))
 def test_sorts_of_any_numbers(library, nested):
-    # Whole numbers below 256 are counted, all others sorted: infinities and −0 among them.
+    # Small whole numbers are counted, all others sorted: infinities and −0 among them.
     lists, x = lists_like(nested), library(flat(nested))
     check(lists.sort(x), flat([sorted(one, reverse=True) for one in nested]), library)
 
 
 @in_both
-@pytest.mark.parametrize("size", [24, 25, 26, 300, 1000])
-def test_sorts_of_long_lists(library, size):
-    # From 25 documents on another sort takes over.
-    x = np.random.default_rng(size).normal(size=2 * size)
-    lists = Lists.from_sizes([size, size])
-    expected = np.r_[np.sort(x[:size])[::-1], np.sort(x[size:])[::-1]]
-    check(lists.sort(library(x)), expected, library)
+@pytest.mark.parametrize("odd_one", [0, 255, 256, 2047, 2048, 10**6, 2**53, 0.5, -1, math.inf])
+def test_one_odd_number_among_small_whole_ones_is_sorted_too(library, odd_one):
+    lists, x = Lists.from_sizes([3, 0, 2]), library([1.0, 3.0, 2.0, float(odd_one), 7.0])
+    check(lists.sort(x), [3, 2, 1, max(odd_one, 7), min(odd_one, 7)], library)
+
+
+@in_both
+@pytest.mark.parametrize("draw", ["normal", "integers"])
+def test_sorts_of_long_lists(library, draw):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=1300) if draw == "normal" else rng.integers(0, 5, 1300).astype(float)
+    expected = np.r_[np.sort(x[:300])[::-1], np.sort(x[300:])[::-1]]
+    check(Lists.from_sizes([300, 1000]).sort(library(x)), expected, library)
 
 
 @in_both
