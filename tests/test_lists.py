@@ -398,3 +398,28 @@ def test_what_has_no_gradient_does_not_pretend_to():
     lists, x = Lists.from_sizes([2, 3]), torch.ones(5, requires_grad=True)
     for result in (lists.max(x), lists.sort(x), lists.cumsum(x), lists.cumprod(x)):
         assert not result.requires_grad
+
+
+@pytest.mark.parametrize("kind", [np.ones, torch.ones])
+@pytest.mark.parametrize("name", ["sum", "max", "cumsum", "cumprod", "sort"])
+@pytest.mark.parametrize("size", [3, 9])
+def test_arrays_of_another_length_are_refused(name, size, kind):
+    """Before a compiled loop could read or write past their end."""
+    with pytest.raises(InputError, match=rf"values \({size},\) and lists \(5 documents"):
+        getattr(Lists.from_sizes([2, 3]), name)(kind(size))
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_ranks_and_tables_that_do_not_fit_are_refused(kind):
+    lists = Lists.from_sizes([2, 3])
+    with pytest.raises(InputError, match="a table of 2 entries is too short for a list of 3"):
+        lists.by_position(kind([1.0, 2.0]))
+    with pytest.raises(InputError, match=r"ranks \(4,\)"):
+        lists.arrange(kind([1.0] * 5), kind([1, 2, 1, 2]))
+
+
+def test_ranks_beyond_their_list_are_refused():
+    lists = Lists.from_sizes([2, 3])
+    for ranks in ([1, 3, 1, 2, 3], [0, 1, 1, 2, 3]):
+        with pytest.raises(InputError, match="between 1 and the length"):
+            lists.arrange(np.ones(5), np.array(ranks))

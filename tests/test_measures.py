@@ -365,10 +365,8 @@ def test_what_is_no_measure_says_why(text, complaint):
 
 @pytest.mark.parametrize("kind", MEASURES)
 def test_no_measure_takes_a_cutoff_below_one(kind):
-    for cutoff in (0, -3):
-        with pytest.raises(
-            InputError, match=f"cutoff of {kind.name} must be at least 1, not {cutoff}"
-        ):
+    for cutoff in (0, -3, 2.5, True):
+        with pytest.raises(InputError, match=f"cutoff of {kind.name} must be a whole number"):
             kind(cutoff=cutoff)
 
 
@@ -383,7 +381,7 @@ def test_every_option_is_keyword_only_and_documented(kind):
     ("name", "labels", "complaint"),
     [
         ("ERR(max_grade=2)", [0, 3], r"ERR\(max_grade=2\) takes labels up to 2, .* a label 3"),
-        ("nDCG(gain=[0, 1])", [0, 2], "lists the gains of labels 0…1, but the labels go up to 2"),
+        ("nDCG(gain=[0, 1])", [0, 2], "lists the gains of labels 0…1, but not of 2"),
         ("nDCG(gain=[0, 1, 3])", [0, 1.5], "lists the gains of labels 0…2"),
     ],
 )
@@ -522,8 +520,6 @@ def test_the_ideal_order_is_worth_one(name, batch):
 def test_numpy_and_torch_agree(batch):
     scores, labels = torch.tensor(batch.scores, requires_grad=True), torch.tensor(batch.labels)
     for name in EVERY:
-        if name in ("RBP", "RBP@3"):  # in torch, 1 − p is rounded to single precision
-            continue
         values = measure(name)(scores, labels, batch.lists)
         assert values.dtype == torch.float64, name
         assert not values.requires_grad, name
@@ -659,7 +655,7 @@ def test_a_measure_of_your_own_is_a_value_too():
     assert own != Measure.from_functions("Half", halves, np.log2, cutoff=5)
     assert hash(own) == hash(Measure.from_functions("Half", halves, halving, cutoff=5))
     assert measure(own) is own
-    with pytest.raises(InputError, match=r"cutoff of .* must be at least 1"):
+    with pytest.raises(InputError, match=r"cutoff of .* must be a whole number"):
         Measure.from_functions("Half", halves, halving, cutoff=0)
 
 

@@ -86,6 +86,8 @@ class Lists:
             raise InputError(f"qid must have one dimension, but has shape {values.shape}")
         if values.dtype.kind == "f" and np.isnan(values).any():
             raise InputError(f"qid of document {int(np.isnan(values).argmax())} is NaN")
+        if values.dtype.kind == "O" and any(value is None for value in values):
+            raise InputError(f"qid of document {list(values).index(None)} is None")
         starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]][: values.size])
         unique, first = np.unique(values[starts], return_index=True)
         if unique.size < starts.size:
@@ -111,6 +113,9 @@ class Lists:
         return cls.from_sizes(values.sum(axis=1))
 
     def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("Lists are immutable")
+
+    def __delattr__(self, name: str) -> None:
         raise AttributeError("Lists are immutable")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -215,6 +220,10 @@ class Lists:
         >>> Lists.from_sizes([2, 3]).by_position(np.array([0.5, 0.3, 0.2]))
         array([0.5, 0.3, 0.5, 0.3, 0.2])
         """
+        if table.shape[0] < self.longest:
+            raise InputError(
+                f"a table of {table.shape[0]} entries is too short for a list of {self.longest}"
+            )
         if is_tensor(table):
             return table[self._steps(table)]
         from twinrank.support.segments import lay_out
@@ -235,7 +244,7 @@ class Lists:
 
     def sum(self, x: Array) -> Array:
         """Sum per list (of a torch tensor: differentiable)."""
-        x = as_float(x)
+        x = self._checked(x)
         if is_tensor(x) and (x.requires_grad or not on_cpu(x)):
             import torch
 
@@ -244,7 +253,7 @@ class Lists:
 
     def max(self, x: Array) -> Array:
         """Maximum per list; 0 for a list without documents."""
-        x = as_float(x)
+        x = self._checked(x)
         if not on_cpu(x):
             import torch
 
@@ -266,7 +275,7 @@ class Lists:
 
     def sort(self, x: Array) -> Array:
         """The values of every list in descending order (no gradient)."""
-        x = as_float(x)
+        x = self._checked(x)
         if on_cpu(x):
             from twinrank.support.segments import sort_descending
 
@@ -278,10 +287,12 @@ class Lists:
         return x[by_value[torch.argsort(self.index(x)[by_value], stable=True)]]
 
     def _move(self, x: Array, ranks: Array, *, back: bool) -> Array:
+        x = self._checked(x)
+        self.check(ranks=ranks)
         if not is_tensor(ranks):
             from twinrank.support.segments import move_to_rank
 
-            return move_to_rank(as_float(x), ranks, self.offsets, back)
+            return move_to_rank(x, ranks, self.offsets, back)
         place = ranks.long() + self.starts(ranks) - 1
         if back:
             return x[place]
@@ -295,6 +306,12 @@ class Lists:
 
         return torch.arange(self.documents, device=like.device) - self.starts(like)
 
+    def _checked(self, x: Array) -> Array:
+        """One number per document, in double precision."""
+        x = as_float(x)
+        self.check(values=x)
+        return x
+
     def _reduce(self, operation: np.ufunc, x: Any) -> Any:
         result = np.zeros(len(self))
         filled = np.flatnonzero(self.sizes)  # reduceat has no notion of an empty list
@@ -303,7 +320,7 @@ class Lists:
         return result
 
     def _scan(self, x: Array, *, product: bool, reverse: bool) -> Array:
-        x = as_float(x)
+        x = self._checked(x)
         if on_cpu(x):
             from twinrank.support.segments import scan
 

@@ -11,7 +11,23 @@ from twinrank.support.suggest import unknown
 
 
 @dataclass(frozen=True, kw_only=True)
-class AP(BinaryMeasure):
+class _AveragePrecision(BinaryMeasure):
+    """Σ_{j≤k} b_j · P@j over a divisor that subclasses say."""
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """How much the document adds to the precision at its own and at later relevant ones."""
+        relevant, position = self.relevant(labels) * 1.0, lists.positions(labels)
+        counted = self.cut(relevant / position, lists)
+        credit = relevant * position * lists.cumsum(counted, reverse=True)
+        return shared(credit, self.divide_by(labels, lists), lists)
+
+    def divide_by(self, labels: Array, lists: Lists) -> Array:
+        """The divisor of each list."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AP(_AveragePrecision):
     """Average precision: AP@k = Σ_{j≤k} b_j · P@j / min(R, k), with R relevant documents.
 
     `divisor=R` divides by R itself, as trec_eval's map_cut. The differentiable form (Yu 2020, Eq.
@@ -27,25 +43,17 @@ class AP(BinaryMeasure):
         if self.divisor not in ("min", "R"):
             raise InputError(unknown("divisor", str(self.divisor), ["min", "R"]))
 
-    def credit(self, labels: Array, lists: Lists) -> Array:
-        """How much the document adds to the precision at its own and at later relevant ones."""
-        relevant, position = self.relevant(labels) * 1.0, lists.positions(labels)
-        counted = self.cut(relevant / position, lists)
-        credit = relevant * position * lists.cumsum(counted, reverse=True)
-        return shared(credit, self.divide_by(labels, lists), lists)
-
     def divide_by(self, labels: Array, lists: Lists) -> Array:
-        """The divisor of each list."""
+        """R, or at most k."""
         total = lists.sum(self.relevant(labels))
         return total.clip(max=self.cutoff) if self.cutoff and self.divisor == "min" else total
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperAP(AP):
+class PaperAP(_AveragePrecision):
     """AP@k divided by Σ_{j≤k} of the ideal order's *graded* labels: MAP@k in the paper's tables."""
 
     name: ClassVar[str] = "paperAP"
-    aliases: ClassVar[tuple[str, ...]] = ()
 
     def divide_by(self, labels: Array, lists: Lists) -> Array:
         """The sum of the k highest labels."""

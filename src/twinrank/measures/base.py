@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from twinrank.lists import Lists
-from twinrank.ranks.exact import Ties, exact_ranks
+from twinrank.ranks.exact import Ties, exact_ranks, refuse_unless
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace
 from twinrank.support.errors import InputError
 from twinrank.support.notation import Term, Value
@@ -35,8 +35,11 @@ class Measure:
     cutoff: int | None = None
 
     def __post_init__(self) -> None:
-        if self.cutoff is not None and self.cutoff < 1:
-            raise InputError(f"the cutoff of {self.name} must be at least 1, not {self.cutoff}")
+        cutoff = self.cutoff
+        if cutoff is not None and (not isinstance(cutoff, int) or cutoff is True or cutoff < 1):
+            raise InputError(
+                f"the cutoff of {self.name} must be a whole number from 1 on, not {cutoff!r}"
+            )
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The credit of every document, given labels in rank order (the best-ranked first)."""
@@ -82,7 +85,10 @@ class Measure:
         if ties == "average":
             raise InputError("a measure needs one order of the documents: ties random or stable")
         scores, labels = (x if is_tensor(x) else np.asarray(x) for x in (scores, labels))
+        if is_tensor(scores) != is_tensor(labels):
+            raise InputError("scores and labels must both be NumPy arrays or both torch tensors")
         lists.check(scores=scores, labels=labels)
+        refuse_unless(labels == labels, "labels are NaN", lists)
         ranks = exact_ranks(scores, lists, ties=ties, generator=generator)
         values, _, filled = self.at_ranks(ranks, labels, lists)
         if empty == "error" and not bool(filled.all()):

@@ -23,7 +23,7 @@ class ERR(ReciprocalMeasure):
         super().__post_init__()
         top = self.max_grade
         if top is not None and (
-            isinstance(top, bool) or not isinstance(top, int | float) or top <= 0
+            isinstance(top, bool) or not isinstance(top, int | float) or not top > 0
         ):
             raise InputError(f"max_grade of {self.name} must be a positive number, not {top!r}")
 

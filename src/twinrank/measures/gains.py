@@ -42,10 +42,11 @@ class GainMeasure(Measure):
             return labels
         grade = labels.long() if is_tensor(labels) else labels.astype(np.int64)
         known = len(self.gain)
-        if bool((grade != labels).any()) or (labels.shape[0] and int(grade.max()) >= known):
+        listed = (grade == labels) & (grade < known)
+        if not bool(listed.all()):
+            other = float(labels[~listed][0])
             raise InputError(
-                f"{self} lists the gains of labels 0…{known - 1}, but the labels go up to "
-                f"{float(labels.max()):g}"
+                f"{self} lists the gains of labels 0…{known - 1}, but not of {other:g}"
             )
         table = xp.asarray(self.gain, dtype=labels.dtype)
         return table.to(labels.device)[grade] if is_tensor(labels) else table[grade]

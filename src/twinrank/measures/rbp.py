@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from twinrank.lists import Lists
 from twinrank.measures.base import BinaryMeasure
-from twinrank.support.arrays import Array
+from twinrank.support.arrays import Array, as_float
 from twinrank.support.errors import InputError
 
 
@@ -24,7 +24,7 @@ class RBP(BinaryMeasure):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """(1 − p) · b_i."""
-        return (1.0 - self.p) * self.relevant(labels)
+        return (1.0 - self.p) * as_float(self.relevant(labels))
 
     def discount(self, rank: Array) -> Array:
         """p^(r−1)."""

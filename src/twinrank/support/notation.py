@@ -64,7 +64,11 @@ def _read(text: str) -> Value:
     try:
         return _number(text)
     except ValueError:
-        return _WORDS.get(text.lower(), text.strip("'\""))
+        if not re.fullmatch(r"\w[\w.-]*", text):
+            raise InputError(
+                f"can't read the value {text!r}; write a number, a word or [a, list]"
+            ) from None
+        return _WORDS.get(text.lower(), text)
 
 
 def _number(text: str) -> int | float:

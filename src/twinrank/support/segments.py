@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.support.compiled import compiled
+from twinrank.support.errors import InputError
 
 _FEW = 2048
 """Whole numbers below this are grades as they are."""
@@ -48,7 +49,8 @@ def grades_of(labels: Any, offsets: Any) -> tuple[Any, int]:
 def move_to_rank(x: Any, ranks: Any, offsets: Any, back: bool) -> Any:
     """Put the value of the document ranked r at place r of its list, or `back` again."""
     result = np.empty(ranks.size)
-    _move_to_rank(x, ranks, offsets, back, result)
+    if not _move_to_rank(x, ranks, offsets, back, result):
+        raise InputError("ranks must lie between 1 and the length of their list")
     return result
 
 
@@ -68,14 +70,17 @@ def _are_grades(x: Any) -> bool:
 
 
 @compiled
-def _move_to_rank(x: Any, ranks: Any, offsets: Any, back: bool, result: Any) -> None:
+def _move_to_rank(x: Any, ranks: Any, offsets: Any, back: bool, result: Any) -> bool:
     for q in range(offsets.size - 1):
         for i in range(offsets[q], offsets[q + 1]):
             place = offsets[q] + np.int64(ranks[i]) - 1
+            if not offsets[q] <= place < offsets[q + 1]:
+                return False
             if back:
                 result[i] = x[place]
             else:
                 result[place] = x[i]
+    return True
 
 
 @compiled
