@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinrank as tr
-from twinrank.ranks.kernels import blocks, direct, long, pair_sum
+from twinrank.ranks.kernels import blocks, direct, long, pair_sum, pairs
 
 STRATEGIES = ["type1", "type2", "type3"]
 
@@ -122,12 +122,12 @@ def test_direct_by_rows_and_by_pairs_agree(strategy, dtype, monkeypatch):
     """The rows of very long lists, here with the limit between the two lists' lengths."""
     data, lists = draw(700, dtype=dtype), tr.Lists.from_sizes([200, 500])
     tolerance = 1e-5 if dtype == np.float32 else 1e-12
-    rows = {"type1": direct._type1_rows, "type2": direct._type2_rows, "type3": direct._type3_rows}
     expected = formula(*data, lists, strategy, 1.0)
     # The limit is compiled into the loops: run them as Python, which shows its effect all the same.
-    for name in ("_each_bell", "_each_step", *(f"_{kind}_rows" for kind in rows)):
-        monkeypatch.setattr(direct, name, getattr(direct, name).py_func)
-    monkeypatch.setattr(direct, "_BY_ROWS", 300)
+    for name in ("each_bell", "each_step", "type1_rows", "type2_rows", "type3_rows"):
+        monkeypatch.setattr(direct, name, getattr(pairs, name).py_func)
+    monkeypatch.setattr(pairs, "BY_ROWS", 300)
+    monkeypatch.setattr(direct, "BY_ROWS", 300)
     found = pair_sum(*data, lists, strategy=strategy, kernel="numba")
     assert np.abs(found - expected).max() < tolerance * np.abs(expected).max()
 

@@ -271,7 +271,7 @@ class TestSameBits:
         return cuts
 
     # One list that is shared out by rows, empty and one-document lists, and ordinary ones.
-    ragged = (7, 0, direct._BY_ROWS + 10, 1, 90, 0, 33, 270, 2)
+    ragged = (7, 0, direct.BY_ROWS + 10, 1, 90, 0, 33, 270, 2)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
     @pytest.mark.parametrize("kernel", ["numba", "long", "auto"])
@@ -309,8 +309,8 @@ class TestSameBits:
 
     def test_long_lists_by_rows_agree_with_whole_lists(self):
         # The two ways through the direct kernel are different sums of the same terms.
-        assert direct._BY_ROWS < 10_000
-        scores, labels, lists = problem(3, [direct._BY_ROWS], torch.float64)
+        assert direct.BY_ROWS < 10_000
+        scores, labels, lists = problem(3, [direct.BY_ROWS], torch.float64)
         gradient = scores.clone()
         arguments = (scores.numpy(), labels.double().numpy(), gradient.numpy(), lists)
         for strategy in STRATEGIES:
