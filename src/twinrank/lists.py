@@ -36,10 +36,15 @@ class Lists:
     array([ 3., 12.])
     """
 
-    __slots__ = ("_derived", "_on_device", "offsets", "sizes")
+    __slots__ = ("_derived", "_on_device", "documents", "longest", "offsets", "sizes")
 
     offsets: Ints
     sizes: Ints
+    """The number of documents in each list."""
+    documents: int
+    """The number of documents in all lists together."""
+    longest: int
+    """The length of the longest list."""
     _derived: dict[str | int, Any]
     _on_device: "dict[torch.device, tuple[torch.Tensor, torch.Tensor]]"
 
@@ -56,8 +61,10 @@ class Lists:
                 f"offsets must not decrease: offsets[{q}] = {values[q]}, "
                 f"offsets[{q + 1}] = {values[q + 1]}"
             )
-        for name, value in (("offsets", values), ("sizes", sizes)):
-            object.__setattr__(self, name, _frozen(value))
+        object.__setattr__(self, "offsets", _frozen(values))
+        object.__setattr__(self, "sizes", _frozen(sizes))
+        object.__setattr__(self, "documents", int(values[-1]))
+        object.__setattr__(self, "longest", int(sizes.max(initial=0)))
         for name in ("_derived", "_on_device"):  # what is computed at its first use
             object.__setattr__(self, name, {})
 
@@ -137,16 +144,6 @@ class Lists:
 
     def __repr__(self) -> str:
         return f"Lists({len(self)} lists, {self.documents} documents, longest {self.longest})"
-
-    @property
-    def documents(self) -> int:
-        """The number of documents in all lists together."""
-        return int(self.offsets[-1])
-
-    @property
-    def longest(self) -> int:
-        """The length of the longest list."""
-        return int(self.sizes.max(initial=0))
 
     def list_of(self, document: int) -> int:
         """The number of the list that a document belongs to."""
