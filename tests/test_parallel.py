@@ -1,6 +1,7 @@
 """What must never happen to a user: a hang, a crash or other numbers, with forks and threads."""
 
 import errno
+import importlib.util
 import multiprocessing
 import os
 import subprocess
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from numba.core import caching
+from numba.core.compiler_lock import global_compiler_lock
 from torch.utils.data import DataLoader, Dataset
 
 import twinrank as tr
@@ -106,6 +108,34 @@ class TestFork:
         with compiled._lock:
             result = in_fork(outcome)
         np.testing.assert_array_equal(result, expected)
+
+    def test_of_a_batch_that_torch_would_share_out(self):
+        # Torch's own threads don't survive a fork, and start from 32,768 elements on: the loss
+        # must not need them.
+        scores, labels, lists = problem(sizes=[300] * 120)
+        scores.requires_grad_()
+
+        def run():
+            loss = tr.DirectLoss("nDCG", generator=torch.Generator().manual_seed(0))
+            return torch.autograd.grad(loss(scores, labels, lists), scores)[0].numpy()
+
+        torch.ones(100_000).add_(1)  # torch's threads exist
+        np.testing.assert_array_equal(in_fork(run), run())
+
+    def test_while_another_thread_compiles(self):
+        # The child inherits numba's lock, taken by a thread that doesn't exist there.
+        compiling = threading.Event()
+
+        def compile_something():
+            with global_compiler_lock:
+                compiling.set()
+                time.sleep(0.3)
+
+        thread = threading.Thread(target=compile_something)
+        thread.start()
+        compiling.wait()
+        assert in_fork(lambda: numba.njit(lambda x: x + 1)(1)) == 2
+        thread.join()
 
     def test_while_other_threads_compute(self, expected):
         stop = threading.Event()
@@ -207,6 +237,27 @@ class TestThreads:
         with pytest.raises(ValueError, match="at once"):
             in_threads(loop, [(0, 1), (1, 2)])
         assert written == [1]
+
+    def test_more_threads_than_the_system_allows(self, monkeypatch):
+        # The pool queues work before it fails to start a thread for it: nothing may run twice.
+        torch.set_num_threads(4)
+        monkeypatch.setattr(compiled, "_pool", None)
+        start, started, ran = threading.Thread.start, [], []
+
+        def start_one(thread):
+            if started:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+            start(thread)
+
+        def loop(first, last):
+            ran.append(first)
+            time.sleep(0.05)
+
+        monkeypatch.setattr(threading.Thread, "start", start_one)
+        in_threads(loop, [(0, 1), (1, 2), (2, 3), (3, 4)])
+        time.sleep(0.3)
+        assert sorted(ran) == [0, 1, 2, 3]
 
     @pytest.mark.parametrize("used_before", [False, True])
     def test_at_interpreter_exit(self, used_before):
@@ -352,3 +403,39 @@ class TestCompiledCode:
         assert loop(1) == 2
         assert loop(1.5) == 2.5  # another type: compiled, and not saved, once more
         assert not list(cache.rglob("*.nbc"))
+
+    @pytest.fixture
+    def load(self, cache, monkeypatch):
+        """Import a module anew, as the next process would after its source has changed."""
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+        def load(name, source):
+            file = cache / f"{name}.py"
+            file.write_text(f"from twinrank.support.compiled import compiled\n{source}")
+            compiled._sources.cache_clear()
+            spec = importlib.util.spec_from_file_location(name, file)
+            module = importlib.util.module_from_spec(spec)
+            monkeypatch.setitem(sys.modules, name, module)
+            spec.loader.exec_module(module)
+            return module
+
+        return load
+
+    def test_a_full_disk_after_an_upgrade(self, load, monkeypatch):
+        # Numba writes the index first: it must not be left naming the old version's code.
+        def fail(*_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        old, new = (f"@compiled\ndef f(x):\n    return x + {n}\n" for n in (1, 2))
+        assert load("tr_called", old).f(0) == 1
+        with monkeypatch.context() as full:
+            full.setattr(caching.IndexDataCacheFile, "_save_data", fail)
+            assert load("tr_called", new).f(0) == 2
+        assert load("tr_called", new).f(0) == 2
+
+    def test_a_change_in_what_is_called(self, load):
+        # A caller's compiled code holds what it calls, from another file.
+        caller = "from tr_called import g\n@compiled\ndef f(x):\n    return g(x)\n"
+        for n in (1, 2):
+            load("tr_called", f"@compiled\ndef g(x):\n    return x + {n}\n")
+            assert load("tr_caller", caller).f(0) == n

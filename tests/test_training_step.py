@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +14,11 @@ import twinrank as tr
 
 STRATEGIES = ("type1", "type2", "type3")
 KERNELS = ("numba", "long", "torch")
+
+needs_compiler = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler"),
+]
 
 
 def problem(seed=0, dtype=torch.float32, sizes=(5, 8, 1, 3)):
@@ -340,6 +346,50 @@ class TestTraining:
             return model.weight.detach()
 
         assert torch.equal(run(), run())
+
+    # Torch's compiler uses what torch deprecates, and asks for .grad wherever a graph breaks.
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+    @pytest.mark.parametrize("function", ["DirectLoss", "twin_ranks", "measure"])
+    @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=needs_compiler)])
+    def test_torch_compile(self, backend, function):
+        def train(wrap):
+            random = torch.Generator().manual_seed(0)
+            torch.manual_seed(0)
+            model = nn.Linear(4, 1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            loss_function = tr.DirectLoss("nDCG", perturbation=0.5, samples=2)
+
+            def step(features, labels, lists):
+                optimizer.zero_grad()
+                scores = model(features).squeeze(-1) * 2
+                if function == "measure":
+                    return tr.measure("nDCG")(scores, labels, lists).mean()
+                if function == "DirectLoss":
+                    loss = loss_function(scores, labels, lists)
+                else:
+                    loss = (tr.twin_ranks(scores, labels, lists) * labels).mean()
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+
+            step, losses = wrap(step), []
+            for _ in range(12):  # other lists each time: more than the compiler makes variants of
+                sizes = torch.randint(1, 9, (5,), generator=random)
+                features = torch.randn(int(sizes.sum()), 4, generator=random)
+                labels = torch.randint(1, 3, (len(features),), generator=random)
+                losses.append(step(features, labels, tr.Lists.from_sizes(sizes)))
+            return torch.stack(losses), model.weight.detach()
+
+        losses, weights = train(lambda step: step)
+        torch.compiler.reset()
+        counters = torch._dynamo.utils.counters
+        counters.clear()
+        result = train(lambda step: torch.compile(step, backend=backend))
+        torch.testing.assert_close(result, (losses, weights))
+        assert counters["stats"]["unique_graphs"] > 0  # the step around it was compiled …
+        if backend == "eager":  # … and the compiler didn't look into the library
+            assert counters["frames"]["total"] < 40
 
     def test_the_compiler_is_not_imported_without_need(self):
         # torch._dynamo takes over a second to import, and only torch.compile needs it.

@@ -349,6 +349,15 @@ class Lists:
         return self._on_device[like.device]
 
 
+def check_lists(lists: object) -> None:
+    """Refuse sizes, query ids or anything else where Lists are due."""
+    if not isinstance(lists, Lists):
+        raise InputError(
+            f"lists must be Lists, made by Lists.from_sizes(sizes) or Lists.from_qid(qid), "
+            f"not {type(lists).__name__}"
+        )
+
+
 def _frozen(values: Any) -> Any:
     values.flags.writeable = False
     return values

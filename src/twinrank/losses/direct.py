@@ -6,14 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from twinrank.lists import Lists
+from twinrank.lists import Lists, check_lists
 from twinrank.measures import Measure, measure
 from twinrank.ranks.exact import check_perturbation, exact_ranks
 from twinrank.ranks.kernels import check_kernel
 from twinrank.ranks.strategies import Strategy, as_strategy
-from twinrank.ranks.twin import attach_gradient, working_dtype
+from twinrank.ranks.twin import attach_gradient, check_alpha, check_finite, working_dtype
 from twinrank.support.arrays import Array, as_float, namespace, on_cpu, to_numpy
 from twinrank.support.errors import InputError
+from twinrank.support.graphs import untraced
 from twinrank.support.suggest import unknown
 
 Reduction = Literal["mean", "sum", "none"]
@@ -58,6 +59,7 @@ class DirectLoss(nn.Module):
             raise InputError(unknown("reduction", str(reduction), get_args(Reduction)))
         check_perturbation(perturbation, samples)
         check_kernel(kernel)
+        check_alpha(alpha)
         self.measure = measure(measure_name)
         self.strategy: Strategy = as_strategy(strategy)
         self.alpha = alpha
@@ -74,6 +76,7 @@ class DirectLoss(nn.Module):
             shown += f", perturbation={self.perturbation:g}, samples={self.samples}"
         return shown
 
+    @untraced
     def forward(
         self,
         scores: Tensor,
@@ -85,12 +88,13 @@ class DirectLoss(nn.Module):
     ) -> Tensor:
         """The loss of flat scores and labels with lists, or of padded ones with a mask."""
         scores, labels, lists = flatten(scores, labels, lists, mask)
+        check_finite("labels", labels, lists)  # before a measure computes with them
         # On the CPU the measure works on NumPy views: the arrays are small, and torch slower.
         plain = to_numpy if on_cpu(scores) else Tensor.detach
         ranks = exact_ranks(
             plain(scores),
             lists,
-            generator=self.generator or torch.default_generator,
+            generator=torch.default_generator if self.generator is None else self.generator,
             perturbation=self.perturbation,
             samples=self.samples,
         )
@@ -132,7 +136,8 @@ def flatten(
             raise InputError(
                 f"mask {tuple(mask.shape)} and scores {tuple(scores.shape)} must align"
             )
-        return scores[mask], labels[mask], Lists.from_mask(mask)
+        lists = Lists.from_mask(mask)  # which refuses a mask that isn't boolean
+        return scores[mask], labels[mask], lists
     if scores.ndim != 1 or mask is not None:
         raise InputError(
             f"give flat scores with lists, or padded (lists, documents) scores with a mask; "
@@ -140,6 +145,7 @@ def flatten(
             f"{'' if mask is None else f' and mask {tuple(mask.shape)}'}"
         )
     lists = Lists.from_sizes(np.array([scores.shape[0]])) if lists is None else lists
+    check_lists(lists)
     lists.check(scores=scores, labels=labels)
     return scores, labels, lists
 
@@ -150,6 +156,8 @@ def _reduce(
     """The reduced loss, and the share that the loss of each list has in it."""
     xp, share = namespace(losses), counted * 1.0
     if weights is not None:
+        if not isinstance(weights, Tensor):
+            raise InputError(f"weights must be a torch tensor, not {type(weights).__name__}")
         if tuple(weights.shape) != tuple(losses.shape):
             raise InputError(
                 f"weights {tuple(weights.shape)} must have one entry per list, {len(losses)} in all"

@@ -11,10 +11,11 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from twinrank.lists import Lists
+from twinrank.lists import Lists, check_lists
 from twinrank.ranks.exact import Ties, exact_ranks, refuse_unless
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace
 from twinrank.support.errors import InputError
+from twinrank.support.graphs import untraced
 from twinrank.support.notation import Term, Value
 from twinrank.support.suggest import unknown
 
@@ -62,6 +63,7 @@ class Measure:
         """Which documents count as relevant: a list without any is empty for this measure."""
         return labels > 0
 
+    @untraced
     def __call__(
         self,
         scores: Array,
@@ -84,6 +86,7 @@ class Measure:
             raise InputError(unknown("policy for empty lists", str(empty), get_args(Empty)))
         if ties == "average":
             raise InputError("a measure needs one order of the documents: ties random or stable")
+        check_lists(lists)
         scores, labels = (x if is_tensor(x) else np.asarray(x) for x in (scores, labels))
         if is_tensor(scores) != is_tensor(labels):
             raise InputError("scores and labels must both be NumPy arrays or both torch tensors")

@@ -32,15 +32,15 @@ class ERR(ReciprocalMeasure):
         xp, labels = namespace(labels), labels.clip(0)
         highest = lists.max(labels)
         if self.max_grade is None:
-            top = xp.exp2(lists.spread(highest))
+            top = lists.spread(highest)
         elif labels.shape[0] and float(highest.max()) > self.max_grade:
             raise InputError(
                 f"{self} takes labels up to {self.max_grade:g}, but there is a label "
                 f"{float(highest.max()):g}"
             )
         else:
-            top = 2.0**self.max_grade
-        stops = (xp.exp2(labels) - 1.0) / top
+            top = float(self.max_grade)
+        stops = xp.exp2(labels - top) - 2.0**-top  # (2ʸ − 1) / 2^max, without 2ʸ
         goes_on = xp.roll(lists.cumprod(1.0 - stops), 1)
         return stops * xp.where(lists.positions(labels) > 1, goes_on, 1.0)
 

@@ -9,6 +9,9 @@ from twinrank.support.arrays import Array, is_tensor, namespace
 from twinrank.support.errors import InputError
 from twinrank.support.suggest import unknown
 
+_HIGHEST = 100
+"""The highest label with an exponential gain: sums of 2¹⁰⁰ are still float32 numbers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GainMeasure(Measure):
@@ -37,6 +40,11 @@ class GainMeasure(Measure):
         """The gain of each label; unjudged documents (label −1) gain as label 0."""
         xp, labels = namespace(labels), labels.clip(0)
         if self.gain == "exponential":
+            if labels.shape[0] and float(labels.max()) > _HIGHEST:
+                raise InputError(
+                    f"the exponential gain 2ʸ − 1 of {self} takes labels up to {_HIGHEST}, but "
+                    f"there is a label {float(labels.max()):g}; use gain=linear or list the gains"
+                )
             return xp.exp2(labels) - 1.0
         if self.gain == "linear":
             return labels

@@ -5,15 +5,17 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from twinrank.lists import Lists
+from twinrank.lists import Lists, check_lists
 from twinrank.support import random
 from twinrank.support.arrays import Array, cast, from_numpy, is_tensor, namespace, on_cpu, to_numpy
 from twinrank.support.errors import InputError
+from twinrank.support.graphs import untraced
 from twinrank.support.suggest import unknown
 
 Ties = Literal["random", "stable", "average"]
 
 
+@untraced
 def exact_ranks(
     scores: Array,
     lists: Lists,
@@ -47,6 +49,7 @@ def exact_ranks(
     if ties not in get_args(Ties):
         raise InputError(unknown("way to break ties", str(ties), get_args(Ties)))
     check_perturbation(perturbation, samples)
+    check_lists(lists)
     given = scores
     scores = to_numpy(scores) if on_cpu(scores) else scores.detach()
     lists.check(scores=scores)

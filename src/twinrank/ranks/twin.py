@@ -10,14 +10,16 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
-from twinrank.lists import Lists
+from twinrank.lists import Lists, check_lists
 from twinrank.ranks.exact import exact_ranks, refuse_unless
 from twinrank.ranks.kernels import check_kernel, pair_sum
 from twinrank.ranks.strategies import Strategy, as_strategy
 from twinrank.support.arrays import on_cpu, to_numpy
 from twinrank.support.errors import InputError
+from twinrank.support.graphs import untraced
 
 
+@untraced
 def twin_ranks(
     scores: Tensor,
     labels: Tensor,
@@ -46,15 +48,17 @@ def twin_ranks(
     >>> [round(x, 3) for x in scores.grad.tolist()]
     [-2.88, 1.635, 1.245]
     """
-    if not isinstance(scores, Tensor):
-        raise InputError(f"scores must be a torch tensor, not {type(scores).__name__}")
+    for name, value in (("scores", scores), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}")
+    check_lists(lists)
     lists.check(scores=scores)
     ranks = exact_ranks(
         scores.detach(), lists, generator=generator, perturbation=perturbation, samples=samples
     )
 
     def rank_gradient(upstream: Tensor) -> Tensor:
-        return upstream.reshape(-1, lists.documents).sum(0)
+        return upstream if upstream.ndim == 1 else upstream.sum(0)
 
     return attach_gradient(ranks, rank_gradient, scores, labels, lists, strategy, alpha, kernel)
 
@@ -75,20 +79,15 @@ def attach_gradient(
     """
     as_strategy(strategy)
     check_kernel(kernel)
-    if not (alpha > 0 and math.isfinite(alpha)):
-        raise InputError(f"alpha must be a positive number, not {alpha}")
+    check_alpha(alpha)
     lists.check(scores=scores, labels=labels)
-    labels = labels.detach().to(device=scores.device, dtype=working_dtype(scores))
-    for name, values in (("scores", scores.detach()), ("labels", labels)):
-        finite = np.isfinite(to_numpy(values)) if on_cpu(values) else torch.isfinite(values)
-        refuse_unless(finite, f"{name} are not finite", lists)
-    labels = labels.clamp(min=0)  # unjudged documents (−1) count as label 0
+    labels = _working_labels(labels, scores, lists)
 
     def score_gradient(saved_scores: Tensor, upstream: Tensor) -> Tensor:
         return pair_sum(  # type: ignore[no-any-return]
             saved_scores.to(labels.dtype),
             labels,
-            rank_gradient(upstream).to(labels.dtype),
+            rank_gradient(upstream),
             lists,
             strategy=strategy,
             alpha=alpha,
@@ -96,6 +95,33 @@ def attach_gradient(
         )
 
     return _Attached.apply(scores, output, score_gradient)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def check_alpha(alpha: float) -> None:
+    """Refuse a steepness that isn't a positive number."""
+    if not (alpha > 0 and math.isfinite(alpha)):
+        raise InputError(f"alpha must be a positive number, not {alpha}")
+
+
+def check_finite(name: str, values: Tensor, lists: Lists) -> None:
+    """Refuse ±∞ and NaN, saying where."""
+    values = values.detach()
+    finite = np.isfinite(to_numpy(values)) if on_cpu(values) else torch.isfinite(values)
+    refuse_unless(finite, f"{name} are not finite", lists)
+
+
+def _working_labels(labels: Tensor, scores: Tensor, lists: Lists) -> Tensor:
+    """Labels beside the scores and in their precision, once both are known to be finite.
+
+    On the CPU by NumPy: torch would use its OpenMP threads, and a child forked later would hang.
+    """
+    labels, dtype = labels.detach().to(scores.device), working_dtype(scores)
+    check_finite("scores", scores, lists)
+    check_finite("labels", labels, lists)
+    if not on_cpu(labels):
+        return labels.to(dtype).clamp(min=0)  # unjudged documents (−1) count as label 0
+    precise = np.float64 if dtype == torch.float64 else np.float32
+    return torch.from_numpy(np.maximum(to_numpy(labels).astype(precise), 0))
 
 
 def working_dtype(scores: Tensor) -> torch.dtype:
@@ -115,6 +141,7 @@ class _Attached(Function):
         return output.clone()
 
     @staticmethod
+    @untraced
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
         (scores,) = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True

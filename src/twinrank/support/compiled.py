@@ -6,16 +6,21 @@ releases the interpreter lock instead and is given a range of work; `in_threads`
 a pool of Python threads, which any thread may enter and which a forked child builds anew.
 """
 
+import hashlib
 import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numba.core.compiler_lock import global_compiler_lock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,8 +48,25 @@ def _compile(function: Function, **flags: Any) -> Function:
         dispatcher = numba.njit(cache=True, **flags)(function)
     except RuntimeError:  # nowhere to write: compile anew in each process
         return numba.njit(**flags)(function)  # type: ignore[no-any-return]
+    _notice_changes(dispatcher, function)
     _survive_failing_writes(dispatcher)
     return dispatcher  # type: ignore[no-any-return]
+
+
+def _notice_changes(dispatcher: Any, function: Function) -> None:
+    """Numba looks for changes in a function's own file; what it calls is in the code as well."""
+    stored = dispatcher._cache._cache_file
+    folder = Path(function.__code__.co_filename).parent
+    stored._source_stamp = stored._source_stamp, _sources(folder), _sources(Path(__file__).parent)
+
+
+@cache
+def _sources(folder: Path) -> str:
+    """A hash of a folder's modules."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _survive_failing_writes(dispatcher: Any) -> None:
@@ -57,6 +79,9 @@ def _survive_failing_writes(dispatcher: Any) -> None:
             save(*arguments)
         except OSError:
             cache.disable()
+            # Numba writes the index before the code: it may now name a file with older code.
+            with suppress(OSError):
+                Path(cache._cache_file._index_path).unlink()
 
     cache.save_overload = save_or_go_on
 
@@ -99,17 +124,30 @@ def in_threads(loop: Callable[..., None], ranges: Sequence[tuple[int, int]], *sh
 
 def _submit(loop: Callable[..., None], *arguments: Any) -> Callable[[], BaseException | None]:
     global _pool, _pool_size
+    task: Future[None] = Future()
+
+    def run() -> None:
+        if task.set_running_or_notify_cancel():
+            try:
+                loop(*arguments)
+                task.set_result(None)
+            except BaseException as error:
+                task.set_exception(error)
+
     with _lock:
         wanted = max(threads() - 1, 1)
         if _pool is None or _pool_size != wanted:
             _pool = ThreadPoolExecutor(wanted, thread_name_prefix="twinrank")
             _pool_size = wanted
-        try:
-            return _pool.submit(loop, *arguments).exception
-        except RuntimeError:  # the interpreter is shutting down: do the work here
-            pass
-    loop(*arguments)
-    return lambda: None
+        # No thread can be started at interpreter exit, or beyond the system's limit. The work may
+        # be queued nevertheless: take it back, unless a thread has begun with it.
+        with suppress(RuntimeError):
+            _pool.submit(run)
+            return task.exception
+    if task.cancel():
+        loop(*arguments)
+        return lambda: None
+    return task.exception
 
 
 def _forget_threads() -> None:
@@ -120,3 +158,9 @@ def _forget_threads() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
+    # A child forked while another thread compiles would wait for that thread for ever.
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=global_compiler_lock.release,
+    )

@@ -74,4 +74,4 @@ def _terms(
     u = torch.sign(label[:, rows, None] - label[:, None, :])
     if strategy == "type2":
         return -(g_a + g_j) * u * (alpha * torch.sigmoid(x) * torch.sigmoid(-x))
-    return -2 * alpha * (g_a + g_j) * u * torch.sigmoid(-u * x)
+    return -2 * alpha * (g_a + g_j) * u * torch.sigmoid(torch.nan_to_num(-u * x))

@@ -72,7 +72,7 @@ class LongKernel:
         grades = np.zeros(scores.size, np.int64)
         if strategy != "type1":
             grades, _ = grades_of(labels, lists.offsets)
-        result = np.empty(scores.size)
+        result = np.zeros(scores.size)  # lists left to the direct kernel stay 0 until then
         done = np.zeros(len(lists), np.bool_)
 
         def sum_lists(start: int, stop: int) -> None:
@@ -130,9 +130,11 @@ def _cut_into_panels(
 ) -> Panels | None:
     """Sort one list by panels of width 2/α; None where that can't be done."""
     size = scores.size
-    if size == 0 or not alpha * (scores.max() - scores.min()) < _WIDEST:
+    if size == 0:
         return None
-    lowest = scores.min()
+    lowest, highest = float(scores.min()), float(scores.max())
+    if not alpha * (highest - lowest) < _WIDEST:  # Python's numbers overflow without a warning
+        return None
     used = np.bincount(grade) > 0
     grade, grades = (np.cumsum(used) - 1)[grade], int(used.sum())
     keys = ((scores - lowest) * (alpha / 2)).astype(np.uint64)
