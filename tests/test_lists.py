@@ -401,7 +401,7 @@ def test_what_has_no_gradient_does_not_pretend_to():
 
 
 @pytest.mark.parametrize("kind", [np.ones, torch.ones])
-@pytest.mark.parametrize("name", ["sum", "max", "cumsum", "cumprod", "sort"])
+@pytest.mark.parametrize("name", ["sum", "max", "min", "cumsum", "cumprod", "sort"])
 @pytest.mark.parametrize("size", [3, 9])
 def test_arrays_of_another_length_are_refused(name, size, kind):
     """Before a compiled loop could read or write past their end."""

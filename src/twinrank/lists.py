@@ -249,14 +249,12 @@ class Lists:
         return from_numpy(self._reduce(np.add, to_numpy(x)), like=x)
 
     def max(self, x: Array) -> Array:
-        """Maximum per list; 0 for a list without documents."""
-        x = self._checked(x)
-        if not on_cpu(x):
-            import torch
+        """Maximum per list; 0 for a list without documents (no gradient)."""
+        return self._extreme(x, "max", np.maximum)
 
-            largest = torch.segment_reduce(x.detach(), "max", offsets=self._tensors(x)[0])
-            return torch.where(torch.isinf(largest), 0.0, largest)
-        return from_numpy(self._reduce(np.maximum, to_numpy(x)), like=x)
+    def min(self, x: Array) -> Array:
+        """Minimum per list; 0 for a list without documents (no gradient)."""
+        return self._extreme(x, "min", np.minimum)
 
     def cumsum(self, x: Array, *, reverse: bool = False) -> Array:
         """Cumulative sum per list, from the front or from the back (no gradient).
@@ -308,6 +306,16 @@ class Lists:
         x = as_float(x)
         self.check(values=x)
         return x
+
+    def _extreme(self, x: Array, name: str, operation: np.ufunc) -> Array:
+        x = self._checked(x)
+        if on_cpu(x):
+            return from_numpy(self._reduce(operation, to_numpy(x)), like=x)
+        import torch
+
+        offsets = self._tensors(x)[0]
+        extreme = torch.segment_reduce(x.detach(), name, offsets=offsets)
+        return torch.where(offsets.diff() > 0, extreme, 0.0)
 
     def _reduce(self, operation: np.ufunc, x: Any) -> Any:
         result = np.zeros(len(self))

@@ -15,6 +15,8 @@ Array: TypeAlias = Any
 
 def is_tensor(x: object) -> "TypeGuard[Tensor]":
     """Tell whether `x` is a torch tensor; never imports torch."""
+    if isinstance(x, np.ndarray):
+        return False
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 

@@ -53,28 +53,24 @@ class DirectKernel:
         alpha: float,
     ) -> Any:
         """∂L/∂score of every document, in the precision of `scores`."""
-        size = scores.size
-        order, levels = np.empty(size, np.int64), np.empty((2, size), np.int64)
-        x, g, spread = np.empty(size), np.empty_like(scores), np.empty(len(lists))
-        if strategy == "type1":  # which knows no labels: every document is a grade of its own
-            grades, top = np.arange(size) - lists.starts(scores), lists.longest
+        x, g, size = scores.astype(np.float64), rank_gradient, scores.size
+        lowest, highest = lists.min(x), lists.max(x)
+        with np.errstate(over="ignore"):  # beyond every limit is as good as infinity
+            wide = alpha * (highest - lowest) > _WIDEST[scores.dtype]
+            x = alpha * (x - lists.spread(lowest / 2 + highest / 2))
+        order, levels = np.arange(size), np.empty((2, size), np.int64)
+        if strategy == "type1":  # which knows no labels: every document is a level of its own
+            levels[0], levels[1] = order, order + 1
         else:
             grades, top = grades_of(labels, lists.offsets)
-        ranges, columns = spans(lists.sizes, 16384), (order, levels, x, g, spread)
-        in_threads(
-            sort_by_grade,
-            ranges,
-            lists.offsets,
-            scores,
-            grades,
-            top,
-            rank_gradient,
-            alpha,
-            *columns,
-        )
-        wide = spread > _WIDEST[scores.dtype]
-        sums = np.empty_like(scores)
-        within = np.where(lists.spread(wide), 0.0, x) if wide.any() else x
+            in_threads(
+                sort_by_grade, spans(lists.sizes, 16384), lists.offsets, grades, top, order, levels
+            )
+            x, g = x[order], g[order]
+        sums, within = np.empty_like(scores), x
+        if wide.any():
+            x = np.clip(x, -1e300, 1e300)  # so that differences are numbers
+            within = np.where(lists.spread(wide), 0.0, x)
         arrays = (lists.offsets, levels, np.exp(within).astype(scores.dtype), g, sums)
         pairs = spans(lists.sizes**2, _PAIRS_PER_THREAD)
         if strategy == "type3":

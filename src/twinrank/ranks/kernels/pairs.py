@@ -14,45 +14,22 @@ BY_ROWS = 4096
 
 @compiled
 def sort_by_grade(
-    start: int,
-    stop: int,
-    offsets: Any,
-    scores: Any,
-    grades: Any,
-    top: int,
-    rank_gradient: Any,
-    alpha: float,
-    order: Any,
-    levels: Any,
-    x: Any,
-    g: Any,
-    spread: Any,
+    start: int, stop: int, offsets: Any, grades: Any, top: int, order: Any, levels: Any
 ) -> None:
-    """Sort each list by grade; x = α(y − centre); levels[:, a] bounds those with a's grade."""
+    """Sort each list by grade; levels[:, a] bounds those that share the grade of a."""
     counts = np.empty(top, np.int64)
     for q in range(start, stop):
-        first, last = offsets[q], offsets[q + 1]
-        if first == last:
-            spread[q] = 0.0
-            continue
-        lowest, highest = scores[first], scores[first]
-        for i in range(first, last):
-            lowest, highest = min(lowest, scores[i]), max(highest, scores[i])
-        spread[q] = alpha * (np.float64(highest) - np.float64(lowest))
-        centre = np.float64(lowest) / 2 + np.float64(highest) / 2
-        place = first
-        for grade in range(count_grades(grades, first, last, counts)):
+        place = offsets[q]
+        for grade in range(count_grades(grades, offsets[q], offsets[q + 1], counts)):
             end = place + counts[grade]
             counts[grade] = place
             for i in range(place, end):
                 levels[0, i], levels[1, i] = place, end
             place = end
-        for i in range(first, last):
+        for i in range(offsets[q], offsets[q + 1]):
             place = counts[grades[i]]
             counts[grades[i]] = place + 1
             order[place] = i
-            x[place] = min(max(alpha * (scores[i] - centre), -1e300), 1e300)
-            g[place] = rank_gradient[i]
 
 
 @compiled_sums
