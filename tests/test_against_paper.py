@@ -69,7 +69,7 @@ def test_any_alpha(strategy, kernel, alpha, dtype):
 @pytest.mark.parametrize("spread", [0.3, 3.0, 1e4])
 def test_lists_of_hundreds(strategy, kernel, spread):
     """Long enough for panels with more documents than nodes, near and far from each other."""
-    data = batch(torch.float64, seed=2, sizes=[400, 3, 1200], alpha_spread=spread)
+    data = batch(torch.float64, seed=2, sizes=[400, 3, 1600], alpha_spread=spread)
     compare(*data, "nDCG", strategy, 1.0, kernel, 1e-9)
 
 

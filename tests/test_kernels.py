@@ -108,12 +108,12 @@ def test_auto_interpolates_only_where_it_pays(monkeypatch):
     monkeypatch.setattr(
         long, "_sum_panels", lambda *a: (summed.append(len(a[0].t)), sum_panels(*a))[1]
     )
-    lists = tr.Lists.from_sizes([1500, 20])
-    scores, labels, g = draw(1520)
+    lists = tr.Lists.from_sizes([2000, 20])
+    scores, labels, g = draw(2020)
     pair_sum(scores, labels, g, lists, strategy="type3")
-    assert summed == [1500]  # and the short list not at all
-    pair_sum(scores, np.arange(1520.0), g, lists, strategy="type3")
-    assert summed == [1500]
+    assert summed == [2000]  # and the short list not at all
+    pair_sum(scores, np.arange(2020.0), g, lists, strategy="type3")
+    assert summed == [2000]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -25,7 +25,7 @@ from twinrank.support.errors import InputError
 from twinrank.support.notation import parse
 from twinrank.support.suggest import unknown
 
-LONG = 1000
+LONG = 1500
 """From this length on `auto` interpolates, where that pays."""
 
 KERNELS = ("auto", "torch", "numba", "long")
