@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from twinrank.lists import Lists, check_lists
-from twinrank.measures import Measure, measure
+from twinrank.measures import Measure
+from twinrank.measures import measure as as_measure
 from twinrank.ranks.exact import check_perturbation, exact_ranks
 from twinrank.ranks.kernels import check_kernel
 from twinrank.ranks.strategies import Strategy, as_strategy
@@ -44,7 +45,7 @@ class DirectLoss(nn.Module):
 
     def __init__(
         self,
-        measure_name: str | Measure,
+        measure: str | Measure,
         strategy: Strategy = "type3",
         alpha: float = 1.0,
         perturbation: float = 0.0,
@@ -60,7 +61,7 @@ class DirectLoss(nn.Module):
         check_perturbation(perturbation, samples)
         check_kernel(kernel)
         check_alpha(alpha)
-        self.measure = measure(measure_name)
+        self.measure = as_measure(measure)
         self.strategy: Strategy = as_strategy(strategy)
         self.alpha = alpha
         self.perturbation = perturbation
