@@ -6,6 +6,7 @@ import torch
 
 import twinrank as tr
 from reference import METRICS, metric_and_gradient
+from twinrank.measures import MEASURES
 
 KERNELS = ["numba", "long", "torch"]
 STRATEGIES = ["type1", "type2", "type3"]
@@ -46,6 +47,10 @@ def compare(scores, labels, lists, measure, strategy, alpha, kernel, tolerance):
         assert losses[q].item() == pytest.approx(-value, rel=1e-12 if tolerance < 1e-8 else 1e-6)
         error = np.abs(scores.grad.numpy()[docs] + gradient).max()
         assert error <= tolerance * np.abs(gradient).max() + 1e-300
+
+
+def test_every_measure_has_its_reference():
+    assert {type(tr.measure(name)) for name in METRICS} == set(MEASURES)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -116,7 +121,7 @@ def test_forces_have_the_sign_of_the_label_difference(strategy):
     for _ in range(50):
         scores = torch.tensor(draw.standard_normal(2), requires_grad=True)
         labels = torch.tensor(draw.integers(0, 3, 2))
-        loss = tr.DirectLoss("DCG", strategy)(scores, labels)
+        loss = tr.DirectLoss("DCG", strategy)(scores, labels, tr.Lists.from_sizes([2]))
         (gradient,) = torch.autograd.grad(loss, scores)
         u = torch.sign(labels[0] - labels[1]).item()
         assert torch.sign(-gradient[0]).item() == u  # descent moves document 0 by −gradient

@@ -133,6 +133,58 @@ def test_direct_by_rows_and_by_pairs_agree(strategy, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kernel", ["numba", "long", "torch"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-4), (np.float64, 1e-9)])
+@pytest.mark.parametrize("gap", [12.0, 18.0, 30.0])
+@pytest.mark.parametrize("sizes", [[2], [50]])
+def test_groups_far_apart(sizes, gap, dtype, tolerance, kernel, strategy):
+    """Where σ is 1 but for the last digits, the small rest must not be lost."""
+    if kernel == "long" and strategy == "type1" and gap > 12:
+        return  # the documented exception: a difference of sums that are e^gap times as large
+    size = sizes[0]
+    scores, _, g = draw(size, spread=0.1, dtype=dtype)
+    lists = tr.Lists.from_sizes(sizes)
+    for upper in (slice(None, size // 2), slice(size // 2, None)):
+        apart, labels = scores.copy(), np.zeros(size, dtype)
+        apart[upper] += dtype(gap)
+        labels[upper] = 1
+        data = apart, labels, np.where(labels, np.abs(g) + dtype(0.1), 0).astype(dtype)
+        assert error(data, lists, strategy, 1.0, kernel) < tolerance
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kernel", ["numba", "long", "torch"])
+@pytest.mark.parametrize("large", [1e20, 1e27, 1e33])
+@pytest.mark.parametrize("spread", [1.0, 25.0])
+def test_large_rank_gradients(spread, large, kernel, strategy):
+    """Products with E must not overflow on the way to a gradient that is a number."""
+    scores, labels, g = draw(40, spread=spread, dtype=np.float32)
+    lists = tr.Lists.from_sizes([20, 20])
+    g[:20] *= np.float32(large)  # beside a list whose gradients are ordinary
+    assert error((scores, labels, g), lists, strategy, 1.0, kernel) < 1e-4
+
+
+@pytest.mark.parametrize("kernel", ["numba", "long", "torch"])
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_a_gradient_that_is_no_number_stays_none(bad, kernel):
+    """Gradient scalers look for these."""
+    scores, labels, g = draw(20)
+    g[3], labels[3] = bad, 1.0
+    found = pair_sum(scores, labels, g, tr.Lists.from_sizes([20]), strategy="type3", kernel=kernel)
+    assert not np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("kernel", ["numba", "long", "torch"])
+def test_labels_are_compared_in_their_own_precision(kernel):
+    """2²⁴ and 2²⁴ + 1 are one float32 number, but two labels."""
+    scores = torch.tensor([0.0, 1.0], requires_grad=True)
+    labels = torch.tensor([2**24 + 1, 2**24])
+    ranks = tr.twin_ranks(scores, labels, tr.Lists.from_sizes([2]), kernel=kernel)
+    ranks[0].backward()
+    assert scores.grad[0] < 0 < scores.grad[1]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_direct_on_a_very_long_list(strategy):
     lists, data = tr.Lists.from_sizes([5000, 10]), draw(5010, dtype=np.float32)
     expected = pair_sum(
@@ -173,7 +225,7 @@ def test_torch_blocks_keep_to_their_bound(sizes, block):
         ("nmba", "unknown kernel 'nmba'; did you mean numba?"),
         ("long(accurcy=1)", "kernel long has no option 'accurcy'; its options: accuracy"),
         ("long(accuracy=2)", "accuracy must be between 1e-14 and 0.1"),
-        ("torch(block=0)", "block must be at least 1"),
+        ("torch(block=0)", "block must be a whole number from 1 on"),
         ("torch(block=many)", "block must be a number"),
     ],
 )

@@ -133,7 +133,7 @@ def test_no_lists_at_all(lists):
         (lambda: Lists.from_sizes(["2"]), "sizes must be whole numbers, not <U1"),
         (lambda: Lists.from_sizes([[2, 3]]), r"sizes must have one dimension, but .* \(1, 2\)"),
         (lambda: Lists.from_qid([[1, 2]]), r"qid must have one dimension, but has shape \(1, 2\)"),
-        (lambda: Lists.from_qid([1.0, math.nan]), "qid of document 1 is NaN"),
+        (lambda: Lists.from_qid([1.0, math.nan]), r"qid of document 1 is missing \(nan\)"),
         (lambda: Lists.from_qid([4, 4, 2, 4]), "query 4 starts again at document 3"),
         (lambda: Lists.from_qid(["a", "b", "a"]), "query a starts again at document 2"),
         (lambda: Lists.from_mask(np.ones((2, 3))), r"mask must be boolean .* not float64 .*2, 3"),
@@ -423,3 +423,13 @@ def test_ranks_beyond_their_list_are_refused():
     for ranks in ([1, 3, 1, 2, 3], [0, 1, 1, 2, 3]):
         with pytest.raises(InputError, match="between 1 and the length"):
             lists.arrange(np.ones(5), np.array(ranks))
+
+
+@pytest.mark.parametrize("missing", [None, math.nan, np.datetime64("NaT")])
+def test_missing_query_ids_are_refused(missing):
+    with pytest.raises(InputError, match="qid of document 1 is missing"):
+        Lists.from_qid(np.array(["a", missing, missing], dtype=object))
+
+
+def test_query_ids_of_mixed_types_are_told_apart_as_text():
+    assert Lists.from_qid(np.array(["a", "a", 1, 1, 2.5], dtype=object)).sizes.tolist() == [2, 2, 1]

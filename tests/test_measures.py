@@ -707,3 +707,36 @@ def test_measuring_numpy_arrays_never_imports_torch():
         assert "torch" not in sys.modules
     """
     subprocess.run([sys.executable, "-W", "error", "-c", inspect.cleandoc(script)], check=True)
+
+
+def test_a_discount_may_use_torch_functions_but_must_be_differentiable():
+    labels, lists = torch.tensor([1.0, 0.0, 2.0]), Lists.from_sizes([3])
+    scores = torch.tensor([0.1, 0.3, 0.2], requires_grad=True)
+
+    def gain(labels, lists):
+        return labels
+
+    own = Measure.from_functions("Mine", gain, lambda rank: 1 / torch.log2(1 + rank))
+    loss = tr.DirectLoss(own, "type3")(scores, labels, lists)
+    loss.backward()
+    mine, scores.grad = scores.grad, None
+    tr.DirectLoss("DCG(gain=linear)", "type3")(scores, labels, lists).backward()
+    torch.testing.assert_close(mine, scores.grad)
+
+    constant = Measure.from_functions("Mine", gain, lambda rank: 1 / rank.detach())
+    with pytest.raises(InputError, match="torch can't differentiate the discount of Mine"):
+        tr.DirectLoss(constant)(scores, labels, lists)
+
+
+@pytest.mark.parametrize(
+    ("credit", "discount", "complaint"),
+    [
+        (lambda labels, lists: None, lambda rank: 1 / rank, r"credit \(\) and lists"),
+        (lambda labels, lists: labels[1:], lambda rank: 1 / rank, r"credit \(2,\) and lists"),
+        (lambda labels, lists: labels, lambda rank: 1.0, "must give a number for each rank"),
+    ],
+)
+def test_functions_that_return_something_else_are_refused(credit, discount, complaint):
+    own = Measure.from_functions("Mine", credit, discount)
+    with pytest.raises(InputError, match=complaint):
+        own(np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.0]), Lists.from_sizes([3]))

@@ -266,9 +266,11 @@ class TestPadding:
         square = loss_of(scores.view(3, 3), labels.view(3, 3), None)
         assert square == loss_of(scores, labels, lists)
 
-    def test_flat_scores_without_lists_are_one_list(self):
+    def test_flat_scores_without_lists_are_refused(self):
+        # Taken for one list, they would train on queries mixed up, without a word.
         scores, labels, _ = problem(sizes=(9,))
-        assert loss_of(scores, labels, None) == loss_of(scores, labels, tr.Lists.from_sizes([9]))
+        with pytest.raises(tr.InputError, match="flat scores need lists"):
+            loss_of(scores, labels, None)
 
     def test_nothing_but_padding(self):
         scores = torch.rand(2, 3, requires_grad=True)

@@ -91,10 +91,10 @@ class Lists:
         values = to_numpy(qid.cpu() if is_tensor(qid) else qid)
         if values.ndim != 1:
             raise InputError(f"qid must have one dimension, but has shape {values.shape}")
-        if values.dtype.kind == "f" and np.isnan(values).any():
-            raise InputError(f"qid of document {int(np.isnan(values).argmax())} is NaN")
-        if values.dtype.kind == "O" and any(value is None for value in values):
-            raise InputError(f"qid of document {list(values).index(None)} is None")
+        if values.dtype.kind == "O":
+            values = _as_strings(values)
+        if (missing := np.flatnonzero(values != values)).size:  # NaN, NaT
+            raise InputError(f"qid of document {missing[0]} is missing ({values[missing[0]]})")
         starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]][: values.size])
         unique, first = np.unique(values[starts], return_index=True)
         if unique.size < starts.size:
@@ -364,6 +364,14 @@ def check_lists(lists: object) -> None:
             f"lists must be Lists, made by Lists.from_sizes(sizes) or Lists.from_qid(qid), "
             f"not {type(lists).__name__}"
         )
+
+
+def _as_strings(values: Any) -> Any:
+    """Query ids of mixed or unknown types as text, none of them missing."""
+    for i, value in enumerate(values):
+        if value is None or str(value) in ("nan", "NaT", "<NA>"):
+            raise InputError(f"qid of document {i} is missing ({value})")
+    return values.astype(str)
 
 
 def _frozen(values: Any) -> Any:

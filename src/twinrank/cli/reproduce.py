@@ -14,7 +14,7 @@ def reproduce(
         list[int] | None,
         typer.Option("--table", help="Only this table of the paper (2 or 3; may be repeated)."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random scores.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random scores.", min=0, max=2**63 - 1)] = 0,
 ) -> None:
     """Reproduce the paper's rank-approximation tables; takes about ten seconds and needs no data.
 

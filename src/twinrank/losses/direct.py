@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from twinrank.lists import Lists, check_lists
 from twinrank.measures import Measure
 from twinrank.measures import measure as as_measure
-from twinrank.ranks.exact import check_perturbation, exact_ranks
+from twinrank.ranks.exact import check_finite, check_perturbation, exact_ranks
 from twinrank.ranks.kernels import check_kernel
 from twinrank.ranks.strategies import Strategy, as_strategy
-from twinrank.ranks.twin import attach_gradient, check_alpha, check_finite, working_dtype
+from twinrank.ranks.twin import attach_gradient, check_alpha, working_dtype
 from twinrank.support.arrays import Array, as_float, namespace, on_cpu, to_numpy
 from twinrank.support.errors import InputError
 from twinrank.support.graphs import untraced
@@ -90,8 +90,9 @@ class DirectLoss(nn.Module):
         """The loss of flat scores and labels with lists, or of padded ones with a mask."""
         scores, labels, lists = flatten(scores, labels, lists, mask)
         check_finite("labels", labels, lists)  # before a measure computes with them
-        # On the CPU the measure works on NumPy views: the arrays are small, and torch slower.
-        plain = to_numpy if on_cpu(scores) else Tensor.detach
+        # On the CPU measures work on NumPy views: the arrays are small, and torch slower.
+        numpy_views = on_cpu(scores) and self.measure.on_any_array
+        plain = to_numpy if numpy_views else Tensor.detach
         ranks = exact_ranks(
             plain(scores),
             lists,
@@ -145,7 +146,11 @@ def flatten(
             f"got scores {tuple(scores.shape)}, lists {lists!r}"
             f"{'' if mask is None else f' and mask {tuple(mask.shape)}'}"
         )
-    lists = Lists.from_sizes(np.array([scores.shape[0]])) if lists is None else lists
+    if lists is None:
+        raise InputError(
+            "flat scores need lists, which say where a query's documents end: Lists.from_qid(qid), "
+            "Lists.from_sizes(sizes), or Lists.from_sizes([len(scores)]) if they are one query's"
+        )
     check_lists(lists)
     lists.check(scores=scores, labels=labels)
     return scores, labels, lists
@@ -155,7 +160,7 @@ def _reduce(
     losses: Array, counted: Array, weights: Tensor | None, reduction: Reduction
 ) -> tuple[Array, Array]:
     """The reduced loss, and the share that the loss of each list has in it."""
-    xp, share = namespace(losses), counted * 1.0
+    xp, share = namespace(losses), as_float(counted)
     if weights is not None:
         if not isinstance(weights, Tensor):
             raise InputError(f"weights must be a torch tensor, not {type(weights).__name__}")

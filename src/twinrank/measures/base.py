@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from twinrank.lists import Lists, check_lists
-from twinrank.ranks.exact import Ties, exact_ranks, refuse_unless
+from twinrank.ranks.exact import Ties, check_finite, exact_ranks
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace
 from twinrank.support.errors import InputError
 from twinrank.support.graphs import untraced
@@ -33,6 +33,9 @@ class Measure:
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
+    on_any_array: ClassVar[bool] = True
+    """Works on NumPy arrays and tensors alike, so that a loss may choose; a user's may not."""
+
     cutoff: int | None = None
 
     def __post_init__(self) -> None:
@@ -55,8 +58,14 @@ class Measure:
         import torch
 
         values = torch.as_tensor(rank).detach().requires_grad_()
-        with torch.enable_grad():
-            (slope,) = torch.autograd.grad(self.discount(values).sum(), values)
+        try:
+            with torch.enable_grad():
+                (slope,) = torch.autograd.grad(self.discount(values).sum(), values)
+        except (RuntimeError, TypeError) as error:
+            raise InputError(
+                f"torch can't differentiate the discount of {self} ({error}); write it with "
+                f"operators and torch functions, or give its derivative as slope="
+            ) from error
         return slope if is_tensor(rank) else slope.numpy()
 
     def relevant(self, labels: Array) -> Array:
@@ -76,6 +85,9 @@ class Measure:
     ) -> Array:
         """The measure's value for every list, in double precision.
 
+        Tied scores are ordered at random: pass a `generator` to get the same values again, or
+        `ties="stable"`. Lists with nothing relevant get what `empty` says.
+
         >>> from twinrank.measures import measure
         >>> lists = Lists.from_sizes([3, 2])
         >>> scores = np.array([0.3, 0.9, 0.5, 0.1, 0.2])
@@ -91,7 +103,8 @@ class Measure:
         if is_tensor(scores) != is_tensor(labels):
             raise InputError("scores and labels must both be NumPy arrays or both torch tensors")
         lists.check(scores=scores, labels=labels)
-        refuse_unless(labels == labels, "labels are NaN", lists)
+        labels = labels.detach() if is_tensor(labels) else labels
+        check_finite("labels", labels, lists)
         ranks = exact_ranks(scores, lists, ties=ties, generator=generator)
         values, _, filled = self.at_ranks(ranks, labels, lists)
         if empty == "error" and not bool(filled.all()):
@@ -121,12 +134,13 @@ class Measure:
             labels = xp.tile(labels, (times,))
         ordered = lists.arrange(labels, ranks)
         credit = as_float(self.credit(ordered, lists))
+        lists.check(credit=credit)
         credit = self.cut(credit, lists)
         values = lists.sum(credit * self.discounts(ordered, lists))
         filled = lists.sum(self.relevant(ordered)) > 0
         if not gradient:
             return values, None, filled
-        slopes = lists.by_position(self.slope(_one_to(lists.longest, ranks)))
+        slopes = lists.by_position(self._table(self.slope, lists.longest, ranks))
         return values, lists.restore(credit * slopes, ranks), filled
 
     def cut(self, x: Array, lists: Lists) -> Array:
@@ -137,7 +151,15 @@ class Measure:
 
     def discounts(self, like: Array, lists: Lists) -> Array:
         """The discount of every position of every list."""
-        return lists.by_position(self.discount(_one_to(lists.longest, like)))
+        return lists.by_position(self._table(self.discount, lists.longest, like))
+
+    def _table(self, function: Callable[[Array], Array], last: int, like: Array) -> Array:
+        """A function of the rank at 1, 2, …, last."""
+        ranks = _one_to(last, like)
+        values = function(ranks)
+        if getattr(values, "shape", None) != ranks.shape:
+            raise InputError(f"the discount of {self} must give a number for each rank it is given")
+        return values
 
     @classmethod
     def from_functions(
@@ -151,8 +173,10 @@ class Measure:
     ) -> "Measure":
         """A measure of your own from a credit function and a discount function.
 
-        `credit(labels, lists)` gets the labels in rank order, NumPy or torch; `lists.sum`,
-        `lists.cumsum`, `lists.cumprod`, `lists.positions` and `lists.spread` work per list.
+        `credit(labels, lists)` gets the labels in rank order, and gives one number per document;
+        `lists.sum`, `lists.cumsum`, `lists.cumprod`, `lists.positions` and `lists.spread` work per
+        list. `discount(rank)` and `slope(rank)` get an array of ranks. Arrays are what the caller
+        passes: tensors in a loss, so that torch functions (`torch.log2`) are at hand.
         """
         return FunctionMeasure(
             title=name, credit_function=credit, discount_function=discount, slope_function=slope,
@@ -177,6 +201,7 @@ class FunctionMeasure(Measure):
     """A user's measure, made by `Measure.from_functions`."""
 
     name: ClassVar[str] = "custom"
+    on_any_array: ClassVar[bool] = False
     title: str
     credit_function: Callable[[Array, Lists], Array] = field(repr=False)
     discount_function: Callable[[Array], Array] = field(repr=False)

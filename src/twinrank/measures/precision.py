@@ -57,7 +57,7 @@ class Success(BinaryMeasure):
     name: ClassVar[str] = "Success"
 
     def credit(self, labels: Array, lists: Lists) -> Array:
-        """I for the first relevant document."""
+        """The position i, for the first relevant document."""
         return first_relevant(self.relevant(labels), lists) * lists.positions(labels)
 
 
@@ -68,7 +68,7 @@ class Judged(ReciprocalMeasure):
     name: ClassVar[str] = "Judged"
 
     def credit(self, labels: Array, lists: Lists) -> Array:
-        """I / (the documents there are up to k) for a judged document."""
+        """i / (the number of documents up to k), for a judged document."""
         size = lists.spread(lists.sum(labels * 0 + 1.0))
         depth = size if self.cutoff is None else size.clip(max=self.cutoff)
         return (labels >= 0) * lists.positions(labels) / depth

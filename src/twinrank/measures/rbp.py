@@ -31,5 +31,5 @@ class RBP(BinaryMeasure):
         return self.p ** (rank - 1.0)
 
     def slope(self, rank: Array) -> Array:
-        """Ln p · p^(r−1)."""
+        """p^(r−1) · ln p."""
         return math.log(self.p) * self.discount(rank)

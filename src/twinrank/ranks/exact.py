@@ -1,6 +1,8 @@
 """Exact ranks without a gradient, of NumPy arrays and torch tensors on any device."""
 
+import math
 import sys
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -69,10 +71,22 @@ def exact_ranks(
 
 def check_perturbation(perturbation: float, samples: int | None) -> None:
     """Refuse a negative perturbation and a number of samples below one."""
-    if not (perturbation >= 0 and np.isfinite(perturbation)):
-        raise InputError(f"perturbation must be a number ≥ 0, not {perturbation}")
-    if samples is not None and samples < 1:
-        raise InputError(f"samples must be at least 1, not {samples}")
+    if not (isinstance(perturbation, Real) and 0 <= perturbation < math.inf):
+        raise InputError(f"perturbation must be a number ≥ 0, not {perturbation!r}")
+    if samples is None:
+        return
+    if not isinstance(samples, Integral) or isinstance(samples, bool) or samples < 1:
+        raise InputError(f"samples must be a whole number from 1 on, not {samples!r}")
+
+
+def check_finite(name: str, values: Array, lists: Lists) -> None:
+    """Refuse ±∞ and NaN, saying where."""
+    if on_cpu(values):
+        values = to_numpy(values)
+        finite = np.isfinite(values)
+    else:
+        finite = namespace(values).isfinite(values.detach())
+    refuse_unless(finite, f"{name} are not finite", lists)
 
 
 def refuse_unless(good: Array, complaint: str, lists: Lists) -> None:

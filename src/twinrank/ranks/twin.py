@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
 from twinrank.lists import Lists, check_lists
-from twinrank.ranks.exact import exact_ranks, refuse_unless
+from twinrank.ranks.exact import check_finite, exact_ranks
 from twinrank.ranks.kernels import check_kernel, pair_sum
 from twinrank.ranks.strategies import Strategy, as_strategy
-from twinrank.support.arrays import on_cpu, to_numpy
+from twinrank.support.arrays import as_float, on_cpu, to_numpy
 from twinrank.support.errors import InputError
 from twinrank.support.graphs import untraced
 
@@ -85,7 +86,7 @@ def attach_gradient(
 
     def score_gradient(saved_scores: Tensor, upstream: Tensor) -> Tensor:
         return pair_sum(  # type: ignore[no-any-return]
-            saved_scores.to(labels.dtype),
+            saved_scores.to(working_dtype(saved_scores)),
             labels,
             rank_gradient(upstream),
             lists,
@@ -99,29 +100,22 @@ def attach_gradient(
 
 def check_alpha(alpha: float) -> None:
     """Refuse a steepness that isn't a positive number."""
-    if not (alpha > 0 and math.isfinite(alpha)):
-        raise InputError(f"alpha must be a positive number, not {alpha}")
-
-
-def check_finite(name: str, values: Tensor, lists: Lists) -> None:
-    """Refuse ±∞ and NaN, saying where."""
-    values = values.detach()
-    finite = np.isfinite(to_numpy(values)) if on_cpu(values) else torch.isfinite(values)
-    refuse_unless(finite, f"{name} are not finite", lists)
+    if not (isinstance(alpha, Real) and 0 < alpha < math.inf):
+        raise InputError(f"alpha must be a positive number, not {alpha!r}")
 
 
 def _working_labels(labels: Tensor, scores: Tensor, lists: Lists) -> Tensor:
-    """Labels beside the scores and in their precision, once both are known to be finite.
+    """Labels beside the scores, once both are known to be finite; unjudged ones (−1) are 0.
 
-    On the CPU by NumPy: torch would use its OpenMP threads, and a child forked later would hang.
+    In double precision whatever the scores have, since labels are compared. On the CPU by NumPy:
+    torch would use its OpenMP threads, and a child forked later would hang.
     """
-    labels, dtype = labels.detach().to(scores.device), working_dtype(scores)
+    labels = labels.detach().to(scores.device)
     check_finite("scores", scores, lists)
     check_finite("labels", labels, lists)
     if not on_cpu(labels):
-        return labels.to(dtype).clamp(min=0)  # unjudged documents (−1) count as label 0
-    precise = np.float64 if dtype == torch.float64 else np.float32
-    return torch.from_numpy(np.maximum(to_numpy(labels).astype(precise), 0))
+        return as_float(labels).clamp(min=0)  # type: ignore[no-any-return]
+    return torch.from_numpy(np.maximum(as_float(to_numpy(labels)), 0))
 
 
 def working_dtype(scores: Tensor) -> torch.dtype:

@@ -46,10 +46,11 @@ def _compile(function: Function, **flags: Any) -> Function:
     flags |= {"nogil": True, "error_model": "numpy"}
     try:
         dispatcher = numba.njit(cache=True, **flags)(function)
-    except RuntimeError:  # nowhere to write: compile anew in each process
+        _notice_changes(dispatcher, function)
+        _survive_failing_writes(dispatcher)
+    except (RuntimeError, AttributeError):
+        # Nowhere to write, or a numba whose cache has changed inside: compile in each process.
         return numba.njit(**flags)(function)  # type: ignore[no-any-return]
-    _notice_changes(dispatcher, function)
-    _survive_failing_writes(dispatcher)
     return dispatcher  # type: ignore[no-any-return]
 
 

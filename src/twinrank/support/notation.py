@@ -36,7 +36,7 @@ def parse(text: str) -> Term:
     >>> str(parse(" RBP( p = 0.8 ) "))
     'RBP(p=0.8)'
     """
-    match = _TERM.fullmatch(text)
+    match = _TERM.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise InputError(f"can't read {text!r}; write Name, Name@k or Name(option=value, …)@k")
     options: dict[str, Value] = {}

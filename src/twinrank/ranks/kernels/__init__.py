@@ -11,7 +11,6 @@ Three kernels compute it: `torch` on any device, `numba` (every pair) and `long`
 the CPU. `auto` takes torch off the CPU, and on it numba for short lists and long for long ones.
 """
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -55,16 +54,16 @@ def pair_sum(
         from twinrank.ranks.kernels.blocks import TorchKernel
 
         y, label, g = map(torch.as_tensor, (scores, labels, rank_gradient))
-        result = TorchKernel(**options)(y, label.to(y.dtype), g.to(y.dtype), lists, strategy, alpha)
+        result = TorchKernel(**options)(y, label, g.to(y.dtype), lists, strategy, alpha)
         return result if is_tensor(scores) else result.numpy()
     if not on_cpu(scores):
         raise InputError(
             f"kernel {kernel!r} runs on the CPU, but the scores are on {scores.device}"
         )
     values = to_numpy(scores)
-    label_values, gradient = (cast(to_numpy(x), values) for x in (labels, rank_gradient))
+    gradient = np.ascontiguousarray(cast(to_numpy(rank_gradient), values))
     run = _on_cpu(name, options)
-    return from_numpy(run(values, label_values, gradient, lists, strategy, alpha), like=scores)
+    return from_numpy(run(values, to_numpy(labels), gradient, lists, strategy, alpha), like=scores)
 
 
 def check_kernel(kernel: str) -> None:
@@ -82,12 +81,12 @@ def _read(kernel: str) -> tuple[str, dict[str, Any]]:
         if option not in takes[term.name]:
             listed = ", ".join(sorted(takes[term.name])) or "none"
             raise InputError(f"kernel {term.name} has no option {option!r}; its options: {listed}")
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"{option} must be a number, not {value!r}")
+        if option == "block" and not (isinstance(value, int) and value >= 1):
+            raise InputError(f"block must be a whole number from 1 on, not {value}")
+        if option == "accuracy" and not 1e-14 <= value <= 0.1:
+            raise InputError(f"accuracy must be between 1e-14 and 0.1, not {value}")
     return term.name, term.options
 
 

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from twinrank.lists import Lists
 from twinrank.ranks.strategies import Strategy
-from twinrank.support.errors import InputError
 from twinrank.support.shapes import Float
 
 
@@ -21,10 +20,6 @@ class TorchKernel:
     """
 
     block: int = 2**22
-
-    def __post_init__(self) -> None:
-        if self.block < 1:
-            raise InputError(f"block must be at least 1, not {self.block}")
 
     def __call__(
         self,
@@ -71,7 +66,7 @@ def _terms(
     g_a, g_j = g[:, rows, None], g[:, None, :]
     if strategy == "type1":
         return (g_j - g_a) * (alpha * torch.sigmoid(x) * torch.sigmoid(-x))
-    u = torch.sign(label[:, rows, None] - label[:, None, :])
+    u = torch.sign(label[:, rows, None] - label[:, None, :]).to(y.dtype)
     if strategy == "type2":
         return -(g_a + g_j) * u * (alpha * torch.sigmoid(x) * torch.sigmoid(-x))
     return -2 * alpha * (g_a + g_j) * u * torch.sigmoid(torch.nan_to_num(-u * x))

@@ -29,8 +29,11 @@ from twinrank.ranks.strategies import Strategy
 from twinrank.support.compiled import in_threads, spans, threads
 from twinrank.support.segments import grades_of
 
-_WIDEST = {np.dtype(np.float32): 80.0, np.dtype(np.float64): 600.0}
-"""The spread α(max − min) of a list up to which E, 1/E and E·E keep clear of the type's limits."""
+_WIDEST = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 600.0}
+"""The spread α(max − min) of a list up to which E, 1/E and E·E keep clear of the type's limits …"""
+
+_LARGEST = {np.dtype(np.float32): 1e10, np.dtype(np.float64): 1e40}
+"""… even times a rank gradient of this size; larger ones are scaled down, list by list."""
 
 SCALE: dict[Strategy, float] = {"type1": 1.0, "type2": -1.0, "type3": -2.0}
 """What stands, times α, before the sum over pairs."""
@@ -54,6 +57,12 @@ class DirectKernel:
     ) -> Any:
         """∂L/∂score of every document, in the precision of `scores`."""
         x, g, size = scores.astype(np.float64), rank_gradient, scores.size
+        scale: Any = SCALE[strategy] * alpha
+        if np.abs(g).max(initial=0) > _LARGEST[scores.dtype]:
+            largest = lists.max(np.abs(g))
+            largest = lists.spread(np.where(largest > 0, largest, 1.0))
+            with np.errstate(invalid="ignore"):
+                g, scale = (g / largest).astype(scores.dtype), scale * largest
         lowest, highest = lists.min(x), lists.max(x)
         with np.errstate(over="ignore"):  # beyond every limit is as good as infinity
             wide = alpha * (highest - lowest) > _WIDEST[scores.dtype]
@@ -84,8 +93,9 @@ class DirectKernel:
             kind = int(strategy[-1])
             in_threads(wide_rows, _row_spans(lists), kind, wide, lists.offsets, levels, x, g, sums)
         result = np.empty_like(scores)
-        result[order] = SCALE[strategy] * alpha * sums
-        return result
+        result[order] = sums
+        with np.errstate(over="ignore", invalid="ignore"):  # what is infinite may show as such
+            return (scale * result).astype(scores.dtype, copy=False)
 
 
 def _row_spans(lists: Lists) -> list[tuple[int, int]]:

@@ -37,6 +37,7 @@ def each_bell(
     start: int, stop: int, sign: float, offsets: Any, levels: Any, E: Any, g: Any, sums: Any
 ) -> None:
     """Types 1 and 2: (g_j ± g_a) · σ(x_aj) · σ(−x_aj) of every pair, to a and from j."""
+    one = E.dtype.type(1)
     for q in range(start, stop):
         if offsets[q + 1] - offsets[q] >= BY_ROWS:
             continue
@@ -45,8 +46,8 @@ def each_bell(
             total = E_a - E_a
             # Unsigned indices need no check for negative ones, which keeps loops off vector units.
             for j in range(np.uintp(offsets[q]), np.uintp(levels[0, a])):
-                share = E_a / (E_a + E[j])
-                force = (g[j] + g_a) * (share - share * share)
+                part = one / (E_a + E[j])  # σ − σ² would cancel where σ is close to 1
+                force = (g[j] + g_a) * ((E_a * part) * (E[j] * part))
                 sums[j] -= force
                 total += force
             sums[a] = total  # for the first time: what a gets as a j comes from documents after it
@@ -84,10 +85,11 @@ def _list_of(row: int, offsets: Any) -> int:
 @compiled_sums
 def _sum_bell(begin: int, end: int, E: Any, g: Any, E_a: Any, g_a: Any) -> Any:
     """Σ_j (g_j + g_a) · σ(x_aj) · σ(−x_aj)."""
+    one = E.dtype.type(1)
     total = E_a - E_a
     for j in range(np.uintp(begin), np.uintp(end)):
-        share = E_a / (E_a + E[j])
-        total += (g[j] + g_a) * (share - share * share)
+        part = one / (E_a + E[j])
+        total += (g[j] + g_a) * ((E_a * part) * (E[j] * part))
     return total
 
 
