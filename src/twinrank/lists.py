@@ -167,7 +167,7 @@ class Lists:
     def check(self, **arrays: Array) -> None:
         """Refuse flat arrays that don't hold one entry per document."""
         for name, array in arrays.items():
-            if tuple(array.shape) != (self.documents,):
+            if array.shape != (self.documents,):  # a torch.Size is a tuple as well
                 raise InputError(
                     f"{name} {tuple(array.shape)} and lists ({self.documents} documents in "
                     f"{len(self)} lists) must align"
@@ -242,7 +242,9 @@ class Lists:
     def sum(self, x: Array) -> Array:
         """Sum per list (of a torch tensor: differentiable)."""
         x = self._checked(x)
-        if is_tensor(x) and (x.requires_grad or not on_cpu(x)):
+        if not is_tensor(x):
+            return self._reduce(np.add, x)
+        if x.requires_grad or not on_cpu(x):
             import torch
 
             return torch.segment_reduce(x, "sum", offsets=self._tensors(x)[0], initial=0)
@@ -309,6 +311,8 @@ class Lists:
 
     def _extreme(self, x: Array, name: str, operation: np.ufunc) -> Array:
         x = self._checked(x)
+        if not is_tensor(x):
+            return self._reduce(operation, x)
         if on_cpu(x):
             return from_numpy(self._reduce(operation, to_numpy(x)), like=x)
         import torch
@@ -318,10 +322,15 @@ class Lists:
         return torch.where(offsets.diff() > 0, extreme, 0.0)
 
     def _reduce(self, operation: np.ufunc, x: Any) -> Any:
+        if "filled" not in self._derived:  # reduceat has no notion of an empty list
+            filled = np.flatnonzero(self.sizes)
+            self._derived["filled"] = filled, self.offsets[filled]
+        filled, starts = self._derived["filled"]
+        if filled.size == len(self) > 0:
+            return operation.reduceat(x, starts)
         result = np.zeros(len(self))
-        filled = np.flatnonzero(self.sizes)  # reduceat has no notion of an empty list
         if filled.size:
-            result[filled] = operation.reduceat(x, self.offsets[filled])
+            result[filled] = operation.reduceat(x, starts)
         return result
 
     def _scan(self, x: Array, *, product: bool, reverse: bool) -> Array:

@@ -53,7 +53,8 @@ def twin_ranks(
         if not isinstance(value, Tensor):
             raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}")
     check_lists(lists)
-    lists.check(scores=scores)
+    lists.check(scores=scores, labels=labels)
+    check_finite("labels", labels, lists)
     ranks = exact_ranks(
         scores.detach(), lists, generator=generator, perturbation=perturbation, samples=samples
     )
@@ -105,14 +106,13 @@ def check_alpha(alpha: float) -> None:
 
 
 def _working_labels(labels: Tensor, scores: Tensor, lists: Lists) -> Tensor:
-    """Labels beside the scores, once both are known to be finite; unjudged ones (−1) are 0.
+    """Labels beside the scores, once these are known to be finite; unjudged ones (−1) are 0.
 
     In double precision whatever the scores have, since labels are compared. On the CPU by NumPy:
     torch would use its OpenMP threads, and a child forked later would hang.
     """
     labels = labels.detach().to(scores.device)
     check_finite("scores", scores, lists)
-    check_finite("labels", labels, lists)
     if not on_cpu(labels):
         return as_float(labels).clamp(min=0)  # type: ignore[no-any-return]
     return torch.from_numpy(np.maximum(as_float(to_numpy(labels)), 0))

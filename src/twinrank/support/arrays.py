@@ -23,6 +23,8 @@ def is_tensor(x: object) -> "TypeGuard[Tensor]":
 
 def on_cpu(x: Array) -> bool:
     """Tell whether the compiled loops can read `x` in place."""
+    if isinstance(x, np.ndarray):
+        return True
     return not is_tensor(x) or x.device.type == "cpu"
 
 
@@ -33,6 +35,8 @@ def namespace(x: Array) -> ModuleType:
 
 def to_numpy(x: Array) -> "np.ndarray[Any, Any]":
     """View a CPU tensor, or anything NumPy understands, as a NumPy array."""
+    if isinstance(x, np.ndarray):
+        return x
     if is_tensor(x):
         tensor = x.detach()
         if tensor.dtype == sys.modules["torch"].bfloat16:
@@ -55,6 +59,8 @@ def cast(x: Array, like: Array) -> Array:
 
 def as_float(x: Array) -> Array:
     """`x` in double precision, where the device has it."""
+    if isinstance(x, np.ndarray):
+        return x if x.dtype == np.float64 else x.astype(np.float64)
     if not is_tensor(x):
         return np.asarray(x, np.float64)
     torch = sys.modules["torch"]

@@ -113,6 +113,9 @@ def spans(costs: Any, per_thread: int) -> list[tuple[int, int]]:
 
 def in_threads(loop: Callable[..., None], ranges: Sequence[tuple[int, int]], *shared: Any) -> None:
     """Call `loop(start, stop, *shared)` for every range, the first one on the calling thread."""
+    if len(ranges) == 1:
+        loop(*ranges[0], *shared)
+        return
     others = [_submit(loop, start, stop, *shared) for start, stop in ranges[1:]]
     try:
         if ranges:

@@ -50,7 +50,8 @@ def draw_seed(generator: Any, like: Any) -> int:
     top = 2**62
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(generator, torch.Generator):
-        return int(torch.randint(top, (), generator=generator, device=generator.device))
+        drawn = torch.empty((), dtype=torch.int64, device=generator.device)
+        return int(drawn.random_(0, top, generator=generator))
     if generator is None:
         if is_tensor(like):
             return int(torch.randint(top, ()))  # type: ignore[union-attr]
