@@ -239,6 +239,21 @@ class Lists:
         """Undo `arrange`: from rank order back to the documents' own."""
         return self._move(x, ranks, back=True)
 
+    def settle(
+        self, credit: Array, discounts: Array, slopes: Array, ranks: Array
+    ) -> tuple[Array, Array]:
+        """Σ credit · discount per list, and credit · slope per document.
+
+        Credit comes in rank order, the slopes go back to the documents' own; the tables hold what
+        ranks 1, 2, … are worth. What `arrange`d the labels has checked the ranks.
+        """
+        if is_tensor(ranks):
+            values = self.sum(credit * self.by_position(discounts))
+            return values, self.restore(credit * self.by_position(slopes), ranks)
+        from twinrank.support.segments import settle
+
+        return settle(credit, as_float(discounts), as_float(slopes), ranks, self.offsets)
+
     def sum(self, x: Array) -> Array:
         """Sum per list (of a torch tensor: differentiable)."""
         x = self._checked(x)
@@ -249,6 +264,13 @@ class Lists:
 
             return torch.segment_reduce(x, "sum", offsets=self._tensors(x)[0], initial=0)
         return from_numpy(self._reduce(np.add, to_numpy(x)), like=x)
+
+    def any(self, x: Array) -> Array:
+        """Whether anything is true, per list."""
+        if is_tensor(x):
+            return self.sum(x) > 0
+        self.check(values=x)
+        return self._reduce(np.logical_or, x).astype(np.bool_)
 
     def max(self, x: Array) -> Array:
         """Maximum per list; 0 for a list without documents (no gradient)."""

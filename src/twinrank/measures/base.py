@@ -136,12 +136,12 @@ class Measure:
         credit = as_float(self.credit(ordered, lists))
         lists.check(credit=credit)
         credit = self.cut(credit, lists)
-        values = lists.sum(credit * self.discounts(ordered, lists))
-        filled = lists.sum(self.relevant(ordered)) > 0
+        filled = lists.any(self.relevant(ordered))
         if not gradient:
-            return values, None, filled
-        slopes = lists.by_position(self._table(self.slope, lists.longest, ranks))
-        return values, lists.restore(credit * slopes, ranks), filled
+            return lists.sum(credit * self.discounts(ordered, lists)), None, filled
+        discounts = self._table(self.discount, lists.longest, ranks)
+        slopes = self._table(self.slope, lists.longest, ranks)
+        return *lists.settle(credit, discounts, slopes, ranks), filled
 
     def cut(self, x: Array, lists: Lists) -> Array:
         """`x`, one value per document in rank order, with zeros beyond the cutoff."""

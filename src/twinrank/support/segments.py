@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.support.compiled import compiled
+from twinrank.support.compiled import compiled, compiled_sums
 from twinrank.support.errors import InputError
 
 _FEW = 2048
@@ -20,11 +20,10 @@ def scan(x: Any, offsets: Any, product: bool, reverse: bool) -> Any:
 
 def sort_descending(x: Any, offsets: Any) -> Any:
     """The values of each list, largest first."""
-    if not _are_grades(x):
+    result = np.empty_like(x)
+    if not _sort_grades(x, offsets, np.empty(_FEW, np.int64), result):
         order = np.lexsort((-x, np.repeat(np.arange(offsets.size - 1), np.diff(offsets))))
         return x[order]
-    result = np.empty_like(x)
-    _sort_grades(x.astype(np.int64), offsets, np.empty(_FEW, np.int64), result)
     return result
 
 
@@ -44,6 +43,13 @@ def grades_of(labels: Any, offsets: Any) -> tuple[Any, int]:
     starts = offsets[:-1][np.diff(offsets) > 0]
     grades[order] = steps - np.repeat(steps[starts], np.diff(offsets)[np.diff(offsets) > 0])
     return grades, int(grades.max(initial=0)) + 1
+
+
+def settle(credit: Any, discounts: Any, slopes: Any, ranks: Any, offsets: Any) -> tuple[Any, Any]:
+    """Σ credit · discount per list, and credit · slope per document, of credits in rank order."""
+    values, gradient = np.empty(offsets.size - 1), np.empty(ranks.size)
+    _settle(credit, discounts, slopes, ranks, offsets, values, gradient)
+    return values, gradient
 
 
 def move_to_rank(x: Any, ranks: Any, offsets: Any, back: bool) -> Any:
@@ -83,6 +89,25 @@ def _move_to_rank(x: Any, ranks: Any, offsets: Any, back: bool, result: Any) -> 
     return True
 
 
+@compiled_sums
+def _settle(
+    credit: Any,
+    discounts: Any,
+    slopes: Any,
+    ranks: Any,
+    offsets: Any,
+    values: Any,
+    gradient: Any,
+) -> None:
+    for q in range(offsets.size - 1):
+        total = 0.0
+        for i in range(offsets[q + 1] - offsets[q]):
+            total += credit[offsets[q] + i] * discounts[i]
+            step = np.int64(ranks[offsets[q] + i]) - 1
+            gradient[offsets[q] + i] = credit[offsets[q] + step] * slopes[step]
+        values[q] = total
+
+
 @compiled
 def _lay_out(table: Any, offsets: Any, result: Any) -> None:
     for q in range(offsets.size - 1):
@@ -113,10 +138,23 @@ def count_grades(grades: Any, begin: int, end: int, counts: Any) -> int:
 
 
 @compiled
-def _sort_grades(grades: Any, offsets: Any, counts: Any, result: Any) -> None:
+def _sort_grades(x: Any, offsets: Any, counts: Any, result: Any) -> bool:
+    """Sort by counting, descending; False if some value is no small whole number."""
     for q in range(offsets.size - 1):
+        highest = -1
+        for i in range(offsets[q], offsets[q + 1]):
+            if not 0 <= x[i] < counts.size:
+                return False
+            grade = np.int64(x[i])
+            if grade != x[i]:
+                return False
+            while highest < grade:
+                highest += 1
+                counts[highest] = 0
+            counts[grade] += 1
         place = offsets[q + 1]
-        for grade in range(count_grades(grades, offsets[q], offsets[q + 1], counts)):
-            for _ in range(counts[grade]):
+        for number in range(highest + 1):
+            for _ in range(counts[number]):
                 place -= 1
-                result[place] = grade
+                result[place] = number
+    return True
