@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from twinrank.lists import Lists
 from twinrank.measures.base import BinaryMeasure, shared
-from twinrank.support.arrays import Array
+from twinrank.support.arrays import Array, at_least_zero
 from twinrank.support.errors import InputError
 from twinrank.support.suggest import unknown
 
@@ -57,4 +57,4 @@ class PaperAP(_AveragePrecision):
 
     def divide_by(self, labels: Array, lists: Lists) -> Array:
         """The sum of the k highest labels."""
-        return lists.sum(self.cut(lists.sort(labels.clip(0)), lists))
+        return lists.sum(self.cut(lists.sort(at_least_zero(labels)), lists))

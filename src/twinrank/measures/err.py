@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from twinrank.lists import Lists
 from twinrank.measures.base import ReciprocalMeasure, shared
-from twinrank.support.arrays import Array, namespace
+from twinrank.support.arrays import Array, at_least_zero, namespace
 from twinrank.support.errors import InputError
 
 
@@ -29,7 +29,7 @@ class ERR(ReciprocalMeasure):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The chance that the reader gets as far as the document and stops there."""
-        xp, labels = namespace(labels), labels.clip(0)
+        xp, labels = namespace(labels), at_least_zero(labels)
         highest = lists.max(labels)
         if self.max_grade is None:
             top = lists.spread(highest)

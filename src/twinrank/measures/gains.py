@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twinrank.measures.base import Measure
-from twinrank.support.arrays import Array, is_tensor, namespace
+from twinrank.support.arrays import Array, at_least_zero, is_tensor, namespace
 from twinrank.support.errors import InputError
 from twinrank.support.suggest import unknown
 
@@ -38,7 +38,7 @@ class GainMeasure(Measure):
 
     def gains(self, labels: Array) -> Array:
         """The gain of each label; unjudged documents (label −1) gain as label 0."""
-        xp, labels = namespace(labels), labels.clip(0)
+        xp, labels = namespace(labels), at_least_zero(labels)
         if self.gain == "exponential":
             if labels.shape[0] and float(labels.max()) > _HIGHEST:
                 raise InputError(

@@ -111,12 +111,12 @@ def _in_working_precision(scores: Array) -> Array:
 
 def _ranks_by_loop(scores: Array, lists: Lists, ties: Ties, seed: int) -> Array:
     """The compiled loops, parallel over lists."""
-    from twinrank.ranks.sorted_ranks import rank_by_counting, rank_by_sorting
+    from twinrank.ranks.sorted_ranks import counters, rank_by_counting, rank_by_sorting
     from twinrank.support.compiled import in_threads, spans
 
     ranks, done = np.empty_like(scores), np.empty(len(lists), np.bool_)
     ranges, offsets = spans(lists.sizes, 16384), lists.offsets
-    in_threads(rank_by_counting, ranges, scores, offsets, ranks, done)
+    in_threads(rank_by_counting, ranges, scores, offsets, counters(scores), ranks, done)
     if not done.all():
         how = get_args(Ties).index(ties)
         in_threads(rank_by_sorting, ranges, scores, offsets, how, seed, ranks, done)

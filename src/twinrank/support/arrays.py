@@ -57,6 +57,11 @@ def cast(x: Array, like: Array) -> Array:
     return x.to(like.dtype) if is_tensor(x) else x.astype(like.dtype, copy=False)
 
 
+def at_least_zero(x: Array) -> Array:
+    """`x` with zeros for what is negative."""
+    return np.maximum(x, 0) if isinstance(x, np.ndarray) else x.clip(0)
+
+
 def as_float(x: Array) -> Array:
     """`x` in double precision, where the device has it."""
     if isinstance(x, np.ndarray):
