@@ -77,11 +77,12 @@ class LongKernel:
                 docs = slice(lists.offsets[q], lists.offsets[q + 1])
                 panels = _cut_into_panels(x[docs], g[docs], grades[docs], strategy, alpha, p)
                 if panels is not None and (self.always or panels.cost < _direct_cost(x[docs].size)):
-                    result[docs] = _sum_panels(panels, strategy, alpha, p)
+                    _sum_panels(panels, strategy, alpha, p, result[docs])
                     done[q] = True
 
         in_threads(sum_lists, spans(lists.sizes, per_thread=1000))
-        result = (SCALE[strategy] * alpha * result).astype(scores.dtype)
+        result *= SCALE[strategy] * alpha
+        result = result.astype(scores.dtype, copy=False)
         if not done.all():
             left = lists.spread(~done)
             rest = Lists.from_sizes(lists.sizes[~done])
@@ -134,11 +135,14 @@ def _cut_into_panels(
         return None
     used = np.bincount(grade) > 0
     grade, grades = (np.cumsum(used) - 1)[grade], int(used.sum())
-    keys = ((scores - lowest) * (alpha / 2)).astype(np.uint64)
+    # In place wherever it can be: fresh memory costs long lists more than arithmetic.
+    x = scores - lowest
+    x *= alpha / 2
+    keys = x.astype(np.uint64)
     by_panel = np.arange(size)
     spare_keys, spare_order = np.empty(size, np.uint64), np.empty(size, np.int64)
     sort_keys(keys, by_panel, size, spare_keys, spare_order, np.empty(COUNTS, np.int64))
-    ends = np.r_[0, np.flatnonzero(np.diff(keys)) + 1, size]
+    ends = np.r_[0, np.flatnonzero(keys[1:] != keys[:-1]) + 1, size]
     sizes = np.diff(ends)
     centres = lowest + (keys[ends[:-1]] + 0.5) * (2 / alpha)
     node_ends = np.r_[0, np.cumsum(np.minimum(sizes, p))]
@@ -147,13 +151,15 @@ def _cut_into_panels(
     if strategy == "type1":
         g = g - g.mean()  # type1 depends on differences of g alone, and small ones cancel less
     # Measured from the panel's own centre, so that nothing is lost when scores lie far out.
-    t = alpha * (scores[by_panel] - np.repeat(centres, sizes))
+    t = np.take(scores, by_panel, out=x)
+    t -= np.repeat(centres, sizes)
+    t *= alpha
     return Panels(by_panel, t, g[by_panel], grade[by_panel], grades, ends, node_ends, centres)
 
 
-def _sum_panels(panels: Panels, strategy: Strategy, alpha: float, p: int) -> Any:
-    """The unscaled pair sum of one list."""
-    _, t, g, grade, grades, ends, node_ends, centres = panels
+def _sum_panels(panels: Panels, strategy: Strategy, alpha: float, p: int, result: Any) -> None:
+    """Write the unscaled pair sum of one list."""
+    order, t, g, grade, grades, ends, node_ends, centres = panels
     points = np.cos(np.pi * (np.arange(p) + 0.5) / p)
     T = np.cos(np.arange(p) * np.arccos(points)[:, None])  # T[n, k] = T_k(t_n)
     nodes, columns = int(node_ends[-1]), 2 * grades
@@ -181,9 +187,5 @@ def _sum_panels(panels: Panels, strategy: Strategy, alpha: float, p: int) -> Any
         after = np.concatenate([np.cumsum(falling[::-1], 0)[::-1], zero])[node_ends]
         field += np.repeat(before[near[0]] + after[near[1]], np.diff(node_ends), axis=0)
     meet(strategy != "type3", alpha, centres, node_ends, *near, E, falling, rising, field)
-    result = np.empty(t.size)
-    own = -g if strategy == "type1" else g
-    read_field(t, own, grade, ends, node_ends, T, field, np.empty((columns, p)), result)
-    unsorted = np.empty_like(result)
-    unsorted[panels.order] = result
-    return unsorted
+    sign = -1.0 if strategy == "type1" else 1.0
+    read_field(sign, t, g, grade, order, ends, node_ends, T, field, np.empty((columns, p)), result)

@@ -76,9 +76,11 @@ def meet(
 
 @compiled_sums
 def read_field(
+    sign: float,
     t: Any,
-    own: Any,
+    g: Any,
     grade: Any,
+    order: Any,
     ends: Any,
     node_ends: Any,
     T: Any,
@@ -86,14 +88,14 @@ def read_field(
     M: Any,
     result: Any,
 ) -> None:
-    """Interpolate the field between a panel's nodes to its documents."""
+    """Interpolate the field between a panel's nodes to its documents, ±g times that of 1 and g."""
     columns, p = M.shape
     for panel in range(ends.size - 1):
         node = node_ends[panel]
         if ends[panel + 1] - ends[panel] <= p:
             for i in range(ends[panel], ends[panel + 1]):
                 c = 2 * grade[i]
-                result[i] = own[i] * field[node, c] + field[node, c + 1]
+                result[order[i]] = sign * g[i] * field[node, c] + field[node, c + 1]
                 node += 1
             continue
         for c in range(columns):
@@ -110,4 +112,4 @@ def read_field(
                 plain += M[c, k] * value
                 by_g += M[c + 1, k] * value
                 value, before = 2 * t[i] * value - before, value
-            result[i] = own[i] * plain + by_g
+            result[order[i]] = sign * g[i] * plain + by_g
