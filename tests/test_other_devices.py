@@ -9,7 +9,7 @@ import torch
 import twinrank as tr
 from reference import METRICS
 
-MODULES = ["lists", "losses.direct", "ranks.exact", "ranks.twin", "ranks.kernels"]
+MODULES = ["lists.per_list", "losses.direct", "ranks.exact", "ranks.twin", "ranks.kernels"]
 
 
 def outcome(measure, strategy, samples, reduction):

@@ -1,7 +1,5 @@
-"""Lists: a ragged batch of queries, each with its documents, as offsets into flat arrays."""
+"""Arithmetic per list on flat arrays: sums, scans, sorts, and moves to rank order."""
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,22 +21,16 @@ if TYPE_CHECKING:
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Lists:
-    """Which documents of a flat array belong together: list q holds offsets[q] … offsets[q+1] − 1.
+class PerList:
+    """What can be computed list by list, on NumPy arrays and torch tensors, in double precision.
 
-    Every score, label or rank in the library is a flat array with one entry per document, and a
-    `Lists` says where one query's documents end. Lists may have any length, zero included.
-
-    >>> lists = Lists.from_sizes([2, 3])
-    >>> lists
-    Lists(2 lists, 5 documents, longest 3)
-    >>> lists.sum(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
-    array([ 3., 12.])
+    A base of `Lists`, which says where lists begin and end.
     """
 
     __slots__ = ("_derived", "_on_device", "documents", "longest", "offsets", "sizes")
 
     offsets: Ints
+    """0, end of list 0, end of list 1, …"""
     sizes: Ints
     """The number of documents in each list."""
     documents: int
@@ -48,121 +40,8 @@ class Lists:
     _derived: dict[str | int, Any]
     _on_device: "dict[torch.device, tuple[torch.Tensor, torch.Tensor]]"
 
-    def __init__(self, offsets: Array) -> None:
-        values = _whole_numbers(offsets, "offsets")
-        if values.size == 0 or values[0] != 0:
-            raise InputError(
-                "offsets must start with 0 and hold one more entry than there are lists"
-            )
-        sizes = np.diff(values)
-        if sizes.size and sizes.min() < 0:
-            q = int(sizes.argmin())
-            raise InputError(
-                f"offsets must not decrease: offsets[{q}] = {values[q]}, "
-                f"offsets[{q + 1}] = {values[q + 1]}"
-            )
-        object.__setattr__(self, "offsets", _frozen(values))
-        object.__setattr__(self, "sizes", _frozen(sizes))
-        object.__setattr__(self, "documents", int(values[-1]))
-        object.__setattr__(self, "longest", int(sizes.max(initial=0)))
-        for name in ("_derived", "_on_device"):  # what is computed at its first use
-            object.__setattr__(self, name, {})
-
-    @classmethod
-    def from_offsets(cls, offsets: Array) -> "Lists":
-        """Lists from CSR-style offsets: 0, end of list 0, end of list 1, …, number of documents."""
-        return cls(offsets)
-
-    @classmethod
-    def from_sizes(cls, sizes: Array) -> "Lists":
-        """Lists from the number of documents in each, LightGBM's `group`."""
-        values = _whole_numbers(sizes, "sizes")
-        if (bad := np.flatnonzero(values < 0)).size:
-            raise InputError(f"sizes must not be negative: sizes[{bad[0]}] = {values[bad[0]]}")
-        return cls(np.concatenate([[0], np.cumsum(values)]))
-
-    @classmethod
-    def from_qid(cls, qid: Array) -> "Lists":
-        """Lists from one query id per document; a query's documents must be adjacent.
-
-        >>> Lists.from_qid(["shoes", "shoes", "hats"]).sizes
-        array([2, 1])
-        """
-        values = to_numpy(qid.cpu() if is_tensor(qid) else qid)
-        if values.ndim != 1:
-            raise InputError(f"qid must have one dimension, but has shape {values.shape}")
-        if values.dtype.kind == "O":
-            values = _as_strings(values)
-        if (missing := np.flatnonzero(values != values)).size:  # NaN, NaT
-            raise InputError(f"qid of document {missing[0]} is missing ({values[missing[0]]})")
-        starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]][: values.size])
-        unique, first = np.unique(values[starts], return_index=True)
-        if unique.size < starts.size:
-            again = int(starts[np.setdiff1d(np.arange(starts.size), first)[0]])
-            raise InputError(
-                f"documents of a query must be adjacent, but query {values[again]} starts again "
-                f"at document {again}; sort first: order = np.argsort(qid, kind='stable')"
-            )
-        return cls(np.r_[starts, values.size])
-
-    @classmethod
-    def from_mask(cls, mask: Array) -> "Lists":
-        """Lists from a padded batch's [lists, documents] mask, True where there is a document.
-
-        `x[mask]` is the flat array that belongs to them.
-        """
-        values = to_numpy(mask.cpu() if is_tensor(mask) else mask)
-        if values.ndim != 2 or values.dtype != np.bool_:
-            raise InputError(
-                f"mask must be boolean with shape (lists, documents), "
-                f"not {values.dtype} with shape {values.shape}"
-            )
-        return cls.from_sizes(values.sum(axis=1))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("Lists are immutable")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError("Lists are immutable")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Lists, (self.offsets,)
-
     def __len__(self) -> int:
-        return self.offsets.size - 1
-
-    def __iter__(self) -> Iterator[slice]:
-        """Slices of the flat arrays, one per list."""
-        ends = self.offsets.tolist()
-        return (slice(start, end) for start, end in pairwise(ends))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Lists) and np.array_equal(self.offsets, other.offsets)
-
-    def __hash__(self) -> int:
-        return hash(self.offsets.tobytes())
-
-    def __repr__(self) -> str:
-        return f"Lists({len(self)} lists, {self.documents} documents, longest {self.longest})"
-
-    def list_of(self, document: int) -> int:
-        """The number of the list that a document belongs to."""
-        return int(np.searchsorted(self.offsets, document, side="right")) - 1
-
-    def tile(self, times: int) -> "Lists":
-        """The same lists, `times` times over: what S flat arrays laid end to end belong to."""
-        if times == 1:
-            return self
-        if times not in self._derived:
-            self._derived[times] = Lists.from_sizes(np.tile(self.sizes, times))
-        return self._derived[times]  # type: ignore[no-any-return]
-
-    def to(self, device: "torch.device | str") -> "Lists":
-        """Copy the offsets to a device now; otherwise the first use there does."""
-        import torch
-
-        self._tensors(torch.empty(0, device=device))
-        return self
+        return len(self.sizes)
 
     def check(self, **arrays: Array) -> None:
         """Refuse flat arrays that don't hold one entry per document."""
@@ -173,8 +52,6 @@ class Lists:
                     f"{len(self)} lists) must align"
                 )
 
-    # What follows works per list on NumPy arrays and torch tensors, in double precision.
-
     def index(self, like: Array) -> Array:
         """The list of each document, 0-based, as integers beside `like`."""
         if is_tensor(like):
@@ -184,6 +61,7 @@ class Lists:
     def spread(self, per_list: Array) -> Array:
         """Give each document its list's value.
 
+        >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 1]).spread(np.array([5.0, 7.0]))
         array([5., 5., 7.])
         """
@@ -194,6 +72,7 @@ class Lists:
     def positions(self, like: Array) -> Array:
         """1, 2, …, m in every list.
 
+        >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).positions(np.empty(0))
         array([1., 2., 1., 2., 3.])
         """
@@ -201,7 +80,7 @@ class Lists:
             return as_float(self._steps(like) + 1)
         if "positions" not in self._derived:
             positions = np.arange(1.0, self.documents + 1) - self.starts(like)
-            self._derived["positions"] = _frozen(positions)
+            self._derived["positions"] = frozen(positions)
         return self._derived["positions"]
 
     def starts(self, like: Array) -> Array:
@@ -214,6 +93,7 @@ class Lists:
     def by_position(self, table: Array) -> Array:
         """Entry i of a table for the document at position i + 1 of every list.
 
+        >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).by_position(np.array([0.5, 0.3, 0.2]))
         array([0.5, 0.3, 0.5, 0.3, 0.2])
         """
@@ -230,6 +110,7 @@ class Lists:
     def arrange(self, x: Array, ranks: Array) -> Array:
         """The documents' values in rank order: the best-ranked document's first in every list.
 
+        >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).arrange(np.arange(5.0), np.array([2, 1, 3, 1, 2]))
         array([1., 0., 3., 4., 2.])
         """
@@ -283,6 +164,7 @@ class Lists:
     def cumsum(self, x: Array, *, reverse: bool = False) -> Array:
         """Cumulative sum per list, from the front or from the back (no gradient).
 
+        >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).cumsum(np.ones(5))
         array([1., 2., 1., 2., 3.])
         """
@@ -365,14 +247,13 @@ class Lists:
 
     def _scan_by_doubling(self, x: Array, *, product: bool, reverse: bool) -> Array:
         """Combine with what lies 1, 2, 4, … documents before, in log₂(longest) steps."""
-        if reverse:
-            back = Lists.from_sizes(self.sizes[::-1])
-            flipped = back._scan_by_doubling(x.flip(0), product=product, reverse=False)
-            return flipped.flip(0)
         position = self.positions(x)
+        if reverse:  # counted from the other end
+            offsets, index = self._tensors(x)
+            position = offsets.diff()[index] + 1 - position
         step = 1
         while step < self.longest:
-            before = namespace(x).roll(x, step)
+            before = namespace(x).roll(x, -step if reverse else step)
             x = namespace(x).where(position > step, x * before if product else x + before, x)
             step *= 2
         return x
@@ -388,32 +269,7 @@ class Lists:
         return self._on_device[like.device]
 
 
-def check_lists(lists: object) -> None:
-    """Refuse sizes, query ids or anything else where Lists are due."""
-    if not isinstance(lists, Lists):
-        raise InputError(
-            f"lists must be Lists, made by Lists.from_sizes(sizes) or Lists.from_qid(qid), "
-            f"not {type(lists).__name__}"
-        )
-
-
-def _as_strings(values: Any) -> Any:
-    """Query ids of mixed or unknown types as text, none of them missing."""
-    for i, value in enumerate(values):
-        if value is None or str(value) in ("nan", "NaT", "<NA>"):
-            raise InputError(f"qid of document {i} is missing ({value})")
-    return values.astype(str)
-
-
-def _frozen(values: Any) -> Any:
+def frozen(values: Any) -> Any:
+    """The array, read-only from now on."""
     values.flags.writeable = False
     return values
-
-
-def _whole_numbers(values: Array, name: str) -> Ints:
-    array = to_numpy(values.cpu() if is_tensor(values) else values)
-    if array.ndim != 1:
-        raise InputError(f"{name} must have one dimension, but has shape {array.shape}")
-    if array.size and array.dtype.kind not in "iu":
-        raise InputError(f"{name} must be whole numbers, not {array.dtype}")
-    return array.astype(np.int64)
