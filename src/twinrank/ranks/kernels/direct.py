@@ -80,22 +80,29 @@ class DirectKernel:
         if wide.any():
             x = np.clip(x, -1e300, 1e300)  # so that differences are numbers
             within = np.where(lists.spread(wide), 0.0, x)
-        arrays = (lists.offsets, levels, np.exp(within).astype(scores.dtype), g, sums)
+        arrays = (levels, np.exp(within).astype(scores.dtype), g, sums)
         pairs = spans(lists.sizes**2, _PAIRS_PER_THREAD)
         if strategy == "type3":
-            in_threads(each_step, pairs, *arrays)
+            in_threads(each_step, pairs, lists.offsets, *arrays)
         else:
-            in_threads(each_bell, pairs, -1.0 if strategy == "type1" else 1.0, *arrays)
+            sign = -1.0 if strategy == "type1" else 1.0
+            in_threads(each_bell, pairs, sign, lists.offsets, *arrays)
         if lists.longest >= BY_ROWS:
             rows = {"type1": type1_rows, "type2": type2_rows, "type3": type3_rows}[strategy]
-            in_threads(rows, _row_spans(lists), *arrays)
+            in_threads(rows, _row_spans(lists), _bounds(lists, lists.sizes >= BY_ROWS), *arrays)
         if wide.any():
-            kind = int(strategy[-1])
-            in_threads(wide_rows, _row_spans(lists), kind, wide, lists.offsets, levels, x, g, sums)
+            number, bounds = int(strategy[-1]), _bounds(lists, wide)
+            in_threads(wide_rows, _row_spans(lists), number, bounds, levels, x, g, sums)
         result = np.empty_like(scores)
         result[order] = sums
         with np.errstate(over="ignore", invalid="ignore"):  # what is infinite may show as such
             return (scale * result).astype(scores.dtype, copy=False)
+
+
+def _bounds(lists: Lists, chosen: Any) -> Any:
+    """Where the list of each document begins and ends; nowhere if the list isn't chosen."""
+    ends = np.stack([lists.offsets[:-1], lists.offsets[1:]]) * chosen
+    return np.repeat(ends, lists.sizes, axis=1)
 
 
 def _row_spans(lists: Lists) -> list[tuple[int, int]]:

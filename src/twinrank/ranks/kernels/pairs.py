@@ -69,19 +69,6 @@ def each_step(start: int, stop: int, offsets: Any, levels: Any, E: Any, g: Any, 
             sums[a] = total
 
 
-@compiled
-def _list_of(row: int, offsets: Any) -> int:
-    """The list that holds a row."""
-    low, high = 0, offsets.size - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if offsets[middle] <= row:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
 @compiled_sums
 def _sum_bell(begin: int, end: int, E: Any, g: Any, E_a: Any, g_a: Any) -> Any:
     """Σ_j (g_j + g_a) · σ(x_aj) · σ(−x_aj)."""
@@ -111,73 +98,48 @@ def _sum_rising(begin: int, end: int, E: Any, g: Any, E_a: Any, g_a: Any) -> Any
     return E_a * total
 
 
+# The rows a = start…stop − 1 of the matrix of pairs: lists[:, a] bounds the list of a, or is empty
+# where the row isn't asked for.
+
+
 @compiled
 def type1_rows(
-    start: int, stop: int, offsets: Any, _levels: Any, E: Any, g: Any, result: Any
+    start: int, stop: int, lists: Any, _levels: Any, E: Any, g: Any, result: Any
 ) -> None:
     """Σ_j (g_j − g_a) · K(y_aj) / α."""
-    q = _list_of(start, offsets)
     for a in range(start, stop):
-        while offsets[q + 1] <= a:
-            q += 1
-        if offsets[q + 1] - offsets[q] < BY_ROWS:
-            continue
-        result[a] = _sum_bell(offsets[q], offsets[q + 1], E, g, E[a], -g[a])
+        if lists[0, a] < lists[1, a]:
+            result[a] = _sum_bell(lists[0, a], lists[1, a], E, g, E[a], -g[a])
 
 
 @compiled
-def type2_rows(
-    start: int, stop: int, offsets: Any, levels: Any, E: Any, g: Any, result: Any
-) -> None:
+def type2_rows(start: int, stop: int, lists: Any, levels: Any, E: Any, g: Any, result: Any) -> None:
     """Σ_j (g_a + g_j) · u_aj · K(y_aj) / α."""
-    q = _list_of(start, offsets)
     for a in range(start, stop):
-        while offsets[q + 1] <= a:
-            q += 1
-        if offsets[q + 1] - offsets[q] < BY_ROWS:
-            continue
-        lower = _sum_bell(offsets[q], levels[0, a], E, g, E[a], g[a])
-        higher = _sum_bell(levels[1, a], offsets[q + 1], E, g, E[a], g[a])
-        result[a] = lower - higher
+        if lists[0, a] < lists[1, a]:
+            lower = _sum_bell(lists[0, a], levels[0, a], E, g, E[a], g[a])
+            result[a] = lower - _sum_bell(levels[1, a], lists[1, a], E, g, E[a], g[a])
 
 
 @compiled
-def type3_rows(
-    start: int, stop: int, offsets: Any, levels: Any, E: Any, g: Any, result: Any
-) -> None:
+def type3_rows(start: int, stop: int, lists: Any, levels: Any, E: Any, g: Any, result: Any) -> None:
     """Σ_j (g_a + g_j) · u_aj · σ(−α · u_aj · y_aj)."""
-    q = _list_of(start, offsets)
     for a in range(start, stop):
-        while offsets[q + 1] <= a:
-            q += 1
-        if offsets[q + 1] - offsets[q] < BY_ROWS:
-            continue
-        lower = _sum_falling(offsets[q], levels[0, a], E, g, E[a], g[a])
-        higher = _sum_rising(levels[1, a], offsets[q + 1], E, g, E[a], g[a])
-        result[a] = lower - higher
+        if lists[0, a] < lists[1, a]:
+            lower = _sum_falling(lists[0, a], levels[0, a], E, g, E[a], g[a])
+            result[a] = lower - _sum_rising(levels[1, a], lists[1, a], E, g, E[a], g[a])
 
 
 @compiled
 def wide_rows(
-    start: int,
-    stop: int,
-    strategy: int,
-    wide: Any,
-    offsets: Any,
-    levels: Any,
-    x: Any,
-    g: Any,
-    result: Any,
+    start: int, stop: int, strategy: int, lists: Any, levels: Any, x: Any, g: Any, result: Any
 ) -> None:
-    """Any strategy for the lists whose scores spread too far for E: an exponential per pair."""
-    q = _list_of(start, offsets)
+    """Any strategy for lists whose scores spread too far for E: an exponential per pair."""
     for a in range(start, stop):
-        while offsets[q + 1] <= a:
-            q += 1
-        if not wide[q]:
+        if lists[0, a] == lists[1, a]:
             continue
         total = 0.0
-        for j in range(offsets[q], offsets[q + 1]):
+        for j in range(lists[0, a], lists[1, a]):
             u = 1.0 if j < levels[0, a] else -1.0 if j >= levels[1, a] else 0.0
             near = math.exp(-abs(x[a] - x[j]))  # e^−|x_aj|, so that nothing overflows
             if strategy == 1:
