@@ -121,7 +121,7 @@ class DirectLoss(nn.Module):
 def flatten(
     scores: Tensor, labels: Tensor, lists: Lists | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Lists]:
-    """Bring flat or padded input to the flat form; one list if nothing says otherwise."""
+    """Bring flat or padded input to the flat form, and refuse what doesn't fit together."""
     for name, value in (("scores", scores), ("labels", labels)):
         if not isinstance(value, Tensor):
             raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}")

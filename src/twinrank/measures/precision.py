@@ -21,7 +21,8 @@ class Precision(BinaryMeasure):
     def credit(self, labels: Array, lists: Lists) -> Array:
         """b_i · i / k."""
         position = lists.positions(labels)
-        return self.relevant(labels) * position / _depth(self.cutoff, labels, lists)
+        depth = _sizes(labels, lists) if self.cutoff is None else float(self.cutoff)
+        return self.relevant(labels) * position / depth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ class Judged(ReciprocalMeasure):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """i / (the number of documents up to k), for a judged document."""
-        size = lists.spread(lists.sum(labels * 0 + 1.0))
+        size = _sizes(labels, lists)
         depth = size if self.cutoff is None else size.clip(max=self.cutoff)
         return (labels >= 0) * lists.positions(labels) / depth
 
@@ -84,8 +85,6 @@ def first_relevant(relevant: Array, lists: Lists) -> Array:
     return relevant * (lists.cumsum(relevant) == 1.0)
 
 
-def _depth(cutoff: int | None, labels: Array, lists: Lists) -> Array:
-    """The cutoff, or the length of each document's list."""
-    if cutoff is not None:
-        return float(cutoff)
+def _sizes(labels: Array, lists: Lists) -> Array:
+    """The length of each document's list."""
     return lists.spread(lists.sum(namespace(labels).ones_like(labels)))
