@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -12,3 +13,11 @@ install_import_hook("twinrank.ranks.kernels.blocks", "beartype.beartype").__ente
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_our_own(tmp_path_factory):
+    """No test reads or writes the user's cache of data."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TWINRANK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -36,8 +36,9 @@ def test_docstrings_with_examples_are_found():
     assert found >= 10
 
 
-def test_readme(capsys):
+def test_readme(capsys, tmp_path, monkeypatch):
     """All blocks in one namespace, as a reader would paste them; the printed claims hold."""
+    monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     assert len(blocks) >= 5
@@ -48,7 +49,8 @@ def test_readme(capsys):
         printed.append(capsys.readouterr().out)
     assert printed[0].startswith("-0.7934")
     assert "nDCG(gain=linear)@5 P(rel=2)@3 RBP(p=0.5)" in printed[2]
-    assert "[3.0, 1.0, 2.0, 2.0, 1.0]" in printed[-1]
+    assert "[3.0, 1.0, 2.0, 2.0, 1.0]" in printed[4]
+    assert "queries              50\n" in printed[5]
 
 
 def test_readme_gives_the_two_commands():

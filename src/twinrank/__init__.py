@@ -9,34 +9,63 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from twinrank.data.batches import Batch, Batches
+    from twinrank.data.dataset import Dataset
+    from twinrank.data.folds import Fold
+    from twinrank.data.layouts import load_folds
+    from twinrank.data.loading import load
+    from twinrank.data.synthetic import synthetic_web_search
+    from twinrank.data.transforms import Transform, transform
     from twinrank.lists import Lists
     from twinrank.losses.direct import DirectLoss
     from twinrank.measures import Measure, measure
     from twinrank.ranks.exact import exact_ranks
     from twinrank.ranks.sigmoid import twin_sigmoid
     from twinrank.ranks.twin import twin_ranks
-    from twinrank.support.errors import InputError, TwinRankError
+    from twinrank.support.errors import DataWarning, FileError, InputError, TwinRankError
 
 __all__ = [
+    "Batch",
+    "Batches",
+    "DataWarning",
+    "Dataset",
     "DirectLoss",
+    "FileError",
+    "Fold",
     "InputError",
     "Lists",
     "Measure",
+    "Transform",
     "TwinRankError",
     "exact_ranks",
+    "load",
+    "load_folds",
     "measure",
+    "synthetic_web_search",
+    "transform",
     "twin_ranks",
     "twin_sigmoid",
 ]
 
 _HOME = {
+    "Batch": "data.batches",
+    "Batches": "data.batches",
+    "DataWarning": "support.errors",
+    "Dataset": "data.dataset",
     "DirectLoss": "losses.direct",
+    "FileError": "support.errors",
+    "Fold": "data.folds",
     "InputError": "support.errors",
     "Lists": "lists",
     "Measure": "measures",
+    "Transform": "data.transforms",
     "TwinRankError": "support.errors",
     "exact_ranks": "ranks.exact",
+    "load": "data.loading",
+    "load_folds": "data.layouts",
     "measure": "measures",
+    "synthetic_web_search": "data.synthetic",
+    "transform": "data.transforms",
     "twin_ranks": "ranks.twin",
     "twin_sigmoid": "ranks.sigmoid",
 }

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from twinrank import __version__
+from twinrank.cli.convert import convert
+from twinrank.cli.inspect import inspect
 from twinrank.cli.measures import measures
 from twinrank.cli.reproduce import reproduce
 from twinrank.support.errors import TwinRankError
@@ -17,6 +19,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(convert)
+app.command()(inspect)
 app.command()(measures)
 app.command()(reproduce)
 

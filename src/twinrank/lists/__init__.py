@@ -69,14 +69,7 @@ class Lists(PerList):
         >>> Lists.from_qid(["shoes", "shoes", "hats"]).sizes
         array([2, 1])
         """
-        values = to_numpy(qid.cpu() if is_tensor(qid) else qid)
-        if values.ndim != 1:
-            raise InputError(f"qid must have one dimension, but has shape {values.shape}")
-        if values.dtype.kind == "O":
-            values = _as_strings(values)
-        if (missing := np.flatnonzero(values != values)).size:  # NaN, NaT
-            raise InputError(f"qid of document {missing[0]} is missing ({values[missing[0]]})")
-        starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]][: values.size])
+        values, starts = query_runs(qid)
         unique, first = np.unique(values[starts], return_index=True)
         if unique.size < starts.size:
             again = int(starts[np.setdiff1d(np.arange(starts.size), first)[0]])
@@ -141,6 +134,18 @@ class Lists(PerList):
 
         self._tensors(torch.empty(0, device=device))
         return self
+
+
+def query_runs(qid: Array) -> tuple[Any, Ints]:
+    """Query ids as an array, none of them missing, and where each run of equal ids begins."""
+    values = to_numpy(qid.cpu() if is_tensor(qid) else qid)
+    if values.ndim != 1:
+        raise InputError(f"qid must have one dimension, but has shape {values.shape}")
+    if values.dtype.kind == "O":
+        values = _as_strings(values)
+    if (missing := np.flatnonzero(values != values)).size:  # NaN, NaT
+        raise InputError(f"qid of document {missing[0]} is missing ({values[missing[0]]})")
+    return values, np.flatnonzero(np.r_[True, values[1:] != values[:-1]][: values.size])
 
 
 def check_lists(lists: object) -> None:

@@ -10,7 +10,7 @@ from twinrank.measures.precision import Judged, Precision, Recall, RPrecision, S
 from twinrank.measures.rbp import RBP
 from twinrank.measures.rr import RR
 from twinrank.support.errors import InputError
-from twinrank.support.notation import parse
+from twinrank.support.notation import check_options, parse
 from twinrank.support.suggest import unknown
 
 MEASURES: tuple[type[Measure], ...] = (
@@ -36,10 +36,5 @@ def measure(name: str | Measure) -> Measure:
     if term.name not in _BY_NAME:
         raise InputError(unknown("measure", term.name, _BY_NAME))
     kind = _BY_NAME[term.name]
-    options = [f.name for f in fields(kind) if f.name != "cutoff"]
-    for option in term.options:
-        if option not in options:
-            if not options:
-                raise InputError(f"{kind.name} has no options, but {name!r} sets {option}")
-            raise InputError(unknown(f"option of {kind.name}", option, options))
+    check_options(kind.name, term, [f.name for f in fields(kind) if f.name != "cutoff"])
     return kind(cutoff=term.cutoff, **term.options)

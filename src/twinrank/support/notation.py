@@ -1,9 +1,11 @@
 """The notation Name(option=value, …)@k that names measures, kernels and methods."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from twinrank.support.errors import InputError
+from twinrank.support.suggest import unknown
 
 Value = bool | int | float | str | tuple[float, ...] | None
 
@@ -53,6 +55,15 @@ def parse(text: str) -> Term:
     if cutoff == 0:
         raise InputError(f"the cutoff in {text!r} must be at least 1")
     return Term(match["name"], options, cutoff)
+
+
+def check_options(name: str, term: Term, known: Sequence[str]) -> None:
+    """Refuse an option of a term that isn't one of those known."""
+    for option in term.options:
+        if option not in known:
+            if not known:
+                raise InputError(f"{name} has no options, but '{term}' sets {option}")
+            raise InputError(unknown(f"option of {name}", option, known))
 
 
 def _read(text: str) -> Value:

@@ -1,0 +1,1 @@
+"""Data: any ranking table in, checked, mapped into memory, cut by query."""

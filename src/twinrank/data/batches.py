@@ -1,0 +1,122 @@
+"""Ragged batches: whole queries up to a budget of documents, prepared by a thread ahead of use."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Full, Queue
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.lists import Lists
+from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    from twinrank.data.dataset import Dataset
+    from twinrank.data.transforms import Transform
+
+_PATIENCE = 0.05  # seconds between looks at whether anybody still wants batches
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some queries' documents."""
+
+    X: npt.NDArray[np.float32]
+    y: npt.NDArray[np.float32]
+    lists: Lists
+    queries: npt.NDArray[np.int64]  # their numbers in the dataset
+
+
+class Batches:
+    """The batches of a dataset, epoch by epoch: `for batch in batches.epoch(3)`.
+
+    A batch holds whole queries with at most `documents` documents in all; a query that has more is
+    a batch by itself. With a `random_state` the queries are shuffled, differently in every epoch
+    and always the same for the same state and epoch; without, they come in order. A `transform`
+    is applied to each batch. `ahead` batches are prepared by a thread while one is used.
+    """
+
+    def __init__(
+        self,
+        data: "Dataset",
+        documents: int,
+        *,
+        random_state: int | None = None,
+        transform: "Transform | None" = None,
+        ahead: int = 2,
+    ) -> None:
+        if documents < 1:
+            raise InputError(f"documents of a batch must be at least 1, not {documents}")
+        if ahead < 0:
+            raise InputError(f"ahead must not be negative: {ahead}")
+        self._data = data
+        self._budget = documents
+        self._random_state = random_state
+        self._transform = transform
+        self._ahead = ahead
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.epoch(0)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """The batches of one epoch."""
+        plan = self.plan(number)
+        if self._ahead == 0:
+            return map(self._batch, plan)
+        return self._prefetched(plan)
+
+    def plan(self, number: int) -> list[npt.NDArray[np.int64]]:
+        """The numbers of the queries in each batch of an epoch."""
+        order = np.flatnonzero(self._data.lists.sizes)  # a query without documents trains nothing
+        if self._random_state is not None:
+            order = np.random.default_rng([self._random_state, number]).permutation(order)
+        starts, room = [], 0
+        for i, size in enumerate(self._data.lists.sizes[order].tolist()):
+            if size > room:
+                starts.append(i)
+                room = self._budget
+            room -= size
+        return np.split(order, starts[1:]) if order.size else []
+
+    def _batch(self, queries: npt.NDArray[np.int64]) -> Batch:
+        data = self._data
+        lists = Lists.from_sizes(data.lists.sizes[queries])
+        X = data.take(queries)
+        if self._transform is not None:
+            X = self._transform(X, lists, out=X)
+        starts = data.lists.offsets[queries]
+        rows = np.arange(lists.documents) + np.repeat(starts - lists.offsets[:-1], lists.sizes)
+        return Batch(X, data.y[rows], lists, queries)
+
+    def _prefetched(self, plan: list[npt.NDArray[np.int64]]) -> Iterator[Batch]:
+        """Batches in their order, made by a thread that stops when the iterator is dropped."""
+        ready: Queue[Batch | BaseException | None] = Queue(self._ahead)
+        unwanted = threading.Event()
+
+        def put(item: Any) -> None:
+            while not unwanted.is_set():
+                with suppress(Full):
+                    ready.put(item, timeout=_PATIENCE)
+                    break
+
+        def work() -> None:
+            try:
+                for queries in plan:
+                    if unwanted.is_set():
+                        return
+                    put(self._batch(queries))
+                put(None)
+            except BaseException as error:
+                put(error)
+
+        threading.Thread(target=work, name="twinrank-batches", daemon=True).start()
+        try:
+            while (item := ready.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            unwanted.set()

@@ -1,0 +1,82 @@
+"""The cache: a file's arrays, ready to be mapped, in a folder of the user's cache.
+
+A cache is found by the file's path and the choices made in reading it, and it counts only while the
+file's size, time and inode are those it was made from. It is built under another name and
+renamed, so that a cache that is there is whole.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twinrank.data.options import Reading
+from twinrank.data.sources import Fingerprint, content_hash
+from twinrank.data.store import Arrays, FolderSink, read_arrays, read_manifest, write_manifest
+from twinrank.data.table import Table
+from twinrank.support.errors import FileError, InputError, explained
+from twinrank.support.files import new_folder, publish
+
+VARIABLE = "TWINRANK_CACHE_DIR"
+_HINT = f"choose another cache folder (cache_dir=, --cache-dir or {VARIABLE}), or cache=False"
+
+# Reads a file into sinks that the given function makes: the last sink, its arrays, facts, hash.
+Reader = Callable[[Callable[[], FolderSink]], tuple[FolderSink, Arrays, dict[str, Any], str]]
+
+
+def cache_folder(chosen: str | os.PathLike[str] | None = None) -> Path:
+    """Where caches live: the folder asked for, TWINRANK_CACHE_DIR, or the user's cache."""
+    if chosen or (chosen := os.environ.get(VARIABLE)):
+        return Path(chosen).expanduser().absolute()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "twinrank"
+
+
+def cached(
+    path: Path, reading: Reading, parser: str, base: Path, verify: bool, read: Reader
+) -> Table:
+    """The table of a file, from its cache if that is still good, else read and cached."""
+    with explained("read", path):
+        path = path.resolve(strict=True)
+        fingerprint = Fingerprint.of(path)
+    about = {"path": str(path), "parser": parser, "reading": reading.to_json()}
+    about = json.loads(json.dumps(about))  # as it comes back: lists for tuples
+    key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+    folder = base / f"{path.name}-{key}"
+    if (table := _good(folder, path, about, fingerprint, verify)) is not None:
+        return table
+    with new_folder(folder, _HINT) as partial:
+        sink, _, facts, digest = read(lambda: FolderSink(partial))
+        if Fingerprint.of(path) != fingerprint:
+            raise InputError(f"{path} changed while it was read; load it again")
+        source = {**about, **fingerprint.to_json(), "sha256": digest}
+        manifest = {"source": source, "arrays": sink.describe(), **facts}
+        write_manifest(partial, manifest)
+        table = Table.of(read_arrays(partial, manifest), facts)
+        publish(partial, folder)  # the maps stay valid under the new name
+    return table
+
+
+def _good(
+    folder: Path, path: Path, about: dict[str, Any], fingerprint: Fingerprint, verify: bool
+) -> Table | None:
+    """The table of a cache, or None: not there, out of date, damaged, or something else."""
+    try:
+        manifest = read_manifest(folder)
+        source = manifest.get("source")
+        expected = {**about, **fingerprint.to_json()}
+        if not isinstance(source, dict) or any(source.get(k) != expected[k] for k in expected):
+            return None
+        if verify and content_hash(path) != source.get("sha256"):
+            return None
+        return Table.of(read_arrays(folder, manifest, verify), manifest)
+    except (FileError, InputError):
+        return None

@@ -1,0 +1,85 @@
+"""Folds: training, validation and test data that belong together."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    from twinrank.data.dataset import Dataset
+
+    Parts = tuple[Dataset, Dataset | None, Dataset]
+
+Ints = npt.NDArray[np.int64]
+
+
+class Fold:
+    """Training, validation and test data of one fold, loaded when first asked for.
+
+    >>> train, validation, test = fold                                           # doctest: +SKIP
+    """
+
+    def __init__(self, name: str, parts: "Callable[[], Parts]") -> None:
+        self.name = name
+        self._load = parts
+
+    @cached_property
+    def _parts(self) -> "Parts":
+        return self._load()
+
+    @property
+    def train(self) -> "Dataset":
+        """The training data."""
+        return self._parts[0]
+
+    @property
+    def validation(self) -> "Dataset | None":
+        """The validation data; some published sets have none."""
+        return self._parts[1]
+
+    @property
+    def test(self) -> "Dataset":
+        """The test data."""
+        return self._parts[2]
+
+    def __iter__(self) -> "Iterator[Dataset | None]":
+        return iter(self._parts)
+
+    def __repr__(self) -> str:
+        return f"Fold({self.name!r})"
+
+
+def cut(queries: int, shares: Sequence[float], random_state: int) -> list[Ints]:
+    """Numbers of queries for each share, at random, each part in increasing order."""
+    total = sum(shares)
+    if not shares or min(shares) <= 0 or total > 1 + 1e-9:
+        raise InputError(f"shares must be above 0 and add up to at most 1, not {shares}")
+    bounds = np.round(np.cumsum(shares) * queries).astype(np.int64).tolist()
+    if total < 1 - 1e-9:
+        bounds.append(queries)
+    order = np.random.default_rng(random_state).permutation(queries)
+    parts = np.split(order, bounds[:-1])
+    if any(part.size == 0 for part in parts):
+        raise InputError(f"{queries} queries are too few for the shares {shares}")
+    return [np.sort(part) for part in parts]
+
+
+def rotate(queries: int, k: int, random_state: int) -> list[tuple[Ints, Ints, Ints]]:
+    """Numbers of queries (train, validation, test) for each of k folds."""
+    if not 3 <= k <= queries:
+        raise InputError(
+            f"k folds need k from 3 (train, validation, test) to the number of queries, "
+            f"{queries}, not {k}"
+        )
+    order = np.random.default_rng(random_state).permutation(queries)
+    part_of = np.empty(queries, np.int64)
+    part_of[order] = np.arange(queries) % k
+    folds = []
+    for i in range(k):
+        test, validation = part_of == i, part_of == (i + 1) % k
+        folds.append(tuple(np.flatnonzero(m) for m in (~(test | validation), validation, test)))
+    return folds  # type: ignore[return-value]

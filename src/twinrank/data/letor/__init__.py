@@ -1,0 +1,103 @@
+"""LETOR / SVMlight text, `label qid:ID index:value … # comment`, into a table."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinrank.data.letor.permute import permute
+from twinrank.data.letor.reading import Found, glimpse, read_letor
+from twinrank.data.options import Reading
+from twinrank.data.sources import opened
+from twinrank.data.store import Arrays, Sink
+from twinrank.data.table import as_ids, scattered_note, together
+from twinrank.data.texts import Texts
+from twinrank.support.errors import InputError
+
+PARSER = "letor 1"  # another name makes old caches void
+
+
+def read_table(
+    path: Path,
+    reading: Reading,
+    new_sink: Callable[[], Sink],
+    advance: Callable[[int], None],
+) -> tuple[Sink, Arrays, dict[str, Any], str]:
+    """Read a file: the sink, its arrays, what goes with them, and the file's hash.
+
+    The width is guessed from the beginning of the file. If an index further on is higher, the file
+    is read again, this time with the width that is now known.
+    """
+    if reading.features is not None and not isinstance(reading.features, int):
+        raise InputError(f"{path} has no columns to choose by name; features= is a number here")
+    first = 0 if reading.zero_based else 1
+    highest, names = glimpse(path, reading)
+    width = reading.features or max(highest - first + 1, 1)
+    while True:
+        sink = new_sink()
+        try:
+            with opened(path) as source:
+                found = read_letor(source, sink, width, reading, advance)
+                digest = source.finish()
+            if found.highest - first < width:
+                arrays, notes = _completed(path, sink, found)
+                if names is not None and len(names) != width:
+                    raise InputError(
+                        f"{path} names {len(names)} features in line 1, but has {width}"
+                    )
+                return sink, arrays, {"feature_names": names, "notes": notes}, digest
+        finally:
+            sink.close()
+        width = found.highest - first + 1
+
+
+def _completed(path: Path, sink: Sink, found: Found) -> tuple[Arrays, list[str]]:
+    """Put each query's rows together and add what belongs to queries; the arrays, and notes."""
+    if not found.documents:
+        raise InputError(f"{path} holds no documents" + _but(found.dropped, "unjudged, dropped"))
+    if found.highest < 0:
+        raise InputError(f"{path} holds no features: no line has an index:value")
+    numbers: dict[bytes, int] = {}
+    runs = np.array([numbers.setdefault(name, len(numbers)) for name in found.ids])
+    order, offsets = together(np.array(found.starts), runs, found.documents)
+    sink.append("offsets", offsets)
+    sink.append("query_ids", as_ids([_decoded(path, name) for name in numbers]))
+    if order is not None:
+        sink.append("rows", order)
+    if not found.commented:
+        sink.discard("comments")
+        sink.discard("comment_ends")
+    arrays = sink.finish()
+    if order is not None:
+        _reorder(sink, arrays, order)
+    notes = [scattered_note(runs)] if order is not None else []
+    for count, what in (
+        (found.dropped, "documents without a judgement (label −1) were dropped"),
+        (found.missing, "values are not a number (NaN)"),
+        (found.infinite, "values are beyond the range of a float32"),
+    ):
+        if count:
+            notes.append(f"{count:,} {what}")
+    return arrays, notes
+
+
+def _but(count: int, what: str) -> str:
+    return f" but {count:,} that are {what}" if count else ""
+
+
+def _decoded(path: Path, name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: the query id {name!r} is not UTF-8 text") from error
+
+
+def _reorder(sink: Sink, arrays: Arrays, order: Any) -> None:
+    permute(arrays["X"], order)
+    arrays["y"][:] = arrays["y"][order]
+    if "comments" in arrays:
+        moved = Texts(arrays["comments"], arrays["comment_ends"]).take(order)
+        arrays["comments"][:], arrays["comment_ends"][:] = moved.content, moved.ends
+    for name in {"X", "y", "comments", "comment_ends"} & arrays.keys():
+        sink.changed(name, arrays[name])

@@ -1,0 +1,319 @@
+"""The lines of a LETOR / SVMlight text, row by row into arrays, compiled."""
+
+from typing import Any
+
+import numpy as np
+
+from twinrank.data.letor.bytes import eight_bytes, leading_digits, number_of
+from twinrank.data.letor.numbers import DOUBTFUL, NOT_A_NUMBER, read_number
+from twinrank.support.compiled import compiled
+
+# What can be wrong with a line; `problems.py` has the words for it.
+FINE, LABEL, LABEL_RANGE, UNJUDGED, QID, INDEX, ZERO, ORDER, LIMIT, VALUE, NOT_FINITE = range(11)
+# What to do about values that a float32 doesn't hold, and about the label −1.
+ERROR, KEEP, CLIP = range(3)
+DROP = CLIP
+
+# Places in the report of `parse_rows`.
+(
+    PROBLEM,  # what is wrong, if anything
+    BEGIN,  # where the offending text begins
+    END,  # and where it ends
+    RESUME,  # where to go on: before the end if there was no more room
+    LINES,  # line breaks passed
+    ROWS,
+    QUERIES,  # runs of rows with one query id
+    HIGHEST,  # the highest feature index
+    DOUBTS,  # values to be read again
+    COMMENTED,  # bytes of comments
+    MISSING,  # values that are not a number
+    INFINITE,  # infinite or too large for a float32
+    DROPPED,  # unjudged documents left out
+    REPORT_SIZE,
+) = range(14)
+
+_TAB, _NEWLINE, _RETURN, _SPACE, _HASH, _MINUS, _POINT, _COLON = 9, 10, 13, 32, 35, 45, 46, 58
+_TENS = 10 ** np.arange(9, dtype=np.uint64)
+_NONE, _ONE, _THREE, _EIGHT = np.uintp(0), np.uintp(1), np.uintp(3), np.uintp(8)
+_BYTE, _BLANK = np.uintp(255), np.uintp(_SPACE)
+LARGEST = float(np.finfo(np.float32).max)
+_TOO_LARGE = 2.0**128 - 2.0**103  # from here on a number rounds to infinity
+
+
+@compiled
+def _ends_token(text: Any, i: Any) -> bool:
+    byte = text[i]
+    if byte == _SPACE or byte == _NEWLINE or byte == _TAB or byte == _HASH:  # noqa: SIM109
+        return True
+    return bool(byte == _RETURN and text[i + _ONE] == _NEWLINE)
+
+
+@compiled
+def _token_end(text: Any, i: Any) -> Any:
+    while not _ends_token(text, i):
+        i += _ONE
+    return i
+
+
+@compiled
+def _skip_blanks(text: Any, i: Any) -> Any:
+    while text[i] == _SPACE or text[i] == _TAB:
+        i += _ONE
+    return i
+
+
+@compiled
+def _line_end(text: Any, i: Any) -> Any:
+    while text[i] != _NEWLINE:
+        i += _ONE
+    return i
+
+
+@compiled
+def _fail(report: Any, problem: int, begin: Any, end: Any) -> None:
+    report[PROBLEM], report[BEGIN], report[END] = problem, begin, end
+
+
+@compiled
+def _doubt(report: Any, doubts: Any, row: Any, column: int, begin: Any, end: Any) -> None:
+    """Note a value to be read again; column −1 is the label."""
+    doubt = doubts[report[DOUBTS]]
+    doubt[0], doubt[1], doubt[2], doubt[3] = row, column, begin, end
+    report[DOUBTS] += 1
+
+
+@compiled
+def _read_label(
+    text: Any, i: Any, row: Any, y: Any, unjudged: int, powers: Any, doubts: Any, report: Any
+) -> Any:
+    """Read the label; the place after it, and whether the document is to be kept."""
+    value, j, sure = read_number(text, i, powers)
+    if sure == NOT_A_NUMBER or not _ends_token(text, j):
+        _fail(report, LABEL, i, _token_end(text, i))
+    elif value == -1:
+        if unjudged == ERROR:
+            _fail(report, UNJUDGED, i, j)
+    elif not 0 <= value <= LARGEST:
+        _fail(report, LABEL_RANGE, i, j)
+    elif sure == DOUBTFUL:
+        _doubt(report, doubts, row, -1, i, j)
+    y[row] = value
+    return j, value != -1 or unjudged != DROP
+
+
+@compiled
+def _read_qid(text: Any, i: Any, report: Any) -> Any:
+    """Find the query id: where it begins and ends."""
+    j = _token_end(text, i)
+    named = text[i] == 113 and text[i + _ONE] == 105 and text[i + np.uintp(2)] == 100
+    begin = i + np.uintp(4)
+    if not named or text[i + np.uintp(3)] != _COLON or j <= begin:
+        _fail(report, QID, i, j)
+    for k in range(begin, j):
+        if text[k] < _SPACE:  # NUL and other control characters
+            _fail(report, QID, i, j)
+    return begin, j
+
+
+@compiled
+def _same(text: Any, a: Any, a_end: Any, b: Any, b_end: Any) -> bool:
+    if a_end - a != b_end - b:
+        return False
+    for k in range(a_end - a):  # noqa: SIM110
+        if text[a + np.uintp(k)] != text[b + np.uintp(k)]:
+            return False
+    return True
+
+
+@compiled
+def _read_index(text: Any, i: Any, first: int, limit: int, following: Any, report: Any) -> Any:
+    """Read a feature's index: its column, and the place of its value."""
+    word = eight_bytes(text, i)
+    digits = leading_digits(word)
+    column = np.int64(number_of(word, digits)) - first
+    problem = FINE
+    if digits == _NONE or (digits < _EIGHT and text[i + digits] != _COLON):
+        problem = INDEX
+    elif digits == _EIGHT or column >= limit:
+        problem = LIMIT
+    elif column < 0:
+        problem = ZERO
+    elif column < following:
+        problem = ORDER
+    if problem != FINE:
+        _fail(report, problem, i, _token_end(text, i))
+    return column, i + digits + _ONE
+
+
+@compiled
+def _read_value(text: Any, i: Any, begin: Any, non_finite: int, powers: Any, report: Any) -> Any:
+    """Read the value at `begin` of the feature at i: (value, where it ends, how sure that is)."""
+    value, end, sure = read_number(text, begin, powers)
+    if report[PROBLEM] != FINE:
+        return value, end, sure
+    if sure == NOT_A_NUMBER or not _ends_token(text, end):
+        _fail(report, VALUE, i, _token_end(text, i))
+    elif not abs(value) < _TOO_LARGE:
+        if non_finite == ERROR:
+            _fail(report, NOT_FINITE, i, end)
+        elif value != value:
+            report[MISSING] += 1
+        else:
+            report[INFINITE] += 1
+            largest = LARGEST if non_finite == CLIP else np.inf
+            value = largest if value > 0 else -largest
+    return value, end, sure
+
+
+@compiled
+def _read_features(
+    text: Any,
+    i: Any,
+    row: Any,
+    X: Any,
+    first: int,
+    limit: int,
+    absent: Any,
+    non_finite: int,
+    powers: Any,
+    doubts: Any,
+    report: Any,
+) -> Any:
+    """Read a row's features; the place after the last.
+
+    The loop itself reads what nearly every feature looks like, without a call: an index, a number
+    with at most seven digits on either side of the point, one space. `_read_index` and
+    `_read_value` do all the rest, errors included.
+    """
+    width = X.shape[1]
+    following = np.int64(0)  # the column after the last one read
+    while True:
+        word = eight_bytes(text, i)
+        digits = leading_digits(word)
+        column = np.int64(number_of(word, digits)) - first
+        j = i + digits
+        if text[j] == _COLON and digits < _EIGHT and following <= column < width:
+            j += _ONE
+            rest = (word >> (digits << _THREE)) >> _EIGHT  # the bytes after the colon
+            digits = leading_digits(rest)
+            mantissa, divisor = number_of(rest, digits), 1.0
+            plain = digits > _NONE and (rest >> (digits << _THREE)) & _BYTE == _BLANK
+            j += digits
+            if not plain:  # a point, or more digits than these few bytes could hold
+                j -= digits
+                negative = text[j] == _MINUS
+                if negative:
+                    j += _ONE
+                word = eight_bytes(text, j)
+                digits = leading_digits(word)
+                mantissa = number_of(word, digits)
+                j += digits
+                plain = _NONE < digits < _EIGHT
+                if text[j] == _POINT:
+                    j += _ONE
+                    word = eight_bytes(text, j)
+                    digits = leading_digits(word)
+                    mantissa = mantissa * _TENS[digits] + number_of(word, digits)
+                    j += digits
+                    plain = plain and digits < _EIGHT
+                    divisor = powers[digits]
+                if negative:
+                    divisor = -divisor
+                plain = plain and text[j] == _SPACE
+            if plain:
+                if column > following:
+                    for c in range(following, column):
+                        X[row, np.uintp(c)] = absent
+                # At most fourteen digits and one division: rounded once, as well as can be.
+                X[row, np.uintp(column)] = np.float64(np.int64(mantissa)) / divisor
+                following = column + 1
+                i = j + _ONE
+                continue
+        i = _skip_blanks(text, i)
+        if _ends_token(text, i):
+            break
+        column, begin = _read_index(text, i, first, limit, following, report)
+        value, j, sure = _read_value(text, i, begin, non_finite, powers, report)
+        if report[PROBLEM] != FINE:
+            break
+        if column < width:
+            if sure == DOUBTFUL:
+                _doubt(report, doubts, row, column, begin, j)
+            for c in range(following, column):
+                X[row, np.uintp(c)] = absent
+            X[row, np.uintp(column)] = value
+        following = column + 1
+        i = _skip_blanks(text, j)
+    report[HIGHEST] = max(report[HIGHEST], following - 1 + first)
+    for c in range(following, width):
+        X[row, np.uintp(c)] = absent
+    return i
+
+
+@compiled
+def parse_rows(
+    text: Any,
+    begin: int,
+    stop: int,
+    first: int,
+    limit: int,
+    absent: Any,
+    unjudged: int,
+    non_finite: int,
+    powers: Any,
+    X: Any,
+    y: Any,
+    starts: Any,
+    ids: Any,
+    comments: Any,
+    comment_ends: Any,
+    doubts: Any,
+    report: Any,
+) -> None:
+    """Parse whole lines, text[begin:stop], until they end, the room does, or one is wrong.
+
+    The text ends with a line break, and eight bytes more may be looked at after it. A row's
+    features go to X, absent ones as `absent`; its label to y; its comment to the end of `comments`,
+    with comment_ends[row] saying where that is. A query's first row goes to `starts`, and the place
+    of its id in the text to `ids`. What happened is in the report.
+    """
+    i, end = np.uintp(begin), np.uintp(stop)
+    row, queries, commented = np.uintp(0), np.uintp(0), np.uintp(0)
+    qid, qid_end = np.uintp(0), np.uintp(0)
+    while i < end:
+        if row >= X.shape[0] or report[DOUBTS] + X.shape[1] >= doubts.shape[0]:
+            break
+        line = i
+        i = _skip_blanks(text, i)
+        if not _ends_token(text, i):
+            i, kept = _read_label(text, i, row, y, unjudged, powers, doubts, report)
+            i = _skip_blanks(text, i)
+            begin_id, end_id = _read_qid(text, i, report)
+            if report[PROBLEM] == FINE:
+                i = _read_features(
+                    text, end_id, row, X, first, limit, absent, non_finite, powers, doubts, report
+                )
+            if report[PROBLEM] != FINE:
+                i = line
+                break
+            if kept:
+                if queries == 0 or not _same(text, qid, qid_end, begin_id, end_id):
+                    starts[queries], ids[queries, 0], ids[queries, 1] = row, begin_id, end_id
+                    queries += _ONE
+                    qid, qid_end = begin_id, end_id
+                if text[i] == _HASH:
+                    i += _ONE
+                    while text[i] != _NEWLINE:
+                        comments[commented] = text[i]
+                        commented += _ONE
+                        i += _ONE
+                    if text[i - _ONE] == _RETURN:
+                        commented -= _ONE
+                comment_ends[row] = commented
+                row += _ONE
+            else:
+                report[DROPPED] += 1
+        i = _line_end(text, i) + _ONE
+        report[LINES] += 1
+    report[RESUME], report[ROWS], report[QUERIES] = i, row, queries
+    report[COMMENTED] = commented

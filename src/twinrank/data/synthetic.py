@@ -1,0 +1,266 @@
+"""Synthetic web search: made-up data in the shape of MSLR-WEB30K, for examples, tests and demos.
+
+What it models. A query has one to seven terms, rare or common, and an intent between informational
+and navigational. A page has quality, popularity, a depth in its site and a length per field; it may
+be spam, and it matches the query's topic more or less. Term frequencies are Poisson draws from
+these, and the 125 text features are computed from term frequencies as their names say. So they
+agree: the whole document is the sum of its fields, a mean lies between minimum and maximum. The
+order of the features, list lengths, label shares and, roughly, the marginals (heavy tails, counts,
+many zeros) are those of MSLR-WEB30K (Qin & Liu, arXiv:1306.2597).
+
+Relevance is a nonlinear function of what query and page are, not of any one feature. An
+informational query wants all its terms, the topic, quality and a fitting length; a navigational
+one wants a popular page high up in its site that bears the query's name. Spam is worth nothing,
+though its text matches best. Queries are easy or hard, and each document has noise of its own, so
+no method orders everything rightly.
+
+What it doesn't model. There are no words, links or users, no position bias, no change over time,
+and no page occurs twice. Results on it say nothing about the web, nor about MSLR-WEB30K: they show
+that code works and that methods can differ.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.random import Generator, SeedSequence, default_rng
+from numpy.typing import NDArray
+
+from twinrank.data.arrays import table_from_arrays
+from twinrank.data.dataset import Dataset
+from twinrank.support.errors import InputError
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
+Integers: TypeAlias = NDArray[np.int64]
+
+FIELDS = ("body", "anchor", "title", "url", "whole_document")
+"""Where terms are counted; the last is the sum of the others."""
+
+_SPREADS = ("sum", "min", "max", "mean", "variance")
+_TEXT = (
+    *("covered_query_term_number", "covered_query_term_ratio", "stream_length", "idf"),
+    *(f"{spread}_term_frequency" for spread in _SPREADS),
+    *(f"{spread}_normalised_term_frequency" for spread in _SPREADS),
+    *(f"{spread}_tf_idf" for spread in _SPREADS),
+    *("boolean_model", "vector_space_model", "bm25", "lmir_abs", "lmir_dir", "lmir_jm"),
+)
+_PAGE = (
+    *("url_slashes", "url_length", "inlinks", "outlinks", "pagerank", "siterank"),
+    *("quality_score", "quality_score_2", "query_url_clicks", "url_clicks", "url_dwell_time"),
+)
+FEATURE_NAMES: tuple[str, ...] = (*(f"{a}_{b}" for b in _TEXT for a in FIELDS), *_PAGE)
+"""Name i is that of column i, which is feature i + 1 of MSLR-WEB30K."""
+
+# Queries are drawn 64 at a time, each block with generators of its own: so a query depends on the
+# seed and its number alone, and fewer queries are a prefix of more.
+_BLOCK = 64
+_TERMS = 7
+# Scores above these have labels 1, 2, 3 and 4. Constants, so that a label doesn't depend on the
+# other queries asked for: quantiles of the scores of 64,000 queries (6,400 of each seed from 0 to
+# 9) at the label shares of MSLR-WEB30K, 0.514, 0.325, 0.134, 0.019 and 0.008.
+_THRESHOLDS = np.array([0.974, 3.178, 5.536, 6.823])
+
+
+@dataclass(frozen=True)
+class _Queries:
+    """The query of each document."""
+
+    navigational: Floats  # 0: any page on the topic will do; 1: one page is looked for
+    ease: Floats
+    terms: Integers
+    rarity: Floats  # [terms, N]: the idf in bodies, 0 for terms that the query doesn't have
+
+
+@dataclass(frozen=True)
+class _Pages:
+    """What pages are: about standard normal, but for spam, which is 0 or 1."""
+
+    topic: Floats
+    quality: Floats
+    popularity: Floats
+    depth: Floats
+    spam: Floats
+
+
+def synthetic_web_search(queries: int = 1_000, seed: int = 0) -> Dataset:
+    """Made-up web search data: about 120 documents a query, 136 features, labels 0 to 4.
+
+    Fewer queries are a prefix of more. The module's docstring says what the data models and what it
+    does not: results on it say nothing about the web.
+
+    >>> synthetic_web_search(queries=20)
+    Dataset(20 queries, 2,069 documents, 136 features)
+    """
+    X, y, sizes = generate(queries, seed)
+    table = table_from_arrays(X, y, group=sizes, feature_names=FEATURE_NAMES)
+    return Dataset(table, name=f"synthetic web search (seed {seed})")
+
+
+def generate(queries: int, seed: int) -> tuple[Floats, Floats, Integers]:
+    """The features [N, 136] and labels [N] in float32, and the length of each query's list.
+
+    The same seed gives the same bytes (up to the rounding of another processor or NumPy), and
+    fewer queries a prefix of more.
+    """
+    for name, value, least in (("queries", queries, 1), ("seed", seed, 0)):
+        if not isinstance(value, int | np.integer) or value < least:
+            raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
+    blocks = range(-(-queries // _BLOCK))
+    sizes = np.concatenate([_list_lengths(_generator(seed, block, 0)) for block in blocks])
+    offsets = np.concatenate([[0], sizes.cumsum()])
+    documents = offsets[queries]
+    X = np.empty((documents, len(FEATURE_NAMES)), np.float32)
+    y = np.empty(documents, np.float32)
+    for block in blocks:
+        first, last = block * _BLOCK, (block + 1) * _BLOCK
+        features, labels = _block(_generator(seed, block, 1), sizes[first:last])
+        start, stop = offsets[first], min(offsets[last], documents)
+        X[start:stop] = features.T[: stop - start]
+        y[start:stop] = labels[: stop - start]
+    return X, y, sizes[:queries]
+
+
+def _generator(seed: int, block: int, stream: int) -> Generator:
+    """The random numbers of a block: stream 0 for list lengths, 1 for all else."""
+    return default_rng(SeedSequence(seed, spawn_key=(block, stream)))
+
+
+def _list_lengths(rng: Generator) -> Integers:
+    """Between 1 and 1,251 documents, as published: 110 in the median, 120 in the mean."""
+    lengths = 121 * np.exp(0.32 * rng.standard_t(6, _BLOCK)) - 11
+    return lengths.clip(1, 1251).round().astype(np.int64)
+
+
+def _block(rng: Generator, sizes: Integers) -> tuple[Floats, Floats]:
+    """Features [136, N] and labels [N] of the documents of a block."""
+    query = _draw_queries(rng, sizes)
+    page = _draw_pages(rng, len(query.terms))
+    tf, length = _draw_text(rng, query, page)
+    features = (*_text_features(tf, length, query), _page_features(rng, query, page, length[3]))
+    score = _relevance(query, page, (tf > 0).sum(0) / query.terms, length)
+    score += 1.5 * rng.standard_normal(len(score))
+    labels = np.searchsorted(_THRESHOLDS, score).astype(np.float32)
+    return np.concatenate(features, dtype=np.float32, casting="same_kind"), labels
+
+
+def _draw_queries(rng: Generator, sizes: Integers) -> _Queries:
+    """Navigational queries have fewer and rarer terms, so that features tell the intent."""
+    navigational = _logistic(3 * rng.standard_normal(_BLOCK) - 1)
+    terms = 1 + rng.binomial(_TERMS - 1, 0.38 - 0.3 * navigational)
+    rarity = rng.gamma(3, 1 + 0.5 * navigational, (_TERMS, _BLOCK)).clip(0.05, 12)
+    rarity *= np.arange(_TERMS)[:, None] < terms
+    # One query in each 64th of a logistic distribution keeps label shares steady in few queries.
+    level = (rng.permutation(_BLOCK) + rng.uniform(0.01, 0.99, _BLOCK)) / _BLOCK
+    i = np.repeat(np.arange(_BLOCK), sizes)
+    return _Queries(navigational[i], np.log(level / (1 - level))[i], terms[i], rarity[:, i])
+
+
+def _draw_pages(rng: Generator, documents: int) -> _Pages:
+    """Popular pages tend to be good and high up in their site; spam is bad."""
+    topic, quality, popularity, depth = rng.standard_normal((4, documents))
+    spam = (rng.random(documents) < 0.04).astype(np.float64)
+    quality -= 1.5 * spam
+    return _Pages(topic, quality, 0.8 * popularity + 0.4 * quality - 0.4 * depth, depth, spam)
+
+
+def _draw_text(rng: Generator, query: _Queries, page: _Pages) -> tuple[Floats, Floats]:
+    """Term frequencies [terms, fields, N] and lengths [fields, N]."""
+    noise = rng.standard_normal((4, len(page.topic)))
+    body = 434 * np.exp(0.95 * noise[0]) * (noise[0] > -2.1)
+    anchor = np.exp(-1.2 + 1.6 * page.popularity + noise[1])
+    title = 7 * np.exp(0.55 * noise[2]) * (noise[2] > -1.9)
+    url = 2 + 5.2 * np.exp(0.3 * page.depth + 0.3 * noise[3])
+    length = np.floor([body, anchor, title, url])
+    # The chance of a word to be a given term of the query: in a page of average match, what topic
+    # and spam do to its logarithm, how much terms differ, and what it can't exceed.
+    chance = _column(0.014, 0.4, 0.25, 0.05)
+    topic, spam = _column(0.8, 1.0, 1.2, 1.2), _column(1.2, 0.5, 0.7, 0.3)
+    spread, most = _column(0.7, 0.4, 0.2, 0.2), _column(0.12, 0.3, 0.25, 0.15)
+    matching = rng.random(len(page.topic)) > 0.07
+    chance = chance * np.exp(topic * page.topic + spam * page.spam) * matching
+    chance = chance * np.exp(spread * rng.standard_normal((_TERMS, *chance.shape)))
+    counts = rng.poisson(length * chance / (1 + chance / most) * (query.rarity > 0)[:, None])
+    length = np.maximum(length, counts.sum(0))
+    tf = np.concatenate([counts, counts.sum(1, keepdims=True)], 1, dtype=np.float64)
+    return tf, np.concatenate([length, length.sum(0, keepdims=True)])
+
+
+def _text_features(tf: Floats, length: Floats, query: _Queries) -> tuple[Floats, ...]:
+    """The 25 statistics, each of five fields [5, N]; BM25 has the parameters of LETOR."""
+    terms, present = query.terms, (query.rarity > 0)[:, None]
+    # Names are less rare in anchors and addresses than other words are.
+    gap = _column(0.0, 4.6, 3.8, 5.0, -0.003) - _column(0, 1, 0, 1.5, 0) * query.navigational
+    idf = present * (_column(1, 0.9, 0.9, 0.9, 1) * query.rarity[:, None] + gap)
+    tf_idf = tf * idf
+    covered, words = (tf > 0).sum(0), np.maximum(length, 1)
+    of_tf = _spreads(tf, present, terms)
+    cosine = (tf_idf * idf).sum(0) / np.sqrt((idf**2).sum(0) * (tf_idf**2).sum(0)).clip(1e-9)
+    saturation = 2.5 * (0.2 + 0.8 * length / _column(700, 3, 8, 8, 719))  # k1 = 2.5, b = 0.8
+    return (
+        *(covered, covered / terms, length, idf.sum(0)),
+        *of_tf,
+        *(spread / words for spread in of_tf[:4]),
+        of_tf[4] / words**2,
+        *_spreads(tf_idf, present, terms),
+        *(covered == terms, cosine, (3.5 * tf_idf / (tf + saturation)).sum(0)),
+        *_language_models(tf, words, query.rarity[:, None]),
+    )
+
+
+def _spreads(values: Floats, present: NDArray[np.bool], terms: Integers) -> list[Floats]:
+    """Sum, minimum, maximum, mean and variance over the terms of the query."""
+    total = values.sum(0)
+    mean = total / terms
+    variance = (present * (values - mean) ** 2).sum(0) / terms
+    return [total, np.where(present, values, np.inf).min(0), values.max(0), mean, variance]
+
+
+def _language_models(tf: Floats, words: Floats, rarity: Floats) -> list[Floats]:
+    """log P(query | field), smoothed as in LETOR: δ = 0.7, μ = 2,000, λ = 0.1."""
+    anywhere = np.exp(-4.8 - 0.9 * rarity)
+    # A field of n words has about n^0.85 different ones.
+    absolute = (np.maximum(tf - 0.7, 0) + 0.7 * words**0.85 * anywhere) / words
+    dirichlet = (tf + 2000 * anywhere) / (words + 2000)
+    mixture = 0.9 * tf / words + 0.1 * anywhere
+    return [((rarity > 0) * np.log(p)).sum(0) for p in (absolute, dirichlet, mixture)]
+
+
+def _page_features(rng: Generator, query: _Queries, page: _Pages, words: Floats) -> Floats:
+    """The 11 that aren't about text, given the words of the URL; outlinks tell nothing."""
+    noise = rng.standard_normal((len(_PAGE), len(words)))
+    popular = 0.8 * page.popularity + 0.6 * noise
+    good = 0.8 * page.quality + 0.6 * noise
+    clicks = np.floor(np.exp(-2.5 + 3.9 * popular[9]).clip(0, 1e7))
+    share = np.exp(-5.5 + 1.5 * page.topic + 2 * query.navigational + noise[8]).clip(0, 1)
+    counts = (
+        1 + rng.poisson(1.8 * np.exp(0.4 * page.depth)),
+        6 + 4.6 * words * np.exp(0.25 * noise[1]),
+        np.exp(1.6 + 3.8 * popular[2]).clip(0, 1e9),
+        np.exp(0.2 + 1.6 * noise[3]),
+        65535 * _logistic(-2 + 2.5 * popular[4]),
+        65535 * _logistic(0.2 + page.popularity + 2.3 * noise[5]),
+        np.exp(1.8 + 1.6 * good[6]).clip(1, 255),
+        np.exp(2 + 1.6 * noise[7] + 1.5 * page.spam).clip(1, 255),
+        *(clicks * share, clicks),
+    )
+    return np.stack([*np.floor(counts), (clicks > 0) * np.exp(3 + good[10])])
+
+
+def _relevance(query: _Queries, page: _Pages, ratio: Floats, length: Floats) -> Floats:
+    """How relevant pages are, but for noise; `ratio` is the share of terms found in each field."""
+    topical = _logistic(1.5 * page.topic) * ratio[4] ** 2
+    fitting = np.exp(-(np.log((1 + length[0]) / 500) ** 2))
+    good = 0.2 + 0.8 * _logistic(1.5 * page.quality)
+    informational = 6 * topical * fitting * good + 0.3 * page.depth
+    known = _logistic(2 * page.popularity) * _logistic(-1.5 * page.depth)
+    navigational = 6 * ratio[1:4].max(0) * known
+    mixed: Floats = informational + query.navigational * (navigational - informational)
+    return mixed * (1 - page.spam) + 0.75 * query.ease
+
+
+def _logistic(x: Floats) -> Floats:
+    return 1 / (1 + np.exp(-x))
+
+
+def _column(*values: float) -> Floats:
+    return np.array(values)[:, None]

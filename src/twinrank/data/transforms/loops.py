@@ -1,0 +1,180 @@
+"""The compiled loops behind the transforms: moments, extremes and rescaling, a row at a time.
+
+The inner loops run along a row, over features, whose values lie side by side: they take vector
+units without any sum being reordered, so that every feature is added up in document order. A list
+of ordinary length stays in the cache, where several passes over it cost little.
+
+Lists are shared out among threads; one very long list is shared out by features instead. A *cell*
+is one such part of one list: cell c is part c % parts of list c // parts. Every cell is computed
+by itself, so that the number of threads changes nothing.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from twinrank.support.compiled import compiled
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@compiled
+def zscore_cells(
+    start: int, stop: int, parts: int, x: Any, offsets: Any, out: Any, bad: Any
+) -> None:
+    """Per-query z-scores of the cells start…stop − 1; `bad` marks lists that hold infinities."""
+    features = x.shape[1]
+    count, mean, factor = np.empty(features), np.empty(features), np.empty(features)
+    row = np.empty(features, np.float32)
+    for cell in range(start, stop):
+        q, part = cell // parts, cell % parts
+        low, high = _bounds(part, parts, features)
+        if not _moments(x, offsets[q], offsets[q + 1], low, high, count, mean, factor):
+            bad[q] = True
+            continue
+        for f in range(low, high):
+            factor[f] = np.sqrt(count[f] / factor[f]) if factor[f] > 0 else 0.0
+        for i in range(offsets[q], offsets[q + 1]):
+            _rescale(x, i, low, high, mean, factor, row, out)
+
+
+@compiled
+def minmax_cells(
+    start: int, stop: int, parts: int, x: Any, offsets: Any, out: Any, bad: Any
+) -> None:
+    """(x − min) / (max − min) in the cells start…stop − 1; `bad` as in `zscore_cells`."""
+    features = x.shape[1]
+    least, factor = np.empty(features), np.empty(features)
+    lowest, highest = np.empty(features, np.float32), np.empty(features, np.float32)
+    row = np.empty(features, np.float32)
+    for cell in range(start, stop):
+        q, part = cell // parts, cell % parts
+        low, high = _bounds(part, parts, features)
+        _extremes(x, offsets[q], offsets[q + 1], low, high, lowest, highest)
+        infinite = False
+        for f in range(low, high):
+            least[f] = lowest[f]
+            factor[f] = 1.0 / (highest[f] - least[f]) if highest[f] > least[f] else 0.0
+            infinite |= lowest[f] == -np.inf or highest[f] == np.inf
+        if infinite:
+            bad[q] = True
+            continue
+        for i in range(offsets[q], offsets[q + 1]):
+            _rescale(x, i, low, high, least, factor, row, out)
+
+
+@compiled
+def rescale_rows(
+    start: int, stop: int, height: int, x: Any, centre: Any, factor: Any, out: Any, bad: Any
+) -> None:
+    """(x − centre) · factor in the tiles start…stop − 1 of `height` rows each.
+
+    `bad` marks rows with a result that isn't finite; they are left as they are.
+    """
+    documents, features = x.shape
+    row = np.empty(features, np.float32)
+    low, high = _bounds(0, 1, features)
+    for i in range(start * height, min(stop * height, documents)):
+        bad[i] = not _rescale(x, i, low, high, centre, factor, row, out)
+
+
+@compiled
+def moments_of_tiles(
+    start: int, stop: int, height: int, x: Any, count: Any, mean: Any, squares: Any, bad: Any
+) -> None:
+    """Count, mean and Σ(x − mean)² by feature, for the tiles start…stop − 1 of `height` rows."""
+    documents, features = x.shape
+    n, m, s = np.empty(features), np.empty(features), np.empty(features)
+    low, high = _bounds(0, 1, features)
+    for tile in range(start, stop):
+        begin, end = tile * height, min((tile + 1) * height, documents)
+        bad[tile] = not _moments(x, begin, end, low, high, n, m, s)
+        for f in range(features):
+            count[tile, f], mean[tile, f], squares[tile, f] = n[f], m[f], s[f]
+
+
+@compiled
+def _bounds(part: int, parts: int, features: int) -> tuple[Any, Any]:
+    """The features of one part, from … to. Unsigned: a loop need not look for negative indices."""
+    return np.uint64(features * part // parts), np.uint64(features * (part + 1) // parts)
+
+
+@compiled
+def _moments(
+    x: Any, begin: int, end: int, low: int, high: int, count: Any, mean: Any, squares: Any
+) -> bool:
+    """Count, mean and Σ(x − mean)² of the features low…high − 1; False if one is infinite.
+
+    Two passes in double precision. Values are taken relative to the feature's first one, so that a
+    constant has exactly that mean, and no variance.
+    """
+    shift = squares  # free until the second pass
+    _first_values(x, begin, end, low, high, shift)
+    for f in range(low, high):
+        count[f], mean[f] = 0.0, 0.0
+    for i in range(begin, end):
+        for f in range(low, high):
+            value = np.float64(x[i, f])
+            missing = value != value
+            count[f] += 0.0 if missing else 1.0
+            mean[f] += 0.0 if missing else value - shift[f]
+    finite = True
+    for f in range(low, high):
+        mean[f] = shift[f] + mean[f] / max(count[f], 1.0)
+        finite &= abs(mean[f]) < np.inf
+        squares[f] = 0.0
+    if not finite:
+        return False
+    for i in range(begin, end):
+        for f in range(low, high):
+            away = np.float64(x[i, f]) - mean[f]
+            squares[f] += away * away if away == away else 0.0
+    return True
+
+
+@compiled
+def _first_values(x: Any, begin: int, end: int, low: int, high: int, first: Any) -> None:
+    """The first value of each feature that isn't missing, or 0."""
+    for f in range(low, high):
+        first[f] = np.nan
+    for i in range(begin, end):
+        missing = 0
+        for f in range(low, high):
+            first[f] = first[f] if first[f] == first[f] else np.float64(x[i, f])
+            missing += first[f] != first[f]
+        if missing == 0:
+            return
+    for f in range(low, high):
+        first[f] = first[f] if first[f] == first[f] else 0.0
+
+
+@compiled
+def _extremes(x: Any, begin: int, end: int, low: int, high: int, lowest: Any, highest: Any) -> None:
+    """Least and largest value of each feature; ∞ and −∞ where all are missing."""
+    for f in range(low, high):
+        lowest[f], highest[f] = np.inf, -np.inf
+    for i in range(begin, end):
+        for f in range(low, high):  # a comparison with a missing value is false
+            lowest[f] = x[i, f] if x[i, f] < lowest[f] else lowest[f]
+            highest[f] = x[i, f] if x[i, f] > highest[f] else highest[f]
+
+
+@compiled
+def _rescale(
+    x: Any, i: int, low: int, high: int, centre: Any, factor: Any, row: Any, out: Any
+) -> bool:
+    """(x − centre) · factor of row i, 0 where x is missing; False, and nothing, unless finite.
+
+    By way of `row`: `out` may be `x`, and loops between overlapping arrays don't vectorise.
+    """
+    wrong = 0
+    for f in range(low, high):
+        value = np.float64(x[i, f])
+        scaled = 0.0 if value != value else (value - centre[f]) * factor[f]
+        wrong |= not abs(scaled) <= LARGEST
+        row[f] = scaled
+    if wrong:
+        return False
+    for f in range(low, high):
+        out[i, f] = row[f]
+    return True

@@ -1,0 +1,84 @@
+"""Transforms of each value by itself; missing values stay missing."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from twinrank.data.transforms.base import Floats, Transform, by_tile
+from twinrank.lists import Lists
+from twinrank.support.errors import InputError
+
+_TILE = 16_384
+"""Values that stay in the cache from one step to the next."""
+
+
+@dataclass(frozen=True)
+class SignedLog1p(Transform):
+    """sign(x) · log(1 + |x|): tames counts and lengths, keeps order, zero and sign.
+
+    >>> SignedLog1p()(np.array([[0.0, 1.0, -1.0]]), Lists.from_sizes([1])).round(3)
+    array([[ 0.   ,  0.693, -0.693]], dtype=float32)
+    """
+
+    def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
+        """By NumPy, whose logarithm runs on vector units."""
+        by_tile(_signed_log1p, x.size, _TILE, 4, x.reshape(-1), out.reshape(-1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clip(Transform):
+    """min(max(x, low), high); a bound that isn't given is the largest finite float32.
+
+    So `Clip()` makes infinities finite, which the statistics of other transforms need.
+
+    >>> Clip(low=-5)(np.array([[-7.0, 2.0, np.inf]]), Lists.from_sizes([1]))
+    array([[-5.0000000e+00,  2.0000000e+00,  3.4028235e+38]], dtype=float32)
+    """
+
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            value = getattr(self, name)
+            if isinstance(value, np.number):
+                value = value.item()
+                object.__setattr__(self, name, value)
+            if value is not None and not _is_float32(value):
+                raise InputError(f"{name} of Clip must be a finite float32 number, not {value!r}")
+        low, high = self.bounds()
+        if not low < high:
+            raise InputError(f"low of Clip must be below high, but {low:g} is not below {high:g}")
+
+    def bounds(self) -> tuple[np.float32, np.float32]:
+        """Both bounds as float32 has them."""
+        most = np.finfo(np.float32).max
+        low = -most if self.low is None else np.float32(self.low)
+        return low, most if self.high is None else np.float32(self.high)
+
+    def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
+        """By NumPy."""
+        by_tile(_clip, x.size, _TILE, 1, x.reshape(-1), *self.bounds(), out.reshape(-1))
+
+
+def _signed_log1p(start: int, stop: int, height: int, x: Any, out: Any) -> None:
+    """Tile by tile, the sign kept aside since `out` may be `x`."""
+    spare = np.empty(height, np.float32)
+    for first in range(start * height, min(stop * height, x.size), height):
+        tile = x[first : first + height]
+        magnitude = spare[: tile.size]
+        np.log1p(np.abs(tile, out=magnitude), out=magnitude)
+        np.copysign(magnitude, tile, out=out[first : first + height])
+
+
+def _clip(start: int, stop: int, height: int, x: Any, low: Any, high: Any, out: Any) -> None:
+    rows = slice(start * height, stop * height)
+    np.clip(x[rows], low, high, out=out[rows])
+
+
+def _is_float32(value: object) -> bool:
+    """Whether this is a number within float32's range."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= float(np.finfo(np.float32).max)

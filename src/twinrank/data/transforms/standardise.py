@@ -1,0 +1,166 @@
+"""Standardisation by the mean and deviation of the training data, gathered block by block.
+
+Statistics of many documents are merged from those of tiles of some hundred rows (Chan, Golub and
+LeVeque 1979): with counts n_a, n_b, n = n_a + n_b and δ = mean_b − mean_a,
+
+    mean = mean_a + δ · n_b / n
+    Σ(x − mean)² = Σ_a + Σ_b + δ² · n_a · n_b / n
+
+Tiles and the order of merging depend on the shape of the data only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from twinrank.data.transforms.base import (
+    Floats,
+    NotFiniteError,
+    Transform,
+    apply_all,
+    by_tile,
+    is_plain,
+    read_only,
+)
+from twinrank.lists import Lists
+from twinrank.support.errors import InputError
+
+_TILE, _BLOCK = 2**16, 2**22
+"""Values in a tile, which stay in the cache, and in a block, which is held in memory."""
+
+
+@dataclass(frozen=True)
+class Standardise(Transform):
+    """(x − mean) / deviation, by feature, over all documents of the training data.
+
+    The deviation is the population's. Missing values count in no statistic and become 0, the mean.
+    A feature that is constant or missing throughout the training data is 0 ever after: a model has
+    learned nothing about its other values.
+
+    >>> lists = Lists.from_sizes([2])
+    >>> fitted = Standardise().fit(np.array([[1.0], [3.0]]), lists)
+    >>> fitted(np.array([[2.0], [5.0]]), lists).ravel()
+    array([0., 3.], dtype=float32)
+    """
+
+    mean_: tuple[float, ...] | None = field(default=None, repr=False)
+    deviation_: tuple[float, ...] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        mean, deviation = _numbers("mean", self.mean_), _numbers("deviation", self.deviation_)
+        lengths = [None if numbers is None else len(numbers) for numbers in (mean, deviation)]
+        if lengths[0] != lengths[1]:
+            raise InputError(
+                f"mean and deviation of Standardise must align, but hold {lengths[0]} and "
+                f"{lengths[1]} numbers"
+            )
+        if deviation and min(deviation) < 0:
+            raise InputError(f"a deviation must not be negative, but one is {min(deviation)}")
+        object.__setattr__(self, "mean_", mean)
+        object.__setattr__(self, "deviation_", deviation)
+
+    def fit_after(self, before: Sequence[Transform], X: Any, lists: Lists) -> "Standardise":
+        """Mean and deviation of every feature, after the transforms `before`."""
+        if lists.documents == 0:
+            raise InputError("Standardise can't be fitted on no documents")
+        count, mean, squares = _moments(before, X, lists)
+        deviation = np.sqrt(squares / np.maximum(count, 1))
+        return Standardise(tuple(mean.tolist()), tuple(deviation.tolist()))
+
+    def check_features(self, features: int) -> None:
+        """Refuse to go on unfitted, or with another number of features."""
+        if self.mean_ is None:
+            raise InputError("Standardise is not fitted; call fit(X, lists) on training data first")
+        if len(self.mean_) != features:
+            raise InputError(
+                f"Standardise was fitted on {len(self.mean_)} features, but X has {features}"
+            )
+
+    def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
+        """Row by row, in double precision."""
+        from twinrank.data.transforms.loops import rescale_rows
+
+        centre, deviation = np.array(self.mean_, np.float64), np.array(self.deviation_, np.float64)
+        factor = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+        bad = np.zeros(len(x), np.bool_)
+        features = x.shape[1]
+        by_tile(rescale_rows, len(x), _rows(_TILE, features), features, x, centre, factor, out, bad)
+        if bad.any():
+            row = int(bad.argmax())
+            with np.errstate(invalid="ignore", over="ignore"):
+                scaled = ((x[row] - centre) * factor).astype(np.float32)
+            raise NotFiniteError(self, x, row, ~np.isfinite(scaled) & ~np.isnan(x[row]))
+
+
+def _moments(before: Sequence[Transform], X: Any, lists: Lists) -> Any:
+    """Count, mean and Σ(x − mean)² of every feature, after the transforms `before`."""
+    features = X.shape[1]
+    ends = np.r_[0 : lists.documents : _rows(_BLOCK, features), lists.documents]
+    whole = any(one.per_query for one in before)
+    units = lists if whole else Lists(ends)  # what must not be cut
+    cuts = np.unique(np.searchsorted(units.offsets, ends)).tolist()
+    buffer = np.empty((int(np.diff(units.offsets[cuts]).max()), features), np.float32)
+    total = np.zeros((3, features))
+    for first, last in pairwise(cuts):
+        offsets = units.offsets[first : last + 1]
+        begin, end = int(offsets[0]), int(offsets[-1])
+        block = X[begin:end].view(np.ndarray)
+        try:
+            if before or not is_plain(block):
+                apply_all(before, block, Lists(offsets - begin), buffer[: end - begin])
+                block = buffer[: end - begin]
+            total = _merge(total, _moments_of_block(block))
+        except NotFiniteError as error:
+            raise error.within(lists, begin) from None
+    return total
+
+
+def _moments_of_block(x: Floats) -> Any:
+    """Tiles in threads; then neighbours are merged, and merged again."""
+    from twinrank.data.transforms.loops import moments_of_tiles
+
+    rows, features = x.shape
+    height = _rows(_TILE, features)
+    tiles = -(-rows // height)
+    moments, bad = np.empty((3, tiles, features)), np.zeros(tiles, np.bool_)
+    by_tile(moments_of_tiles, rows, height, features, read_only(x), *moments, bad)
+    if bad.any():
+        infinite = np.isinf(x)
+        row = int(infinite.any(axis=1).argmax())
+        raise NotFiniteError(Standardise(), x, row, infinite[row])
+    while moments.shape[1] > 1:
+        even = moments.shape[1] // 2 * 2
+        pairs = _merge(moments[:, 0:even:2], moments[:, 1:even:2])
+        moments = np.concatenate([pairs, moments[:, even:]], axis=1)
+    return moments[:, 0]
+
+
+def _merge(a: Any, b: Any) -> Any:
+    """The moments of two sets of documents together; either may have none."""
+    count = a[0] + b[0]
+    share = b[0] / np.maximum(count, 1)
+    away = b[1] - a[1]
+    return np.stack([count, a[1] + away * share, a[2] + b[2] + away * away * a[0] * share])
+
+
+def _rows(values: int, features: int) -> int:
+    """How many rows hold about this many values."""
+    return max(values // max(features, 1), 1)
+
+
+def _numbers(name: str, values: Any) -> tuple[float, ...] | None:
+    """Finite numbers, far from overflow, as a tuple, whatever sequence they came in."""
+    if values is None:
+        return None
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    if not isinstance(values, list | tuple):
+        raise InputError(f"{name} of Standardise must be a list of numbers, not {values!r}")
+    for f, value in enumerate(values):
+        plain = isinstance(value, int | float) and not isinstance(value, bool)
+        if not plain or not abs(value) < 1e300:
+            raise InputError(f"{name} of Standardise, feature {f}: {value!r} is no finite number")
+    return tuple(map(float, values))

@@ -1,0 +1,1 @@
+"""What a person sees: progress, tables and plots, one look for all."""

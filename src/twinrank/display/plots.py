@@ -1,0 +1,45 @@
+"""One look for every picture, and files that appear whole."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from twinrank.support.errors import InputError
+from twinrank.support.files import replacing
+
+COLOURS = ("#2f6fab", "#d9822b", "#4c9a5f", "#b04a5a", "#7a68a6", "#8a8a8a")
+FORMATS = (".png", ".svg", ".pdf")
+_LOOK: Any = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": "#666666",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "legend.frameon": False,
+    "svg.hashsalt": "twinrank",  # the same picture is the same file
+    "savefig.dpi": 150,
+}
+
+
+@contextmanager
+def drawing(path: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[Any]:
+    """Axes to draw on, as an array; the picture is saved when all went well."""
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"can't draw to {path}: choose a name with {', '.join(FORMATS)}")
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(_LOOK):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure.subplots(rows, columns, squeeze=False)
+        with replacing(path) as partial:
+            metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+            figure.savefig(partial, format=path.suffix.lower()[1:], metadata=metadata)

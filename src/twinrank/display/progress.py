@@ -1,0 +1,40 @@
+"""Progress of long work, on a terminal only."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_SHORT = 50_000_000  # bytes that are read before a bar could be seen
+
+
+@contextmanager
+def reading_bar(what: str, size: int, show: bool | None = None) -> Iterator[Callable[[int], None]]:
+    """A bar over the bytes of a file: the function that it gives is told how many were read.
+
+    `show=None` shows it where standard error is a terminal and the file is long.
+    """
+    if show is None:
+        show = sys.stderr.isatty() and size > _SHORT
+    if not show:
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"Reading {what}", total=size)
+        yield lambda done: progress.update(task, completed=done)
