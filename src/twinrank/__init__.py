@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from twinrank.data.batches import Batch, Batches
     from twinrank.data.dataset import Dataset
     from twinrank.data.folds import Fold
     from twinrank.data.layouts import load_folds
     from twinrank.data.loading import load
     from twinrank.data.synthetic import synthetic_web_search
     from twinrank.data.transforms import Transform, transform
+    from twinrank.evaluation.comparison import Comparison, compare
+    from twinrank.evaluation.evaluating import evaluate
+    from twinrank.evaluation.pictures import draw_cutoffs
+    from twinrank.evaluation.result import Evaluation
+    from twinrank.evaluation.significance import confidence_interval, p_value
+    from twinrank.evaluation.trec import evaluate_run
     from twinrank.lists import Lists
     from twinrank.losses.direct import DirectLoss
     from twinrank.measures import Measure, measure
@@ -25,11 +30,11 @@ if TYPE_CHECKING:
     from twinrank.support.errors import DataWarning, FileError, InputError, TwinRankError
 
 __all__ = [
-    "Batch",
-    "Batches",
+    "Comparison",
     "DataWarning",
     "Dataset",
     "DirectLoss",
+    "Evaluation",
     "FileError",
     "Fold",
     "InputError",
@@ -37,10 +42,16 @@ __all__ = [
     "Measure",
     "Transform",
     "TwinRankError",
+    "compare",
+    "confidence_interval",
+    "draw_cutoffs",
+    "evaluate",
+    "evaluate_run",
     "exact_ranks",
     "load",
     "load_folds",
     "measure",
+    "p_value",
     "synthetic_web_search",
     "transform",
     "twin_ranks",
@@ -48,11 +59,11 @@ __all__ = [
 ]
 
 _HOME = {
-    "Batch": "data.batches",
-    "Batches": "data.batches",
+    "Comparison": "evaluation.comparison",
     "DataWarning": "support.errors",
     "Dataset": "data.dataset",
     "DirectLoss": "losses.direct",
+    "Evaluation": "evaluation.result",
     "FileError": "support.errors",
     "Fold": "data.folds",
     "InputError": "support.errors",
@@ -60,10 +71,16 @@ _HOME = {
     "Measure": "measures",
     "Transform": "data.transforms",
     "TwinRankError": "support.errors",
+    "compare": "evaluation.comparison",
+    "confidence_interval": "evaluation.significance",
+    "draw_cutoffs": "evaluation.pictures",
+    "evaluate": "evaluation.evaluating",
+    "evaluate_run": "evaluation.trec",
     "exact_ranks": "ranks.exact",
     "load": "data.loading",
     "load_folds": "data.layouts",
     "measure": "measures",
+    "p_value": "evaluation.significance",
     "synthetic_web_search": "data.synthetic",
     "transform": "data.transforms",
     "twin_ranks": "ranks.twin",

@@ -7,6 +7,7 @@ import typer
 
 from twinrank import __version__
 from twinrank.cli.convert import convert
+from twinrank.cli.evaluate import evaluate
 from twinrank.cli.inspect import inspect
 from twinrank.cli.measures import measures
 from twinrank.cli.reproduce import reproduce
@@ -20,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(convert)
+app.command()(evaluate)
 app.command()(inspect)
 app.command()(measures)
 app.command()(reproduce)

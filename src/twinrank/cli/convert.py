@@ -6,17 +6,21 @@ from typing import Annotated, Any
 import typer
 
 from twinrank.cli.options import load_data, show_notes, takes_data
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, explained
 
 
 @takes_data(unjudged="keep", non_finite="keep")
 def convert(
-    data: Annotated[Path, typer.Argument(help="LETOR text, CSV, Parquet, Feather, or a folder.")],
+    data: Annotated[
+        Path,
+        typer.Argument(readable=False, help="LETOR text, CSV, Parquet, Feather, or a folder."),
+    ],
     target: Annotated[
         Path,
         typer.Argument(
+            readable=False,
             help="What to write: .txt/.letor/.svm, .csv, .tsv, .parquet, .feather, "
-            "text also with .gz/.xz/.zst; without a suffix, a folder that loads at once."
+            "text also with .gz/.xz/.zst; without a suffix, a folder that loads at once.",
         ),
     ],
     force: Annotated[bool, typer.Option("--force", help="Replace a target that exists.")] = False,
@@ -29,12 +33,17 @@ def convert(
 
     Example: twinrank convert MSLR-WEB10K/Fold1/train.txt train.parquet
     """
-    if target.exists() and not force:
-        raise InputError(f"{target} exists; --force replaces it")
+    from twinrank.data.saving import check_target
+    from twinrank.data.table import counted
+
+    with explained("write", target):
+        check_target(target)
+        if target.exists() and not force:
+            raise InputError(f"{target} exists; --force replaces it")
     loaded = load_data(data, reading or {})
     show_notes(loaded)
     loaded.save(target)
     typer.echo(
-        f"Wrote {target}: {loaded.queries:,} queries, {loaded.documents:,} documents, "
-        f"{loaded.features:,} features"
+        f"Wrote {target}: {counted(loaded.queries, 'query')}, "
+        f"{counted(loaded.documents, 'document')}, {counted(loaded.features, 'feature')}"
     )

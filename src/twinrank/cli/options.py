@@ -1,6 +1,8 @@
 """Data as every command takes it: the options of `load`, written once."""
 
 import inspect
+import re
+import shlex
 import warnings
 from collections.abc import Callable
 from functools import wraps
@@ -9,13 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.support.errors import DataWarning
+from twinrank.support.errors import DataWarning, InputError, TwinRankError
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
 
 _FRAMES = "CSV, Parquet, Feather:"
 _READING: dict[str, tuple[Any, Any]] = {  # what `load` takes: (type and help, default)
+    "features": (
+        Annotated[
+            list[str] | None,
+            typer.Option(
+                help=f"LETOR: how many features there are. {_FRAMES} a column that is one "
+                "(may be repeated; without it, all that are nothing else)."
+            ),
+        ],
+        None,
+    ),
     "missing": (
         Annotated[str, typer.Option(help="LETOR: what an absent feature is: zero or nan.")],
         "zero",
@@ -43,6 +55,10 @@ _READING: dict[str, tuple[Any, Any]] = {  # what `load` takes: (type and help, d
         None,
     ),
     "label": (Annotated[str | None, typer.Option(help=f"{_FRAMES} … of labels.")], None),
+    "no_label": (
+        Annotated[bool, typer.Option("--no-label", help=f"{_FRAMES} there are no labels.")],
+        False,
+    ),
     "docid": (Annotated[str | None, typer.Option(help=f"{_FRAMES} … of document ids.")], None),
     "ignore": (
         Annotated[
@@ -51,11 +67,18 @@ _READING: dict[str, tuple[Any, Any]] = {  # what `load` takes: (type and help, d
         ],
         None,
     ),
+    "cache": (
+        Annotated[
+            bool, typer.Option("--cache/--no-cache", help="Keep the parsed file for the next time.")
+        ],
+        True,
+    ),
     "cache_dir": (
         Annotated[
             Path | None,
             typer.Option(
-                help="Where parsed files are kept; else TWINRANK_CACHE_DIR or the user's cache."
+                readable=False,
+                help="Where parsed files are kept; else TWINRANK_CACHE_DIR or the user's cache.",
             ),
         ],
         None,
@@ -70,6 +93,8 @@ _READING: dict[str, tuple[Any, Any]] = {  # what `load` takes: (type and help, d
         False,
     ),
 }
+# How a message names an argument of `load`: unjudged='keep', ignore=['x'], cache=False, features=
+_ARGUMENT = re.compile(rf"\b({'|'.join(_READING)})=(?:\[?'([^']*)'\]?|(True|False))?")
 
 
 def takes_data(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -80,6 +105,8 @@ def takes_data(**defaults: Any) -> Callable[[Callable[..., None]], Callable[...,
         def run(**given: Any) -> None:
             reading = {name: given.pop(name) for name in _READING}
             reading["ignore"] = reading["ignore"] or ()
+            if reading.pop("no_label"):
+                reading["label"] = False
             command(**given, reading=reading)
 
         signature = inspect.signature(command)
@@ -111,10 +138,41 @@ def load_data(path: Path | None, reading: dict[str, Any]) -> "Dataset":
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # `show_notes` says it in plain words
-        return load(path, **reading)
+        try:
+            return load(path, **{**reading, "features": _features(path, reading["features"])})
+        except TwinRankError as error:
+            raise type(error)(as_options(str(error))) from error
+
+
+def _features(path: Path, given: list[str] | None) -> int | list[str] | None:
+    """A number for LETOR text, names for anything that has columns."""
+    from twinrank.data.sources import FRAMES, plain_suffix
+
+    if not given or plain_suffix(path) in FRAMES:
+        return given or None
+    if len(given) > 1 or not given[0].isdecimal():
+        raise InputError(f"{path} has no columns to choose by name; --features is a number here")
+    return int(given[0])
+
+
+def as_options(message: str) -> str:
+    """A message in the words of the command line.
+
+    >>> as_options("say which: query='q id', or label=False; max_features= raises it")
+    "say which: --query 'q id', or --no-label; --max-features raises it"
+    """
+    return _ARGUMENT.sub(_option, message.replace("cache_dir=, --cache-dir", "--cache-dir"))
+
+
+def _option(match: re.Match[str]) -> str:
+    name, value, flag = match.groups()
+    option = ("--no-" if flag == "False" else "--") + name.replace("_", "-")
+    if value is None:
+        return option
+    return f"{option} {value if value == '…' else shlex.quote(value)}"
 
 
 def show_notes(data: "Dataset") -> None:
     """Tell what one should know about how data was read."""
     for note in data.notes:
-        typer.echo(f"Note: {data.name}: {note}", err=True)
+        typer.echo(f"Note: {data.name}: {as_options(note)}", err=True)

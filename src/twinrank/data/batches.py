@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
     from twinrank.data.transforms import Transform
 
+_BLOCK = 1 << 22  # values of X that are looked at together
 _PATIENCE = 0.05  # seconds between looks at whether anybody still wants batches
+
+
+def blocks(data: "Dataset") -> list[npt.NDArray[np.int64]]:
+    """Numbers of neighbouring queries, block by block, for one pass over all features."""
+    return Batches(data, max(_BLOCK // data.features, 1)).plan(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +69,12 @@ class Batches:
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """The batches of one epoch."""
-        plan = self.plan(number)
+        return self.made(self.plan(number))
+
+    def made(self, plan: list[npt.NDArray[np.int64]]) -> Iterator[Batch]:
+        """The batches of a plan, or of the rest of one."""
         if self._ahead == 0:
-            return map(self._batch, plan)
+            return (self._batch(queries) for queries in plan)
         return self._prefetched(plan)
 
     def plan(self, number: int) -> list[npt.NDArray[np.int64]]:

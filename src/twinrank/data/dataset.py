@@ -1,6 +1,5 @@
 """The dataset object: documents with features and labels, query by query."""
 
-import re
 from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -11,19 +10,17 @@ import numpy.typing as npt
 from twinrank.data.arrays import table_from_arrays
 from twinrank.data.batches import Batches
 from twinrank.data.folds import Fold, cut, rotate
-from twinrank.data.table import Table
-from twinrank.data.texts import Texts
+from twinrank.data.options import MAX_FEATURES, Reading, several
+from twinrank.data.table import Floats, Ints, Table, counted
+from twinrank.data.texts import Texts, docid_in
 from twinrank.lists import Lists
+from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from twinrank.data.summary import Summary
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
-_DOCID = re.compile(r"\bdocid\s*=\s*(\S+)")
 
 
 class Dataset:
@@ -79,19 +76,38 @@ class Dataset:
         )
 
     @classmethod
-    def from_frame(cls, frame: Any, **choices: Any) -> "Dataset":
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        query: str | int | None = None,
+        label: str | int | None = None,
+        docid: str | int | None = None,
+        features: Sequence[str | int] | None = None,
+        ignore: Sequence[str | int] = (),
+        unjudged: str = "error",
+        non_finite: str = "error",
+        max_features: int = MAX_FEATURES,
+    ) -> "Dataset":
         """A dataset from a frame: pandas, polars, pyarrow, anything that narwhals takes.
 
-        Columns are chosen by `query=`, `label=`, `docid=`, `features=` and `ignore=`, or guessed
-        from their names; `unjudged=` and `non_finite=` are as in `twinrank.load`.
+        Columns are chosen by name, as in `twinrank.load`, or guessed: `query`, `label` and `docid`
+        each name one (`label=False`: there is none), `features` some, without which all the others
+        are features but those in `ignore`. The other arguments are those of `twinrank.load` too.
         """
         from twinrank.data.frames import table_from_frame
-        from twinrank.data.options import Reading
 
-        for name in ("features", "ignore"):
-            if choices.get(name) is not None:
-                choices[name] = tuple(choices[name])
-        return cls(table_from_frame(frame, Reading(**choices)))
+        reading = Reading(
+            query=None if query is None else str(query),
+            label=label if label is None or label is False else str(label),
+            docid=None if docid is None else str(docid),
+            features=None if features is None else several(features),
+            ignore=several(ignore),
+            unjudged=unjudged,
+            non_finite=non_finite,
+            max_features=max_features,
+        )
+        return cls(table_from_frame(frame, reading))
 
     @property
     def queries(self) -> int:
@@ -159,11 +175,11 @@ class Dataset:
         """The id of every document: what a comment calls `docid = …`, or else the whole comment."""
         if self.comments is None:
             return None
-        found = ((_DOCID.search(text), text) for text in self.comments)
-        return np.array([match[1] if match else text.strip() for match, text in found], np.str_)
+        return np.array([docid_in(text) for text in self.comments], np.str_)
 
     def take(self, queries: Ints, out: Floats | None = None) -> Floats:
         """Copy the features of some queries, by number, into one matrix."""
+        queries = np.asarray(queries, np.int64)
         chosen = queries if self._chosen is None else self._chosen[queries]
         ends = self._table.lists.offsets[chosen + 1].tolist()
         starts = self._table.lists.offsets[chosen].tolist()
@@ -172,25 +188,39 @@ class Dataset:
             return np.empty((0, self.features), np.float32)
         return np.concatenate(pieces, out=out)
 
-    def in_source_order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def in_source_order(self, values: Any) -> npt.NDArray[Any]:
         """Put one value per document, such as scores, in the order that the source had."""
-        if values.shape[:1] != (self.documents,):
+        given: npt.NDArray[Any] = to_numpy(values)
+        if given.shape[:1] != (self.documents,):
             raise InputError(
-                f"values {values.shape} must have one entry for each of {self.documents} documents"
+                f"values {given.shape} must have one entry for each of {self.documents} documents"
             )
         if self._chosen is not None:
             raise InputError("the source's order is that of the whole data set, not of a selection")
         if self._table.rows is None:
-            return values
-        ordered = np.empty_like(values)
-        ordered[self._table.rows] = values
+            return given
+        ordered = np.empty_like(given)
+        ordered[self._table.rows] = given
         return ordered
+
+    def from_source_order(self, values: Any) -> npt.NDArray[Any]:
+        """The inverse: put one value per document of the source in the order that is used here."""
+        places = self.in_source_order(np.arange(self.documents))
+        given: npt.NDArray[Any] = to_numpy(values)
+        if given.shape[:1] != (self.documents,):
+            raise InputError(
+                f"values {given.shape} must have one entry for each of {self.documents} documents"
+            )
+        return given[np.argsort(places)]
 
     def select(self, queries: Any) -> "Dataset":
         """The queries with these numbers (or True in a mask, or in a slice), in that order."""
         numbers = np.arange(self.queries)
+        if not isinstance(queries, slice):
+            queries = to_numpy(queries)
+            queries = queries.astype(np.int64) if queries.size == 0 else queries
         try:
-            numbers = numbers[queries if isinstance(queries, slice) else np.asarray(queries)]
+            numbers = numbers[queries]
         except IndexError as error:
             raise InputError(f"select: {error}; there are {self.queries:,} queries") from error
         if numbers.ndim != 1:
@@ -230,7 +260,8 @@ class Dataset:
     def save(self, path: "str | Path") -> None:
         """Write the data: `.csv`, `.parquet`, `.feather`, LETOR text, or without suffix a folder.
 
-        Text may be compressed: `train.txt.gz`. All forms keep everything, to the last bit.
+        Text may be compressed: `train.txt.gz`. All forms keep everything, to the last bit; what a
+        form can't hold, such as a query id with blanks in LETOR text, is refused.
         """
         from twinrank.data.saving import save
 
@@ -245,7 +276,7 @@ class Dataset:
 
     def __repr__(self) -> str:
         counts = ((self.queries, "query"), (self.documents, "document"), (self.features, "feature"))
-        return f"Dataset({', '.join(_counted(*count) for count in counts)})"
+        return f"Dataset({', '.join(counted(*count) for count in counts)})"
 
     def __str__(self) -> str:
         return str(self.summary)
@@ -262,8 +293,3 @@ class Dataset:
             return slice(int(offsets[chosen[0]]), int(offsets[chosen[-1] + 1]))
         starts, sizes = offsets[chosen], self.lists.sizes
         return np.arange(self.documents) + np.repeat(starts - self.lists.offsets[:-1], sizes)
-
-
-def _counted(count: int, what: str) -> str:
-    plural = {"query": "queries"}.get(what, what + "s")
-    return f"{count:,} {what if count == 1 else plural}"

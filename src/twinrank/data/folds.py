@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.data.table import counted
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,16 +57,20 @@ class Fold:
 
 def cut(queries: int, shares: Sequence[float], random_state: int) -> list[Ints]:
     """Numbers of queries for each share, at random, each part in increasing order."""
-    total = sum(shares)
-    if not shares or min(shares) <= 0 or total > 1 + 1e-9:
-        raise InputError(f"shares must be above 0 and add up to at most 1, not {shares}")
-    bounds = np.round(np.cumsum(shares) * queries).astype(np.int64).tolist()
+    numbers = [float(share) for share in shares if isinstance(share, Real)]
+    total = sum(numbers)
+    if not shares or len(numbers) < len(shares) or not (min(numbers) > 0 and total <= 1 + 1e-9):
+        raise InputError(
+            f"shares must be numbers above 0 that add up to at most 1, such as split(0.8, 0.1), "
+            f"not {shares}"
+        )
+    bounds = np.round(np.cumsum(numbers) * queries).astype(np.int64).tolist()
     if total < 1 - 1e-9:
         bounds.append(queries)
     order = np.random.default_rng(random_state).permutation(queries)
     parts = np.split(order, bounds[:-1])
     if any(part.size == 0 for part in parts):
-        raise InputError(f"{queries} queries are too few for the shares {shares}")
+        raise InputError(f"{counted(queries, 'query')} can't be cut into the shares {shares}")
     return [np.sort(part) for part in parts]
 
 

@@ -1,18 +1,20 @@
 """Frames into tables and back: any frame that narwhals takes; CSV, Parquet, Feather by polars."""
 
-import io
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.arrays import table_from_arrays
+from twinrank.data.arrays import numbered, rounded, rounded_note, table_from_arrays
+from twinrank.data.batches import blocks
+from twinrank.data.delimited import SEPARATORS, read_delimited
 from twinrank.data.options import Reading
-from twinrank.data.sources import COMPRESSED, opened, plain_suffix, written
+from twinrank.data.places import Places
+from twinrank.data.roles import choose_columns, looks_like
+from twinrank.data.sources import plain_suffix, written
 from twinrank.data.table import Table, as_ids
+from twinrank.data.texts import docid_in
 from twinrank.support.errors import InputError, explained
-from twinrank.support.suggest import unknown
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -20,150 +22,132 @@ if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
 
 PARSER = "frames 1"  # another name makes old caches void
-# What columns are called, in small letters and without signs.
-_CALLED = {
-    "query": ("qid", "queryid", "query", "groupid", "sessionid", "searchid"),
-    "label": ("label", "relevance", "rel", "relevancelabel", "grade", "target", "y"),
-    "docid": ("docid", "documentid", "docno", "did", "itemid", "productid", "comment"),
-}
-_TEXT_COLUMNS = ("query", "docid")
 
 
 def table_from_frame(frame: Any, reading: Reading, where: str = "the frame") -> Table:
     """The table of a frame; columns are chosen by `reading`, or guessed by name."""
+    table = _eager(frame, where)
+    columns = [str(name) for name in table.columns]
+    roles = choose_columns(columns, reading, where)
+    if table.shape[0] == 0:
+        raise InputError(f"{where} holds no documents")
+    X = np.empty((table.shape[0], len(roles.features)), np.float32)
+    notes = [] if reading.features else _doubts(roles.features)
+    with np.errstate(over="ignore"):  # too large becomes infinite, and is seen later
+        for i, name in enumerate(roles.features):
+            values = _numbers(table[:, columns.index(name)], where)
+            X[:, i] = values
+            if values.dtype.kind in "iu" and rounded(values, X[:, i]).any():
+                notes.append(rounded_note(repr(name)))
+    labels = docids = None
+    if roles.label is not None:
+        labels = _numbers(table[:, columns.index(roles.label)], where, label=True)
+    if roles.docid is not None:
+        docids = _texts(table[:, columns.index(roles.docid)])
+    return table_from_arrays(
+        X,
+        labels,
+        qid=_query_ids(table[:, columns.index(roles.query)], where),
+        docids=docids,
+        feature_names=roles.features,
+        unjudged=reading.unjudged,
+        non_finite=reading.non_finite,
+        places=Places(roles.features, where, roles.label or ""),
+        notes=notes,
+    )
+
+
+def _doubts(features: tuple[str, ...]) -> list[str]:
+    """What is said of features that nobody asked for and that look like something else."""
+    return [
+        f"column {name!r} looks like a {role}, but counts as a feature; ignore= leaves it out"
+        for name in features
+        if (role := looks_like(name)) is not None
+    ]
+
+
+def _eager(frame: Any, where: str) -> "nw.DataFrame[Any]":
+    """Any frame as narwhals sees it; one that is lazy is computed."""
     import narwhals as nw
 
     try:
-        native = nw.from_native(frame, eager_only=True)
+        native = nw.from_native(frame)
+        table = native.collect() if isinstance(native, nw.LazyFrame) else native
+        table.columns  # noqa: B018
+    except nw.exceptions.DuplicateError as error:
+        which = " ".join(str(error).rpartition("got:")[2].split())
+        raise InputError(f"{where} has columns of the same name; rename them: {which}") from error
     except TypeError as error:
         raise InputError(
             f"expected a frame (pandas, polars, pyarrow, …), not {type(frame).__name__}"
         ) from error
-    columns = [str(name) for name in native.columns]
-    roles = choose_columns(columns, reading, where)
-    features = _feature_columns(columns, roles, reading, where)
-    X = np.empty((native.shape[0], len(features)), np.float32)
-    with np.errstate(over="ignore"):  # too large becomes infinite, and is seen later
-        for i, name in enumerate(features):
-            X[:, i] = _numbers(native, columns.index(name), where)
-    labels = None
-    if "label" in roles:
-        labels = _numbers(native, columns.index(roles["label"]), where)
-    docids = None
-    if "docid" in roles:
-        docids = [_text(v) for v in native[:, columns.index(roles["docid"])].to_list()]
-    return table_from_arrays(
-        X,
-        labels,
-        qid=_query_ids(native[:, columns.index(roles["query"])], where),
-        docids=docids,
-        feature_names=None if features == _numbered(len(features)) else features,
-        unjudged=reading.unjudged,
-        non_finite=reading.non_finite,
-    )
+    return table
 
 
-def choose_columns(columns: list[str], reading: Reading, where: str) -> dict[str, str]:
-    """Which columns hold the query, the label and the document id."""
-    roles = {}
-    for role, called in _CALLED.items():
-        asked = getattr(reading, role)
-        if asked is False:
-            continue
-        if isinstance(asked, str):
-            if asked not in columns:
-                raise InputError(f"{where} has no " + unknown(f"column for {role}", asked, columns))
-            roles[role] = asked
-            continue
-        taken = (*roles.values(), *reading.ignore, *_asked_features(reading))
-        spelled = {name: re.sub(r"[^a-z0-9]", "", name.lower()) for name in columns}
-        near = [name for name in columns if spelled[name] in called and name not in taken]
-        if len(near) > 1:
-            raise InputError(
-                f"{where}: {', '.join(map(repr, near))} could each be the {role}; "
-                f"say which one: {role}={near[0]!r}"
-            )
-        if not near and role != "docid":
-            also = ", or label=False if there is none" if role == "label" else ""
-            raise InputError(
-                f"{where}: no column looks like the {role} (its columns: {_some(columns)}); "
-                f"say which one it is: {role}='…'{also}"
-            )
-        if near:
-            roles[role] = near[0]
-    return roles
-
-
-def _asked_features(reading: Reading) -> tuple[str, ...]:
-    return reading.features if isinstance(reading.features, tuple) else ()
-
-
-def _feature_columns(
-    columns: list[str],
-    roles: dict[str, str],
-    reading: Reading,
-    where: str,
-) -> list[str]:
-    if isinstance(reading.features, int):
-        raise InputError(f"{where}: features= takes the names of columns, not a number")
-    for name in (*_asked_features(reading), *reading.ignore):
-        if name not in columns:
-            raise InputError(f"{where} has no " + unknown("column", name, columns))
-    rest = [c for c in columns if c not in roles.values() and c not in reading.ignore]
-    features = list(reading.features or rest)
-    if not features:
-        raise InputError(
-            f"{where} has no columns left for features (its columns: {_some(columns)})"
-        )
-    if len(features) > reading.max_features:
-        raise InputError(
-            f"{where} has {len(features):,} features, beyond the limit of "
-            f"{reading.max_features:,}; max_features= raises it"
-        )
-    return features
-
-
-def _numbers(frame: "nw.DataFrame[Any]", column: int, where: str) -> Any:
-    """A column as floats, missing values as NaN; text is refused, with the first that is none."""
+def _numbers(series: "nw.Series[Any]", where: str, label: bool = False) -> Any:
+    """A column as numbers, missing ones as NaN; text is refused."""
     import narwhals as nw
 
-    series = frame[:, column]
-    if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
-        for row, value in enumerate(series.to_list()):
-            if not isinstance(value, int | float | None):
-                raise InputError(
-                    f"{where}: column {series.name!r} holds {value!r} in row {row + 1}, which is "
-                    f"no number; leave it out with ignore=[{series.name!r}], or choose features="
-                )
-    if series.null_count():
-        return np.array([np.nan if v is None else v for v in series.to_list()], np.float64)
-    return series.to_numpy().astype(np.float64)
+    kind = series.dtype
+    if kind.is_numeric() or kind == nw.Boolean:
+        odd = kind in (nw.Int128, nw.UInt128, nw.Decimal)
+        if odd or (series.null_count() and not kind.is_float()):
+            series = series.cast(nw.Float64)
+        return series.to_numpy()
+    values, missing = series.to_list(), series.is_null().to_list()
+    numbers = np.full(len(values), np.nan)
+    try:
+        for row, value in enumerate(values):
+            if not missing[row]:
+                numbers[row] = _number(value)
+    except (TypeError, ValueError) as error:
+        row = _culprit(values, missing)
+        raise InputError(
+            f"{where}: column {series.name!r} holds {values[row]!r} in row {row + 1}, which is "
+            f"no number" + ("" if label else f"; leave it out: ignore=[{str(series.name)!r}]")
+        ) from error
+    return numbers
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str | bytes):
+        raise TypeError("text")
+    return float(value)
+
+
+def _culprit(values: list[Any], missing: list[bool]) -> int:
+    """The first row that doesn't even spell a number, or else the first with text in it."""
+    present = [row for row in range(len(values)) if not missing[row]]
+    for read in (float, _number):
+        for row in present:
+            try:
+                read(values[row])
+            except (TypeError, ValueError):
+                return row
+    raise AssertionError("all are numbers")
 
 
 def _query_ids(series: "nw.Series[Any]", where: str) -> Any:
-    if series.null_count():
-        row = series.is_null().to_list().index(True)
-        raise InputError(f"{where}: row {row + 1} has no query id in column {series.name!r}")
-    if series.dtype.is_integer():
-        return series.to_numpy()
+    absent = series.is_null()
     if series.dtype.is_float():
-        numbers = series.to_numpy()
-        if (numbers % 1 == 0).all():
-            return numbers.astype(np.int64)
-    return as_ids([_text(value) for value in series.to_list()])
+        absent = absent | series.is_nan().fill_null(True)
+    if absent.any():
+        row = absent.to_list().index(True)
+        raise InputError(f"{where}: row {row + 1} has no query id in column {series.name!r}")
+    if series.dtype.is_integer() or series.dtype.is_float():
+        return series.to_numpy()
+    return as_ids([str(value) for value in series.to_list()])
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-def _some(columns: list[str], most: int = 12) -> str:
-    return ", ".join(map(repr, columns[:most])) + (", …" if len(columns) > most else "")
-
-
-def _numbered(count: int) -> list[str]:
-    """What features without names are called in a frame: 1, 2, …, as in LETOR text."""
-    return [str(i + 1) for i in range(count)]
+def _texts(series: "nw.Series[Any]") -> list[str]:
+    """A column as text, missing values as empty; whole numbers beside missing ones are floats."""
+    values, missing = series.to_list(), series.is_null().to_list()
+    if series.dtype.is_float():
+        whole = all(v == v // 1 for v, gone in zip(values, missing, strict=True) if not gone)
+        values = [
+            v if gone or not whole else int(v) for v, gone in zip(values, missing, strict=True)
+        ]
+    return ["" if gone else str(v) for v, gone in zip(values, missing, strict=True)]
 
 
 def _polars(path: Path) -> Any:
@@ -182,64 +166,63 @@ def read_file(path: Path, reading: Reading) -> Table:
     kind = plain_suffix(path)
     try:
         with explained("read", path):
-            if kind in (".csv", ".tsv"):
-                frame = _read_csv(pl, path, reading, "," if kind == ".csv" else "\t")
+            if path.stat().st_size == 0:
+                raise InputError(f"{path} holds no documents: it is empty")
+            if kind in SEPARATORS:
+                frame = read_delimited(pl, path, reading, SEPARATORS[kind])
             elif kind == ".parquet":
                 frame = pl.read_parquet(path)
             else:
                 frame = pl.read_ipc(path)
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{path} can't be read: {error}") from error
-    if frame.height == 0:
-        raise InputError(f"{path} holds no documents")
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise InputError(f"{path} can't be read as {kind[1:].capitalize()}: {reason}") from error
     return table_from_frame(frame, reading, str(path))
-
-
-def _read_csv(pl: Any, path: Path, reading: Reading, separator: str) -> Any:
-    """Read a CSV file; ids are text, so that 007 stays 007."""
-    source: Any = path
-    if path.suffix.lower() in COMPRESSED:
-        source = io.BytesIO(_content(path))
-    choices = {"separator": separator, "infer_schema_length": None}
-    header = pl.read_csv(source, n_rows=0, infer_schema=False, separator=separator)
-    roles = choose_columns(header.columns, reading, str(path))
-    kinds = {roles[role]: pl.String for role in _TEXT_COLUMNS if role in roles}
-    if isinstance(source, io.BytesIO):
-        source.seek(0)
-    return pl.read_csv(source, schema_overrides=kinds, **choices)
-
-
-def _content(path: Path) -> bytes:
-    pieces = []
-    with opened(path) as source:
-        while True:
-            piece = bytearray(1 << 22)
-            count = source.fill(memoryview(piece))
-            pieces.append(bytes(piece[:count]))
-            if count < len(piece):
-                return b"".join(pieces)
 
 
 def write_frame(data: "Dataset", path: Path, name: Path) -> None:
     """Write a dataset to `path` in the form that `name` asks for."""
     pl = _polars(name)
-    features = list(data.feature_names or _numbered(data.features))
-    comment = {}
-    if data.comments is not None and data.docids is not None:
-        texts = list(data.comments)
-        comment = {"docid" if texts == data.docids.tolist() else "comment": texts}
-    taken = ["qid", "label", *comment, *features]
-    if len(set(taken)) < len(taken):
-        twice = next(column for column in taken if taken.count(column) > 1)
-        raise InputError(f"can't write {name}: it would have two columns called {twice!r}")
-    whole = pl.DataFrame({"qid": data.qid, "label": data.y, **comment})
-    values = pl.from_numpy(data.X, schema=features)
-    frame = pl.concat([whole, values], how="horizontal")
+    features = data.feature_names or numbered(data.features)
+    for feature in features:
+        if (role := looks_like(feature)) is not None:
+            raise InputError(
+                f"can't write {name}: read back, feature {feature!r} would be taken for the "
+                f"{role}; rename it, or write LETOR text or a folder"
+            )
+    comments = None
+    if data.comments is not None:
+        plain = all(docid_in(text) == text for text in data.comments)
+        comments = "docid" if plain else "comment"
+    try:
+        _write(pl, data, features, comments, path, name)
+    except pl.exceptions.PolarsError as error:  # no room on the disk, say
+        raise OSError(str(error)) from error
+
+
+def _write(
+    pl: Any,
+    data: "Dataset",
+    features: tuple[str, ...],
+    comments: str | None,
+    path: Path,
+    name: Path,
+) -> None:
     kind = plain_suffix(name)
     if kind == ".parquet":
-        frame.write_parquet(path)
-    elif kind in (".csv", ".tsv"):
-        with written(path, name) as file:
-            frame.write_csv(file, separator="," if kind == ".csv" else "\t")
+        _frame(pl, data, features, comments).write_parquet(path)
+    elif kind not in SEPARATORS:
+        _frame(pl, data, features, comments).write_ipc(path)
     else:
-        frame.write_ipc(path)
+        with written(path, name) as file:
+            for i, queries in enumerate(blocks(data)):
+                part = _frame(pl, data.select(queries), features, comments)
+                part.write_csv(file, separator=SEPARATORS[kind], include_header=i == 0)
+
+
+def _frame(pl: Any, data: "Dataset", features: tuple[str, ...], comments: str | None) -> Any:
+    first: dict[str, Any] = {"qid": data.qid, "label": data.y}
+    if comments is not None and data.comments is not None:
+        first[comments] = list(data.comments)
+    values = pl.from_numpy(data.X, schema=list(features))
+    return pl.concat([pl.DataFrame(first), values], how="horizontal")

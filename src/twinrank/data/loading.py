@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from twinrank.data import frames, letor
+from twinrank.data.arrays import checked_again
 from twinrank.data.cache import cache_folder, cached
 from twinrank.data.dataset import Dataset
-from twinrank.data.options import MAX_FEATURES, Reading
+from twinrank.data.options import MAX_FEATURES, Reading, several
 from twinrank.data.saving import pour
 from twinrank.data.sources import FRAMES, content_hash, plain_suffix
 from twinrank.data.store import Arrays, MemorySink, Sink, is_store, read_arrays, read_manifest
 from twinrank.data.table import Table
 from twinrank.display.progress import reading_bar
 from twinrank.support.errors import DataWarning, InputError, explained
+from twinrank.support.files import check_regular
 
 
 def load(
@@ -60,7 +62,7 @@ def load(
     progress: show a bar; by default on a terminal, for long files.
     """
     reading = Reading(
-        features=features if features is None or isinstance(features, int) else tuple(features),
+        features=features if features is None or isinstance(features, int) else several(features),
         missing=missing,
         zero_based=zero_based,
         unjudged=unjudged,
@@ -69,11 +71,13 @@ def load(
         query=query,
         label=label,
         docid=docid,
-        ignore=tuple(ignore),
+        ignore=several(ignore),
     )
     source = Path(path).expanduser()
-    if source.is_dir():
-        table = _stored(source, verify)
+    with explained("read", source):
+        folder = source.is_dir()
+    if folder:
+        table = _stored(source, reading, verify)
     else:
         base = cache_folder(cache_dir) if cache else None
         table = _from_file(source, reading, base, verify, progress)
@@ -82,7 +86,7 @@ def load(
     return Dataset(table, name=str(source))
 
 
-def _stored(folder: Path, verify: bool) -> Table:
+def _stored(folder: Path, reading: Reading, verify: bool) -> Table:
     if not is_store(folder):
         raise InputError(
             f"{folder} is a folder without {'manifest.json'!r}; for folds such as Fold1/train.txt "
@@ -90,15 +94,20 @@ def _stored(folder: Path, verify: bool) -> Table:
         )
     manifest = read_manifest(folder)
     try:
-        return Table.of(read_arrays(folder, manifest, verify), manifest)
+        table = Table.of(read_arrays(folder, manifest, verify), manifest)
     except InputError as error:
         raise InputError(f"{folder} is damaged: {error}") from error
+    unjudged = reading.unjudged != "keep" and bool((table.y < 0).any())
+    if not unjudged and (reading.non_finite == "keep" or manifest.get("finite") is True):
+        return table
+    return checked_again(table, reading)  # in memory: something in it may have to change
 
 
 def _from_file(
     path: Path, reading: Reading, base: Path | None, verify: bool, progress: bool | None
 ) -> Table:
     with explained("read", path):
+        check_regular(path)
         size = path.stat().st_size
     framed = plain_suffix(path) in FRAMES
     parser = frames.PARSER if framed else letor.PARSER

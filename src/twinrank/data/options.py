@@ -1,5 +1,6 @@
 """The choices that a reader of data has to be told about."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +11,11 @@ MISSING = ("zero", "nan")
 UNJUDGED = ("error", "keep", "drop")
 NON_FINITE = ("error", "keep", "clip")
 MAX_FEATURES = 100_000
+
+
+def several(names: str | Sequence[str | int]) -> tuple[str, ...]:
+    """Names of columns, of which one may come by itself."""
+    return (names,) if isinstance(names, str) else tuple(str(name) for name in names)
 
 
 @dataclass(frozen=True, kw_only=True)

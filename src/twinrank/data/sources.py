@@ -5,29 +5,28 @@ import hashlib
 import io
 import lzma
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from twinrank.support.errors import InputError, explained
+from twinrank.support.files import check_regular
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-_OPENERS: dict[str, Callable[..., Any]] = {
-    ".gz": gzip.open,
-    ".xz": lzma.open,
-    ".zst": zstd.open,
-}
-COMPRESSED = tuple(_OPENERS)
+COMPRESSED = (".gz", ".xz", ".zst")
 LETOR = (".txt", ".letor", ".svm", ".svmlight", ".libsvm", ".dat")
 FRAMES = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".ipc")
 _BLOCK = 1 << 20
+_GZIP_LEVEL = 6
+_TICK = 20_000_000  # nanoseconds; the clock of a file system may have steps of 10 ms
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,19 @@ class Fingerprint:
     @classmethod
     def of(cls, path: Path) -> "Fingerprint":
         """The fingerprint of a file as it is now."""
-        status = path.stat()
+        check_regular(path)
+        with explained("read", path):
+            status = path.stat()
         return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+
+    @classmethod
+    def settled(cls, path: Path) -> "Fingerprint":
+        """The fingerprint of a file, taken when the next change is sure to get another time."""
+        now = cls.of(path)
+        if time.time_ns() - now.mtime_ns > _TICK:
+            return now
+        time.sleep(_TICK / 1e9)
+        return cls.of(path)
 
     def to_json(self) -> dict[str, int]:
         """The same as plain numbers."""
@@ -89,14 +99,56 @@ class _Hashed(io.RawIOBase):
         return self._digest.hexdigest()
 
 
+class _Xz(io.RawIOBase):
+    """What xz archives hold; unlike LZMAFile, it refuses anything else that follows them."""
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        self._file = file
+        self._archive = lzma.LZMADecompressor()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = b""
+        while not content:
+            packed = b""
+            if self._archive.eof:
+                packed = self._following()
+                if not packed:
+                    return 0
+                self._archive = lzma.LZMADecompressor()
+            elif self._archive.needs_input:
+                packed = self._file.read(_BLOCK) or b""
+                if not packed:
+                    raise EOFError
+            content = self._archive.decompress(packed, len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def _following(self) -> bytes:
+        """What comes after an archive and the zeros that may fill it up."""
+        packed = self._archive.unused_data.lstrip(b"\0")
+        while not packed and (more := self._file.read(_BLOCK)):
+            packed = more.lstrip(b"\0")
+        return packed
+
+
+_READERS: dict[str, Callable[[io.RawIOBase], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
+    ".xz": _Xz,
+    ".zst": zstd.ZstdFile,
+}
+
+
 class Source:
     """A file's content as a stream of bytes."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         self.path = path
         self._raw = _Hashed(file)
-        opener = _OPENERS.get(path.suffix.lower())
-        self._content: Any = opener(self._raw, "rb") if opener else self._raw
+        reader = _READERS.get(path.suffix.lower())
+        self._content: Any = reader(self._raw) if reader else self._raw
 
     @property
     def consumed(self) -> int:
@@ -128,13 +180,22 @@ class Source:
 @contextmanager
 def opened(path: Path) -> Iterator[Source]:
     """Open a file, compressed or not; a plain OSError while reading says which file it was."""
+    check_regular(path)
     with explained("read", path), path.open("rb", buffering=0) as file:
         yield Source(path, file)
 
 
 @contextmanager
 def written(path: Path, name: Path) -> Iterator[IO[bytes]]:
-    """Open `path` for writing, compressed as `name` asks for."""
-    opener = _OPENERS.get(name.suffix.lower())
-    with opener(path, "wb") if opener else path.open("wb") as file:
-        yield file
+    """Open `path` for writing, compressed as `name` asks for; the same content, the same bytes."""
+    kind = name.suffix.lower()
+    with path.open("wb") as file, ExitStack() as stack:
+        packed: Any = file
+        if kind == ".gz":  # neither a name nor a time inside
+            packed = stack.enter_context(gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0))
+        elif kind == ".xz":
+            packed = stack.enter_context(lzma.LZMAFile(file, "wb"))
+        elif kind == ".zst":
+            checked = {int(zstd.CompressionParameter.checksum_flag): 1}
+            packed = stack.enter_context(zstd.ZstdFile(file, "wb", options=checked))
+        yield packed

@@ -5,21 +5,25 @@ No pickle anywhere. A folder counts only with a manifest that fits its files, by
 """
 
 import json
+import math
+import os
 import zlib
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from twinrank.support.errors import InputError, explained
+from twinrank.support.files import check_regular
 
 MANIFEST = "manifest.json"
 FORMAT = "twinrank-data"
 VERSION = 1
 _HEADER = 128  # bytes, as NumPy pads a short one
+_KINDS = "fiuU"  # of types that are stored: numbers and texts
 _BLOCK = 1 << 24
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -39,22 +43,32 @@ class FolderSink:
     """Arrays that grow block by block, on disk."""
 
     folder: Path
+    known_as: Path | None = None  # the folder's name in messages, and what to do about trouble
+    hint: str = ""
     _columns: dict[str, _Column] = field(default_factory=dict)
     _files: ExitStack = field(default_factory=ExitStack)
 
     def append(self, name: str, block: npt.NDArray[Any]) -> None:
         """Add rows to the end of an array."""
-        column = self._columns.get(name)
-        if column is None:
-            file = self._files.enter_context((self.folder / f"{name}.npy").open("wb", buffering=0))
-            file.write(bytes(_HEADER))
-            column = self._columns[name] = _Column(file, block.dtype, block.shape[1:])
-        content = _bytes(np.ascontiguousarray(block))
-        written = 0
-        while written < len(content):  # one write takes 2 GB at most
-            written += column.file.write(content[written:])
+        with self._explained():
+            column = self._columns.get(name)
+            if column is None:
+                column = self._columns[name] = self._new(name, block)
+            content = _bytes(np.ascontiguousarray(block))
+            _write(column.file, content)
         column.checksum = zlib.crc32(content, column.checksum)
         column.rows += block.shape[0]
+
+    def _explained(self) -> AbstractContextManager[None]:
+        """Full disks are not the trouble of the file that is being read."""
+        if self.known_as is None:
+            return nullcontext()
+        return explained("write", self.known_as, self.hint, exactly=True)
+
+    def _new(self, name: str, block: npt.NDArray[Any]) -> _Column:
+        file = self._files.enter_context((self.folder / f"{name}.npy").open("wb", buffering=0))
+        _write(file, bytes(_HEADER))
+        return _Column(file, block.dtype, block.shape[1:])
 
     def discard(self, name: str) -> None:
         """Leave an array out after all."""
@@ -63,11 +77,14 @@ class FolderSink:
 
     def finish(self) -> Arrays:
         """Complete the files and open them for reading and writing."""
-        for column in self._columns.values():
+        arrays = {}
+        for name, column in self._columns.items():
+            shape = (column.rows, *column.shape)
             column.file.seek(0)
-            column.file.write(_header(column.dtype, (column.rows, *column.shape)))
+            column.file.write(_header(column.dtype, shape))
+            arrays[name] = _mapped(self.folder / f"{name}.npy", column.dtype, shape, "r+")
         self._files.close()
-        return {name: _mapped(self.folder / f"{name}.npy", "r+") for name in self._columns}
+        return arrays
 
     def describe(self) -> dict[str, Any]:
         """The arrays' part of a manifest."""
@@ -91,21 +108,31 @@ class FolderSink:
 
 @dataclass
 class MemorySink:
-    """Arrays that grow block by block, in memory."""
+    """Arrays that grow block by block, in memory.
 
-    _blocks: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
+    A large bytearray grows where it is, by pages that are moved, not copied: never are there two.
+    """
+
+    _contents: dict[str, bytearray] = field(default_factory=dict)
+    _first: Arrays = field(default_factory=dict)  # no rows, but type and shape
 
     def append(self, name: str, block: npt.NDArray[Any]) -> None:
         """Add rows to the end of an array."""
-        self._blocks.setdefault(name, []).append(block.copy())
+        self._first.setdefault(name, block[:0].copy())
+        self._contents.setdefault(name, bytearray()).extend(_bytes(np.ascontiguousarray(block)))
 
     def discard(self, name: str) -> None:
         """Leave an array out after all."""
-        del self._blocks[name]
+        del self._contents[name], self._first[name]
 
     def finish(self) -> Arrays:
-        """Join the blocks, letting go of each as soon as it has been copied."""
-        return {name: _joined(blocks) for name, blocks in self._blocks.items()}
+        """The arrays, on the memory that was filled."""
+        return {
+            name: np.frombuffer(self._contents[name], first.dtype).reshape(-1, *first.shape[1:])
+            if self._contents[name]
+            else first
+            for name, first in self._first.items()
+        }
 
     def changed(self, name: str, array: npt.NDArray[Any]) -> None:
         """Nothing is kept about the arrays."""
@@ -117,15 +144,10 @@ class MemorySink:
 Sink = FolderSink | MemorySink
 
 
-def _joined(blocks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    rows = sum(block.shape[0] for block in blocks)
-    whole = np.empty((rows, *blocks[0].shape[1:]), blocks[0].dtype)
-    row = 0
-    for i, block in enumerate(blocks):
-        whole[row : row + block.shape[0]] = block
-        row += block.shape[0]
-        blocks[i] = block[:0].copy()
-    return whole
+def _write(file: IO[bytes], content: Any) -> None:
+    written = 0
+    while written < len(content):  # one write takes 2 GB at most
+        written += file.write(content[written:])
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
@@ -147,31 +169,49 @@ def _checksum(array: npt.NDArray[Any]) -> int:
     return checksum
 
 
-def _mapped(path: Path, mode: Any) -> npt.NDArray[Any]:
-    if path.stat().st_size == _HEADER:  # nothing to map
-        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
-    return np.asarray(np.load(path, mmap_mode=mode, allow_pickle=False))
+def _mapped(
+    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], mode: Literal["r", "r+"]
+) -> npt.NDArray[Any]:
+    """Map a file that is exactly what `FolderSink` writes for this type and shape."""
+    check_regular(path)
+    with path.open("rb" if mode == "r" else "r+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        content = math.prod(shape) * dtype.itemsize
+        if size != _HEADER + content or file.read(_HEADER) != _header(dtype, shape):
+            raise InputError(f"{path} is damaged: it doesn't fit the manifest")
+        if content:
+            return np.asarray(np.memmap(file, dtype, mode, _HEADER, shape))
+    nothing = np.empty(shape, dtype)
+    nothing.flags.writeable = mode == "r+"
+    return nothing
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest, last of all: it makes the folder count."""
     whole = {"format": FORMAT, "version": VERSION, **manifest}
-    (folder / MANIFEST).write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    text = json.dumps({**whole, "crc32": _stamp(whole)}, indent=1)
+    (folder / MANIFEST).write_text(text + "\n", "utf-8")
+
+
+def _stamp(manifest: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
 
 
 def is_store(path: Path) -> bool:
     """Whether a folder looks like one of ours."""
-    return (path / MANIFEST).is_file()
+    with explained("read", path):
+        return (path / MANIFEST).is_file()
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a folder, checked for being one."""
     path = folder / MANIFEST
+    check_regular(path)
     with explained("read", path):
         text = path.read_bytes()
     try:
         manifest = json.loads(text)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"{path} is not the manifest of TwinRank data")
@@ -180,7 +220,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{path} has version {manifest.get('version')} of the format; "
             f"this TwinRank reads version {VERSION}: convert the data again"
         )
+    if manifest.pop("crc32", None) != _stamp(manifest):
+        raise InputError(f"{path} is damaged: its checksum is wrong")
+    names, notes = manifest.get("feature_names"), manifest.get("notes")
+    if not (names is None or _are_texts(names)) or not _are_texts(notes):
+        raise InputError(f"{path} is damaged: feature_names and notes are lists of text")
     return manifest
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def read_arrays(folder: Path, manifest: dict[str, Any], verify: bool = False) -> Arrays:
@@ -188,21 +237,26 @@ def read_arrays(folder: Path, manifest: dict[str, Any], verify: bool = False) ->
     described = manifest.get("arrays")
     if not isinstance(described, dict):
         raise InputError(f"{folder / MANIFEST} is damaged: it lists no arrays")
-    arrays = {}
-    for name, facts in described.items():
-        path = folder / f"{name}.npy"
-        if not str(name).isidentifier() or not isinstance(facts, dict):
-            raise InputError(f"{folder / MANIFEST} is damaged at array {name!r}")
-        with explained("read", path):
-            try:
-                array = _mapped(path, "r")
-            except (ValueError, EOFError) as error:
-                raise InputError(f"{path} is damaged: {error}") from error
-            size = path.stat().st_size
-        found = [array.dtype.str, list(array.shape)]
-        if found != [facts.get("dtype"), facts.get("shape")] or size != _HEADER + array.nbytes:
-            raise InputError(f"{path} is damaged: it doesn't fit the manifest")
-        if verify and _checksum(array) != facts.get("crc32"):
-            raise InputError(f"{path} is damaged: its checksum is wrong")
-        arrays[name] = array
+    arrays = {name: _read_array(folder, name, facts) for name, facts in described.items()}
+    for name, array in arrays.items() if verify else ():
+        if _checksum(array) != described[name].get("crc32"):
+            raise InputError(f"{folder / name}.npy is damaged: its checksum is wrong")
+    if read_manifest(folder) != manifest:  # so all the arrays belong to it
+        raise InputError(f"{folder} was replaced while it was read; load it again")
     return arrays
+
+
+def _read_array(folder: Path, name: str, facts: Any) -> npt.NDArray[Any]:
+    try:
+        dtype, shape = np.dtype(facts["dtype"]), tuple(facts["shape"])
+        good = name.isidentifier() and dtype.str == facts["dtype"] and dtype.kind in _KINDS
+        good = good and all(type(size) is int and size >= 0 for size in shape)
+    except (LookupError, TypeError, ValueError, SyntaxError):
+        good = False
+    if not good:
+        raise InputError(f"{folder / MANIFEST} is damaged at array {name!r}")
+    path = folder / f"{name}.npy"
+    with explained("read", path):
+        if not path.exists():
+            raise InputError(f"{path} is missing")
+        return _mapped(path, dtype, shape, "r")

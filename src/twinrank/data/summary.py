@@ -1,17 +1,21 @@
 """Facts and figures about a dataset, for people."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from twinrank.data.arrays import numbered
+from twinrank.data.batches import blocks
 from twinrank.data.columns import update
+from twinrank.data.table import counted
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
 
-_BLOCK = 1 << 16  # documents looked at together
-_MOST_LABELS = 12
+_MOST_LABELS = 12  # that are listed one by one
+_UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True)
@@ -22,21 +26,22 @@ class Summary:
     queries: int
     documents: int
     features: int
-    megabytes: float  # of X in memory
-    lengths: dict[str, float]  # of the lists: min, quartiles, mean, max
-    labels: dict[str, float]  # label: share of the documents
-    fractional_labels: bool
+    memory_bytes: int  # of X
+    lengths: dict[str, float]  # of the lists: min, quartiles, mean, max; empty without any
+    labels: dict[str, float]  # label: share of the documents; empty if there are more than 100
+    different_labels: int
+    label_range: tuple[float, float] | None
     unjudged: int
     queries_without_relevant: int
+    feature_names: list[str] | None
     constant_features: list[str]
     missing_values: int
     features_with_missing: int
     infinite_values: int
     filled: list[float]  # per feature, the share of documents where it is neither zero nor missing
     missing: list[float]  # per feature, the share of documents where it is missing
-    lowest: float
-    highest: float
-    document_ids: bool
+    value_range: tuple[float, float] | None  # of finite values
+    document_id: str | None  # the first one
     notes: list[str]
 
     def to_json(self) -> dict[str, Any]:
@@ -45,32 +50,48 @@ class Summary:
 
     def lines(self) -> list[tuple[str, str]]:
         """The page, as pairs of what and how much."""
-        n = self.lengths
-        shares = [f"{label}: {share:.1%}" for label, share in self.labels.items()]
-        if len(shares) > _MOST_LABELS:
-            shares = [*shares[: _MOST_LABELS - 1], f"… {len(shares)} different labels"]
+        missing = ""
+        if self.missing_values:
+            missing = (
+                f"{self.missing_values:,}, in {counted(self.features_with_missing, 'feature')}"
+            )
         lines = [
             ("queries", f"{self.queries:,}"),
             ("documents", f"{self.documents:,}"),
             ("features", f"{self.features:,}"),
-            ("features in memory", f"{self.megabytes:,.1f} MB (float32)"),
-            (
-                "documents per query",
-                f"mean {n['mean']:.1f}, median {n['median']:.0f}, "
-                f"half within {n['lower quartile']:.0f}–{n['upper quartile']:.0f}, "
-                f"from {n['min']:.0f} to {n['max']:,.0f}",
-            ),
-            ("labels", ", ".join(shares) + (" (fractional)" if self.fractional_labels else "")),
-            ("nothing relevant", _share(self.queries_without_relevant, self.queries, "queries")),
-            ("feature values", f"from {self.lowest:g} to {self.highest:g}"),
-            ("constant features", _listed(self.constant_features)),
-            ("missing values", _values(self.missing_values, self.features_with_missing)),
-            ("infinite values", f"{self.infinite_values:,}" if self.infinite_values else "none"),
-            ("document ids", "yes" if self.document_ids else "no"),
+            ("feature names", _some(self.feature_names or [], 4)),
+            ("memory", f"{_size(self.memory_bytes)} for the features, as float32"),
+            ("documents per query", self._lengths()),
+            ("labels", self._labels()),
+            ("unjudged", _share(self.unjudged, self.documents, "document")),
+            ("nothing relevant", _share(self.queries_without_relevant, self.queries, "query")),
+            ("feature values", _range(self.value_range)),
+            ("constant features", self._constant()),
+            ("missing values", missing),
+            ("infinite values", f"{self.infinite_values:,}" if self.infinite_values else ""),
+            ("document ids", f"such as {self.document_id}" if self.document_id else ""),
         ]
-        if self.unjudged:
-            lines.insert(6, ("unjudged", _share(self.unjudged, self.documents, "documents")))
-        return lines + [("note", note) for note in self.notes]
+        quiet = ("feature names", "unjudged")  # of which nothing need be said
+        shown = [(what, much or "none") for what, much in lines if much or what not in quiet]
+        return shown + [("note", note) for note in self.notes]
+
+    def _lengths(self) -> str:
+        if not (n := self.lengths):
+            return ""
+        return (
+            f"{n['min']:,.0f} to {n['max']:,.0f}, mean {n['mean']:,.1f}, median "
+            f"{n['median']:,.0f}, middle half {n['lower quartile']:,.0f} to "
+            f"{n['upper quartile']:,.0f}"
+        )
+
+    def _labels(self) -> str:
+        if self.different_labels <= _MOST_LABELS:
+            return ", ".join(f"{label}: {_percent(s)}" for label, s in self.labels.items())
+        return f"{self.different_labels:,} different ones, {_range(self.label_range)}"
+
+    def _constant(self) -> str:
+        names = self.constant_features
+        return f"{len(names):,} of {self.features:,}: {_some(names)}" if names else ""
 
     def __str__(self) -> str:
         lines = self.lines()
@@ -80,20 +101,38 @@ class Summary:
 
 
 def _share(count: int, whole: int, what: str) -> str:
-    return f"{count:,} {what} ({count / max(whole, 1):.1%})" if count else "none"
+    return f"{counted(count, what)} ({_percent(count / whole)})" if count else ""
 
 
-def _listed(names: list[str], most: int = 8) -> str:
-    if not names:
-        return "none"
-    shown = ", ".join(names[:most]) + (", …" if len(names) > most else "")
-    return f"{len(names):,} ({shown})"
+def _percent(share: float) -> str:
+    """A share, never rounded to nothing or to everything.
+
+    >>> _percent(0.125), _percent(0.0001), _percent(0.9999), _percent(1)
+    ('12.5%', '<0.1%', '>99.9%', '100.0%')
+    """
+    if 0 < share < 0.0005:
+        return "<0.1%"
+    return ">99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"
 
 
-def _values(count: int, features: int) -> str:
-    if not count:
-        return "none"
-    return f"{count:,} (NaN), in {features:,} feature{'s' if features > 1 else ''}"
+def _range(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{ends[0]:g} to {ends[1]:g}"
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def _size(count: float) -> str:
+    """A number of bytes.
+
+    >>> _size(512), _size(1_800_000), _size(2_052_000_000)
+    ('512 bytes', '1.8 MB', '2.1 GB')
+    """
+    unit = 0
+    while count >= 999.95 and unit + 1 < len(_UNITS):
+        count, unit = count / 1000, unit + 1
+    return f"{count:.1f} {_UNITS[unit]}" if unit else f"{count:.0f} {_UNITS[0]}"
 
 
 def summarise(data: "Dataset") -> Summary:
@@ -101,44 +140,62 @@ def summarise(data: "Dataset") -> Summary:
     low = np.full(data.features, np.inf, np.float32)
     high = np.full(data.features, -np.inf, np.float32)
     zeros, missing, infinite = np.zeros((3, data.features), np.int64)
-    for queries in data.batches(_BLOCK).plan(0):
+    for queries in blocks(data):
         update(data.take(queries), low, high, zeros, missing, infinite)
-    names = data.feature_names or tuple(str(i + 1) for i in range(data.features))
-    constant = np.flatnonzero((low >= high) & ((missing + infinite) % max(data.documents, 1) == 0))
-    y, lists = data.y, data.lists
-    values, counts = np.unique(y, return_counts=True)
-    relevant = lists.sum((y > 0).astype(np.float64))
-    sizes = lists.sizes if lists.sizes.size else np.zeros(1, np.int64)
-    quartiles = np.quantile(sizes, [0.25, 0.5, 0.75]).tolist()
+    whole = max(data.documents, 1)
+    constant = np.where(missing + infinite == 0, low == high, missing == whole)
+    names = data.feature_names or numbered(data.features)
+    relevant = data.lists.sum((data.y > 0).astype(np.float64))
+    values, counts = np.unique(data.y, return_counts=True)
     return Summary(
         name=data.name,
         queries=data.queries,
         documents=data.documents,
         features=data.features,
-        megabytes=4 * data.documents * data.features / 1e6,
-        lengths={
-            "min": float(sizes.min()),
-            "lower quartile": quartiles[0],
-            "median": quartiles[1],
-            "mean": float(sizes.mean()),
-            "upper quartile": quartiles[2],
-            "max": float(sizes.max()),
-        },
+        memory_bytes=4 * data.documents * data.features,
+        lengths=_lengths(data.lists.sizes),
         labels={
-            f"{value:g}": count / y.size
-            for value, count in zip(values.tolist(), counts.tolist(), strict=True)
+            _label(value): count / whole
+            for value, count in zip(values, counts.tolist(), strict=True)
+            if values.size <= 100
         },
-        fractional_labels=bool((values % 1 != 0).any()),
-        unjudged=int((y == -1).sum()),
+        different_labels=values.size,
+        label_range=(float(values[0]), float(values[-1])) if values.size else None,
+        unjudged=int((data.y == -1).sum()),
         queries_without_relevant=int((relevant == 0).sum()),
-        constant_features=[names[i] for i in constant],
+        feature_names=None if data.feature_names is None else list(data.feature_names),
+        constant_features=[names[i] for i in np.flatnonzero(constant)],
         missing_values=int(missing.sum()),
         features_with_missing=int((missing > 0).sum()),
         infinite_values=int(infinite.sum()),
-        filled=((data.documents - zeros - missing) / max(data.documents, 1)).tolist(),
-        missing=(missing / max(data.documents, 1)).tolist(),
-        lowest=float(low.min(initial=np.inf)),
-        highest=float(high.max(initial=-np.inf)),
-        document_ids=data.comments is not None,
+        filled=((data.documents - zeros - missing) / whole).tolist(),
+        missing=(missing / whole).tolist(),
+        value_range=(float(low.min()), float(high.max())) if (low <= high).any() else None,
+        document_id=_first_id(data),
         notes=list(data.notes),
     )
+
+
+def _lengths(sizes: Any) -> dict[str, float]:
+    if sizes.size == 0:
+        return {}
+    lower, median, upper = np.quantile(sizes, [0.25, 0.5, 0.75]).tolist()
+    return {
+        "min": int(sizes.min()),
+        "lower quartile": lower,
+        "median": median,
+        "mean": float(sizes.mean()),
+        "upper quartile": upper,
+        "max": int(sizes.max()),
+    }
+
+
+def _label(value: Any) -> str:
+    """A label as short as it can be, but not the same as another."""
+    short = f"{value:g}"
+    return short if np.float32(short) == value else str(value)
+
+
+def _first_id(data: "Dataset") -> str | None:
+    ids = data.select(slice(1)).docids
+    return str(ids[0]) if ids is not None and ids.size else None

@@ -14,7 +14,8 @@ from twinrank.support.errors import InputError
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_RANGE = np.iinfo(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +43,18 @@ class Table:
         comments = None
         if "comments" in arrays and "comment_ends" in arrays:
             comments = Texts(arrays["comments"], arrays["comment_ends"])
+        rows = arrays.get("rows")
         fits = (
             X.ndim == 2
             and X.dtype == y.dtype == np.dtype(np.float32)
             and (X.shape[0],) == y.shape == (lists.documents,)
             and query_ids.shape == lists.sizes.shape
-            and (comments is None or len(comments) == y.size)
+            and (comments is None or comments.fits(y.size))
+            and (rows is None or (rows.shape == y.shape and rows.dtype == np.int64))
             and (names is None or (isinstance(names, list) and len(names) == X.shape[1]))
         )
         if not fits:
             raise InputError("its arrays don't fit one another")
-        rows = arrays.get("rows")
         return cls(
             X,
             y,
@@ -72,7 +74,11 @@ def as_ids(names: list[str]) -> npt.NDArray[Any]:
     (array([ 7, 10]), array(['007', '10'], dtype='<U3'))
     """
     if all(_WHOLE.fullmatch(name) for name in names):
-        return np.array([int(name) for name in names], dtype=np.int64)
+        numbers = [int(name) for name in names]
+        if _RANGE.min <= min(numbers, default=0) and max(numbers, default=0) <= _RANGE.max:
+            return np.array(numbers, dtype=np.int64)
+    if (bad := next((name for name in names if "\0" in name), None)) is not None:
+        raise InputError(f"the query id {bad!r} has a NUL character in it")
     return np.array(names, dtype=np.str_)
 
 
@@ -82,19 +88,41 @@ def together(starts: Ints, runs: Ints, documents: int) -> tuple[Ints | None, Int
     Run r begins at row starts[r] and belongs to query runs[r], numbered by first appearance.
     The order is None where rows are together already.
     """
-    ends = np.append(starts[1:], documents)
-    sizes = ends - starts
-    queries = int(runs.max()) + 1 if runs.size else 0
-    offsets = np.zeros(queries + 1, np.int64)
-    np.cumsum(np.bincount(runs, weights=sizes, minlength=queries).astype(np.int64), out=offsets[1:])
-    if runs.size == queries:
+    sizes = np.diff(starts, append=documents)
+    counts = np.zeros(int(runs.max(initial=-1)) + 1, np.int64)
+    np.add.at(counts, runs, sizes)
+    offsets = np.append(0, np.cumsum(counts))
+    if runs.size == counts.size:
         return None, offsets
-    by_query = np.argsort(runs, kind="stable")
-    return np.concatenate([np.arange(starts[r], ends[r]) for r in by_query]), offsets
+    return np.argsort(np.repeat(runs, sizes), kind="stable"), offsets
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "query"), counted(2000, "query"), counted(3, "document")
+    ('1 query', '2,000 queries', '3 documents')
+    """
+    plural = {"query": "queries"}.get(what, what + "s")
+    return f"{count:,} {what if count == 1 else plural}"
 
 
 def scattered_note(runs: Ints) -> str:
     """What is said of queries whose rows were put together."""
     scattered = int((np.bincount(runs) > 1).sum())
-    subject = "1 query was" if scattered == 1 else f"{scattered:,} queries were"
-    return f"the rows of {subject} scattered, and have been put together"
+    return f"the rows of {counted(scattered, 'query')} were scattered, and have been put together"
+
+
+def dropped_note(count: int) -> str:
+    """What is said of unjudged documents that were dropped."""
+    was = "was" if count == 1 else "were"
+    return f"{counted(count, 'document')} without a judgement (label −1) {was} dropped"
+
+
+def not_finite_notes(missing: int, infinite: int) -> list[str]:
+    """What is said of values that aren't finite, and were kept or clipped."""
+    notes = []
+    for count, what in ((missing, "not a number (NaN)"), (infinite, "beyond a float32's range")):
+        if count:
+            notes.append(f"{counted(count, 'value')} {'is' if count == 1 else 'are'} {what}")
+    return notes

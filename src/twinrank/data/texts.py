@@ -1,5 +1,6 @@
 """Many short texts as two arrays, so that they can be memory-mapped."""
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+_DOCID = re.compile(r"\bdocid\s*=\s*(\S+)")
 
 
 class Texts:
@@ -32,6 +34,16 @@ class Texts:
 
     def __len__(self) -> int:
         return self.ends.size
+
+    def fits(self, count: int) -> bool:
+        """Whether these are so many texts, each of them within the content."""
+        kinds = (self.content.dtype, self.ends.dtype) == (np.dtype(np.uint8), np.dtype(np.int64))
+        if not kinds or self.content.ndim != 1 or self.ends.shape != (count,):
+            return False
+        return bool((np.diff(self.ends, prepend=0) >= 0).all()) and self.ends[-1:].tolist() in (
+            [],
+            [self.content.size],
+        )
 
     def raw(self, i: int) -> bytes:
         """Text i as bytes."""
@@ -68,3 +80,13 @@ class Texts:
 def _decoded(piece: bytes) -> str:
     """UTF-8, with any other byte spelled out in hexadecimal: a comment may hold anything."""
     return piece.decode("utf-8", errors="backslashreplace")
+
+
+def docid_in(comment: str) -> str:
+    """The id that a comment calls `docid = …`, or else the whole comment.
+
+    >>> docid_in("docid = GX008-86 inc = 1"), docid_in(" GX008-86")
+    ('GX008-86', 'GX008-86')
+    """
+    match = _DOCID.search(comment)
+    return match[1] if match else comment.strip()

@@ -41,5 +41,6 @@ def drawing(path: Path, rows: int, columns: int, size: tuple[float, float]) -> I
         FigureCanvasAgg(figure)
         yield figure.subplots(rows, columns, squeeze=False)
         with replacing(path) as partial:
-            metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-            figure.savefig(partial, format=path.suffix.lower()[1:], metadata=metadata)
+            kind = path.suffix.lower()[1:]
+            undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+            figure.savefig(partial, format=kind, metadata=undated.get(kind))

@@ -83,6 +83,19 @@ class PerList:
             self._derived["positions"] = frozen(positions)
         return self._derived["positions"]
 
+    def first(self, x: Array, k: int | None) -> Array:
+        """One value per document in order, with zeros beyond position k.
+
+        >>> from twinrank.lists import Lists
+        >>> Lists.from_sizes([2, 3]).first(np.ones(5), 2)
+        array([1., 1., 1., 1., 0.])
+        """
+        return x if k is None else namespace(x).where(self.positions(x) <= k, x, 0.0)
+
+    def ranked(self, x: Array, k: int | None) -> Array:
+        """As `first`; lists in which some documents have no rank give these a zero as well."""
+        return self.first(x, k)
+
     def starts(self, like: Array) -> Array:
         """Where the list of each document starts, as integers beside `like`."""
         if is_tensor(like):

@@ -17,9 +17,10 @@ MEASURES: tuple[type[Measure], ...] = (
     NDCG, DCG, AP, PaperAP, Precision, Recall, RPrecision, RR, Success, NERR, ERR, RBP, Judged,
 )  # fmt: skip
 
-__all__ = ["MEASURES", "Measure", "measure"]
+__all__ = ["MEASURES", "NAMES", "Measure", "measure"]
 
 _BY_NAME = {name: kind for kind in MEASURES for name in (kind.name, *kind.aliases)}
+NAMES = tuple(_BY_NAME)
 
 
 def measure(name: str | Measure) -> Measure:

@@ -57,4 +57,4 @@ class PaperAP(_AveragePrecision):
 
     def divide_by(self, labels: Array, lists: Lists) -> Array:
         """The sum of the k highest labels."""
-        return lists.sum(self.cut(lists.sort(at_least_zero(labels)), lists))
+        return lists.sum(lists.first(at_least_zero(lists.sort(labels)), self.cutoff))

@@ -133,9 +133,7 @@ class Measure:
         if (times := ranks.shape[0] // labels.shape[0]) > 1:
             labels = xp.tile(labels, (times,))
         ordered = lists.arrange(labels, ranks)
-        credit = as_float(self.credit(ordered, lists))
-        lists.check(credit=credit)
-        credit = self.cut(credit, lists)
+        credit = self._credit(ordered, lists)
         filled = lists.any(self.relevant(ordered))
         if not gradient:
             return lists.sum(credit * self.discounts(ordered, lists)), None, filled
@@ -143,11 +141,46 @@ class Measure:
         slopes = self._table(self.slope, lists.longest, ranks)
         return *lists.settle(credit, discounts, slopes, ranks), filled
 
+    def in_order(
+        self, ordered: Array, lists: Lists, mean_over_ties: Callable[[Array], Array] | None = None
+    ) -> tuple[Array, Array]:
+        """Values per list, given labels in rank order, and which lists aren't empty.
+
+        With `mean_over_ties`, which averages over runs of equal scores, a list's value is the mean
+        over all orders of its ties.
+        """
+        credit = self._credit(ordered, lists, mean_over_ties)
+        values = lists.sum(credit * self.discounts(ordered, lists))
+        return values, lists.any(self.relevant(ordered))
+
+    def over_ties(
+        self,
+        credit: Array,
+        lists: Lists,
+        mean: Callable[[Array], Array],
+    ) -> Array:
+        """The credit of each position, averaged over the orders of tied documents.
+
+        There is such a credit if a document's own doesn't depend on the order of the others.
+        """
+        raise InputError(
+            f"ties='average' is for measures that add up the gains of documents, such as nDCG, P "
+            f"and Recall, but not for {self}; choose random or stable"
+        )
+
+    def _credit(
+        self, ordered: Array, lists: Lists, mean: Callable[[Array], Array] | None = None
+    ) -> Array:
+        """The credit up to the cutoff."""
+        credit = as_float(self.credit(ordered, lists))
+        lists.check(credit=credit)
+        if mean is not None:
+            credit = self.over_ties(credit, lists, mean)
+        return self.cut(credit, lists)
+
     def cut(self, x: Array, lists: Lists) -> Array:
         """`x`, one value per document in rank order, with zeros beyond the cutoff."""
-        if self.cutoff is None:
-            return x
-        return namespace(x).where(lists.positions(x) <= self.cutoff, x, 0.0)
+        return lists.ranked(x, self.cutoff)
 
     def discounts(self, like: Array, lists: Lists) -> Array:
         """The discount of every position of every list."""

@@ -1,6 +1,7 @@
 """DCG and nDCG (Järvelin & Kekäläinen 2002)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +25,10 @@ class DCG(GainMeasure):
         """1 / log2(1 + r)."""
         return 1.0 / namespace(rank).log2(1.0 + rank)
 
+    def over_ties(self, credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
+        """The mean gain of the tied documents."""
+        return mean(credit)
+
     def slope(self, rank: Array) -> Array:
         """−1 / (ln 2 · (1 + r) · log2²(1 + r)); the paper omits the 1/ln 2."""
         return -1.0 / (math.log(2) * (1.0 + rank) * namespace(rank).log2(1.0 + rank) ** 2)
@@ -38,6 +43,5 @@ class NDCG(DCG):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The document's share of the ideal DCG@k."""
-        gains = self.gains(labels)
-        ideal = lists.sort(gains) * self.discounts(labels, lists)
-        return shared(gains, lists.sum(self.cut(ideal, lists)), lists)
+        ideal = self.ideal_gains(labels, lists) * self.discounts(labels, lists)
+        return shared(self.gains(labels), lists.sum(lists.first(ideal, self.cutoff)), lists)

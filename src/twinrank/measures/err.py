@@ -54,4 +54,6 @@ class NERR(ERR):
     def credit(self, labels: Array, lists: Lists) -> Array:
         """ERR's credit as a share of the ideal ERR@k."""
         ideal = super().credit(lists.sort(labels), lists) * self.discounts(labels, lists)
-        return shared(super().credit(labels, lists), lists.sum(self.cut(ideal, lists)), lists)
+        return shared(
+            super().credit(labels, lists), lists.sum(lists.first(ideal, self.cutoff)), lists
+        )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from twinrank.lists import Lists
 from twinrank.measures.base import Measure
 from twinrank.support.arrays import Array, at_least_zero, is_tensor, namespace
 from twinrank.support.errors import InputError
@@ -58,6 +59,12 @@ class GainMeasure(Measure):
             )
         table = xp.asarray(self.gain, dtype=labels.dtype)
         return table.to(labels.device)[grade] if is_tensor(labels) else table[grade]
+
+    def ideal_gains(self, labels: Array, lists: Lists) -> Array:
+        """The gains of every list in descending order."""
+        if isinstance(self.gain, tuple):  # a higher label may have a lower gain
+            return lists.sort(self.gains(labels))
+        return self.gains(lists.sort(labels))
 
     def relevant(self, labels: Array) -> Array:
         """Labels with a gain."""

@@ -1,5 +1,6 @@
 """Measures that count documents near the top: precision, recall, R-precision, success, judged."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,8 +12,23 @@ from twinrank.support.arrays import Array, as_float, namespace
 # credit position/total, which the discount 1/r takes back in value but not in gradient.
 
 
+def _mean_count(credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
+    """Counts averaged over ties: what is counted, without the position that the discount undoes."""
+    position = lists.positions(credit)
+    return mean(credit / position) * position
+
+
 @dataclass(frozen=True, kw_only=True)
-class Precision(BinaryMeasure):
+class _Count(BinaryMeasure):
+    """A count of relevant documents."""
+
+    def over_ties(self, credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
+        """The mean count of the tied documents."""
+        return _mean_count(credit, lists, mean)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision(_Count):
     """P@k = Σ_{j≤k} b_j / k; without a cutoff over the whole list."""
 
     name: ClassVar[str] = "P"
@@ -26,7 +42,7 @@ class Precision(BinaryMeasure):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recall(BinaryMeasure):
+class Recall(_Count):
     """Recall@k = Σ_{j≤k} b_j / R."""
 
     name: ClassVar[str] = "Recall"
@@ -74,6 +90,10 @@ class Judged(ReciprocalMeasure):
         depth = size if self.cutoff is None else size.clip(max=self.cutoff)
         return (labels >= 0) * lists.positions(labels) / depth
 
+    def over_ties(self, credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
+        """The mean count of the tied documents."""
+        return _mean_count(credit, lists, mean)
+
     def relevant(self, labels: Array) -> Array:
         """Every document: only a list without documents is empty."""
         return labels == labels
@@ -86,5 +106,5 @@ def first_relevant(relevant: Array, lists: Lists) -> Array:
 
 
 def _sizes(labels: Array, lists: Lists) -> Array:
-    """The length of each document's list."""
-    return lists.spread(lists.sum(namespace(labels).ones_like(labels)))
+    """The number of ranked documents in each document's list."""
+    return lists.spread(lists.sum(lists.ranked(namespace(labels).ones_like(labels), None)))

@@ -1,6 +1,7 @@
 """Rank-biased precision (Moffat & Zobel 2008)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,6 +26,10 @@ class RBP(BinaryMeasure):
     def credit(self, labels: Array, lists: Lists) -> Array:
         """(1 − p) · b_i."""
         return (1.0 - self.p) * as_float(self.relevant(labels))
+
+    def over_ties(self, credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
+        """The mean credit of the tied documents."""
+        return mean(credit)
 
     def discount(self, rank: Array) -> Array:
         """p^(r−1)."""

@@ -2,8 +2,11 @@
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_NUMBER = re.compile(r"\(os error (\d+)\)")  # how libraries written in Rust tell it
 
 
 class TwinRankError(Exception):
@@ -23,8 +26,12 @@ class DataWarning(UserWarning):
 
 
 @contextmanager
-def explained(doing: str, path: str | os.PathLike[str], hint: str = "") -> Iterator[None]:
+def explained(
+    doing: str, path: str | os.PathLike[str], hint: str = "", *, exactly: bool = False
+) -> Iterator[None]:
     """Turn the system's errors into a `FileError` that says what was being done to which file.
+
+    `exactly` names `path`, not a temporary file that the system had trouble with.
 
     >>> with explained("read", "nowhere.txt"):
     ...     open("nowhere.txt")
@@ -36,9 +43,14 @@ def explained(doing: str, path: str | os.PathLike[str], hint: str = "") -> Itera
     except FileError:
         raise
     except OSError as error:
-        reason = error.strerror or str(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) and not hint:
+        number = error.errno
+        if number is None and (match := _NUMBER.search(str(error))):
+            number = int(match[1])
+        reason = error.strerror or (os.strerror(number) if number else str(error))
+        if number in (errno.ENOSPC, errno.EDQUOT) and not hint:
             hint = "make room, or choose another place"
-        place = error.filename if isinstance(error.filename, str) else path
-        message = f"can't {doing} {os.fspath(place)}: {reason}" + (f"; {hint}" if hint else "")
-        raise FileError(message) from error
+        named = isinstance(error.filename, str) and not exactly
+        place = error.filename if named else os.fspath(path)
+        raise FileError(
+            f"can't {doing} {place}: {reason}" + (f"; {hint}" if hint else "")
+        ) from error

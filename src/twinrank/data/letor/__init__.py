@@ -11,7 +11,13 @@ from twinrank.data.letor.reading import Found, glimpse, read_letor
 from twinrank.data.options import Reading
 from twinrank.data.sources import opened
 from twinrank.data.store import Arrays, Sink
-from twinrank.data.table import as_ids, scattered_note, together
+from twinrank.data.table import (
+    as_ids,
+    dropped_note,
+    not_finite_notes,
+    scattered_note,
+    together,
+)
 from twinrank.data.texts import Texts
 from twinrank.support.errors import InputError
 
@@ -31,6 +37,9 @@ def read_table(
     """
     if reading.features is not None and not isinstance(reading.features, int):
         raise InputError(f"{path} has no columns to choose by name; features= is a number here")
+    for name in ("query", "label", "docid", "ignore"):
+        if getattr(reading, name) not in (None, ()):
+            raise InputError(f"{path} is LETOR text, which has no columns: {name}= is of no use")
     first = 0 if reading.zero_based else 1
     highest, names = glimpse(path, reading)
     width = reading.features or max(highest - first + 1, 1)
@@ -41,7 +50,8 @@ def read_table(
                 found = read_letor(source, sink, width, reading, advance)
                 digest = source.finish()
             if found.highest - first < width:
-                arrays, notes = _completed(path, sink, found)
+                _check(path, found, reading)
+                arrays, notes = _completed(sink, found)
                 if names is not None and len(names) != width:
                     raise InputError(
                         f"{path} names {len(names)} features in line 1, but has {width}"
@@ -52,17 +62,23 @@ def read_table(
         width = found.highest - first + 1
 
 
-def _completed(path: Path, sink: Sink, found: Found) -> tuple[Arrays, list[str]]:
-    """Put each query's rows together and add what belongs to queries; the arrays, and notes."""
+def _check(path: Path, found: Found, reading: Reading) -> None:
     if not found.documents:
-        raise InputError(f"{path} holds no documents" + _but(found.dropped, "unjudged, dropped"))
-    if found.highest < 0:
-        raise InputError(f"{path} holds no features: no line has an index:value")
+        unjudged = f" but {found.dropped:,} unjudged, dropped" if found.dropped else ""
+        raise InputError(f"{path} holds no documents{unjudged}")
+    if found.highest < 0 and reading.features is None:
+        raise InputError(
+            f"{path} holds no features: no line has an index:value; features= if that is right"
+        )
+
+
+def _completed(sink: Sink, found: Found) -> tuple[Arrays, list[str]]:
+    """Put each query's rows together and add what belongs to queries; the arrays, and notes."""
     numbers: dict[bytes, int] = {}
     runs = np.array([numbers.setdefault(name, len(numbers)) for name in found.ids])
     order, offsets = together(np.array(found.starts), runs, found.documents)
     sink.append("offsets", offsets)
-    sink.append("query_ids", as_ids([_decoded(path, name) for name in numbers]))
+    sink.append("query_ids", as_ids([name.decode() for name in numbers]))
     if order is not None:
         sink.append("rows", order)
     if not found.commented:
@@ -72,25 +88,9 @@ def _completed(path: Path, sink: Sink, found: Found) -> tuple[Arrays, list[str]]
     if order is not None:
         _reorder(sink, arrays, order)
     notes = [scattered_note(runs)] if order is not None else []
-    for count, what in (
-        (found.dropped, "documents without a judgement (label −1) were dropped"),
-        (found.missing, "values are not a number (NaN)"),
-        (found.infinite, "values are beyond the range of a float32"),
-    ):
-        if count:
-            notes.append(f"{count:,} {what}")
-    return arrays, notes
-
-
-def _but(count: int, what: str) -> str:
-    return f" but {count:,} that are {what}" if count else ""
-
-
-def _decoded(path: Path, name: bytes) -> str:
-    try:
-        return name.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: the query id {name!r} is not UTF-8 text") from error
+    if found.dropped:
+        notes.append(dropped_note(found.dropped))
+    return arrays, notes + not_finite_notes(found.missing, found.infinite)
 
 
 def _reorder(sink: Sink, arrays: Arrays, order: Any) -> None:

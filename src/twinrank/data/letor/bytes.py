@@ -1,4 +1,4 @@
-"""Eight bytes at a time: the arithmetic behind fast reading of decimal numbers."""
+"""Bytes: where tokens end, whether they are UTF-8, and eight at a time read as numbers."""
 
 from typing import Any
 
@@ -9,6 +9,8 @@ from numba.extending import intrinsic as _intrinsic
 
 from twinrank.support.compiled import compiled
 
+_TAB, _NEWLINE, _RETURN, _SPACE, _HASH = 9, 10, 13, 32, 35
+_ONE = np.uintp(1)
 _WORD = ir.IntType(64)
 intrinsic: Any = _intrinsic  # it takes the compiler's context away from the arguments
 
@@ -73,3 +75,67 @@ def number_of(word: Any, digits: Any) -> Any:
     first = (value & mask) * np.uint64(100 + (1_000_000 << 32))
     second = ((value >> np.uint64(16)) & mask) * np.uint64(1 + (10_000 << 32))
     return (first + second) >> np.uint64(32)
+
+
+@compiled
+def ends_token(text: Any, i: Any) -> bool:
+    """Whether no token goes on at a place: a blank, a comment or the line's end is there."""
+    byte = text[i]
+    if byte == _SPACE or byte == _NEWLINE or byte == _TAB or byte == _HASH:  # noqa: SIM109
+        return True
+    return bool(byte == _RETURN and text[i + _ONE] == _NEWLINE)
+
+
+@compiled
+def token_end(text: Any, i: Any) -> Any:
+    """The place after the token at i."""
+    while not ends_token(text, i):
+        i += _ONE
+    return i
+
+
+@compiled
+def skip_blanks(text: Any, i: Any) -> Any:
+    """The first place from i on that is neither a space nor a tab."""
+    while text[i] == _SPACE or text[i] == _TAB:
+        i += _ONE
+    return i
+
+
+@compiled
+def line_end(text: Any, i: Any) -> Any:
+    """The place of the next line break."""
+    while text[i] != _NEWLINE:
+        i += _ONE
+    return i
+
+
+@compiled
+def same_bytes(text: Any, a: Any, a_end: Any, b: Any, b_end: Any) -> bool:
+    """Whether text[a:a_end] and text[b:b_end] are the same."""
+    if a_end - a != b_end - b:
+        return False
+    for k in range(a_end - a):  # noqa: SIM110
+        if text[a + np.uintp(k)] != text[b + np.uintp(k)]:
+            return False
+    return True
+
+
+@compiled
+def is_utf8(text: Any, i: Any, end: Any) -> bool:
+    """Whether text[i:end] is UTF-8 as Python has it: the shortest forms only, no surrogates."""
+    while i < end:
+        lead = text[i]
+        i += _ONE
+        if lead < 0x80:
+            continue
+        if lead < 0xC2 or lead > 0xF4:
+            return False
+        lowest = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80
+        highest = 0x9F if lead == 0xED else 0x8F if lead == 0xF4 else 0xBF
+        for _ in range(1 if lead < 0xE0 else 2 if lead < 0xF0 else 3):
+            if i >= end or text[i] < lowest or text[i] > highest:
+                return False
+            lowest, highest = 0x80, 0xBF
+            i += _ONE
+    return True

@@ -7,9 +7,12 @@ import numpy as np
 from twinrank.support.compiled import compiled
 
 NOT_A_NUMBER, DOUBTFUL, SURE = -1, 0, 1
-POWERS = 10.0 ** np.arange(309)
+POWERS = np.array([float(f"1e{k}") for k in range(309)])  # to the last bit, on any machine
 _EXACT = np.uint64(1 << 53)
 _MOST_DIGITS = 19  # that a 64-bit number holds
+_LARGEST_POWER = 10**12  # far beyond the number of digits in a line
+_TOO_LARGE = 2.0**128 - 2.0**103  # from here on a float64 becomes an infinite float32
+_BOUND = np.array(list(str(2**128 - 2**103 - 2**74)), np.uint8)  # and from here on text does
 
 
 @compiled
@@ -50,14 +53,15 @@ def read_number(text: Any, place: Any, powers: Any) -> Any:
             return 0.0, i, NOT_A_NUMBER
         power: Any = 0
         while 48 <= text[i] <= 57:
-            power = min(power * 10 + np.int64(text[i] - 48), 1_000_000)
+            power = min(power * 10 + np.int64(text[i] - 48), _LARGEST_POWER)
             i += np.uintp(1)
         exponent += sign * power
     value: Any = np.float64(mantissa)
     if exponent > 0 and mantissa != 0:
         value = value * powers[exponent] if exponent < 309 else np.inf
     elif exponent < 0:
-        value = value / powers[-exponent] if exponent > -309 else 0.0
+        # As tiny as it may be, it isn't zero: a negative label is none, whatever is left of it.
+        value = value / powers[-exponent] if exponent > -309 else min(value, 1e-300)
     exact = mantissa < _EXACT and -22 <= exponent <= 22
     # Otherwise a few units in the last place of a float64 are open: do they matter to a float32?
     same = np.float32(value * (1 - 1e-15)) == np.float32(value * (1 + 1e-15))
@@ -79,3 +83,29 @@ def _read_word(text: Any, i: Any, negative: bool, point: bool) -> Any:
                 return value, after, SURE
         return value, after + np.uintp(5), SURE
     return 0.0, i, NOT_A_NUMBER
+
+
+@compiled
+def too_large(text: Any, place: Any, value: Any) -> bool:
+    """Whether the number at a place, which was read as `value`, is not a finite float32.
+
+    Where the last bits of the value decide, the digits are compared with those of the bound.
+    """
+    size = abs(value)
+    if size < _TOO_LARGE * (1 - 1e-15):
+        return False
+    if not size < _TOO_LARGE * (1 + 1e-15):
+        return True
+    i, k = place, 0
+    while True:
+        byte = text[i]
+        if 48 <= byte <= 57:
+            if k or byte != 48:
+                bound = _BOUND[k] if k < _BOUND.size else 0
+                if byte - 48 != bound:
+                    return bool(byte - 48 > bound)
+                k += 1
+        elif byte != 46 and i > place:
+            break
+        i += np.uintp(1)
+    return bool(k >= _BOUND.size)

@@ -19,7 +19,7 @@ def problem(
 
 
 def _shown(piece: bytes) -> str:
-    text = piece.decode("utf-8", errors="backslashreplace")
+    text = piece[: 4 * _LONGEST + 4].decode("utf-8", errors="backslashreplace")
     if len(text) > _LONGEST:
         text = text[:_LONGEST] + "…"
     return repr(text) if not text.isprintable() else f"'{text}'"
@@ -29,7 +29,8 @@ def _words(what: int, shown: str, piece: bytes, limit: int) -> str:
     if what == rows.LABEL:
         if piece.startswith((b"\xff\xfe", b"\xfe\xff")):
             return "this is UTF-16 text; save the file as UTF-8"
-        return f"expected a label (a number), found {shown}"
+        doubt = "; is this a text in UTF-8?" if b"\0" in piece else ""
+        return f"expected a label (a number), found {shown}{doubt}"
     if what == rows.LABEL_RANGE:
         return f"a label must be a finite number ≥ 0 (or −1, unjudged), not {shown}"
     if what == rows.UNJUDGED:
@@ -39,6 +40,10 @@ def _words(what: int, shown: str, piece: bytes, limit: int) -> str:
         )
     if what == rows.QID:
         return f"expected qid:ID after the label, found {shown if piece else 'nothing'}"
+    if what == rows.ID_TEXT:
+        return f"a query id must be UTF-8 without control characters, found {shown}"
+    if what == rows.ID_LENGTH:
+        return f"a query id must have at most {rows.LONGEST_ID:,} bytes, found {shown}"
     if what == rows.INDEX:
         return f"expected a feature as index:value, found {shown}"
     if what == rows.ZERO:
@@ -46,7 +51,8 @@ def _words(what: int, shown: str, piece: bytes, limit: int) -> str:
     if what == rows.ORDER:
         return f"feature indices must increase within a line, but {shown} repeats or goes back"
     if what == rows.LIMIT:
-        return f"index beyond the limit of {limit:,} features: {shown}; max_features= raises it"
+        choose = "features= and max_features= set it"
+        return f"index beyond the limit of {limit:,} features: {shown}; {choose}"
     if what == rows.VALUE:
         return f"the value of a feature must be a number, found {shown}"
     return (

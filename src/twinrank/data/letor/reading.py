@@ -115,7 +115,7 @@ def glimpse(path: Path, reading: Reading) -> tuple[int, list[str] | None]:
         try:
             names = json.loads(line)
             good = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        except ValueError:
+        except (ValueError, RecursionError):
             good = False
         if not good:
             raise InputError(
@@ -137,7 +137,9 @@ def _texts(source: Source) -> Iterator[_Text]:
         if first and end >= len(_BOM):
             first = False
             if content.startswith(_BOM):
-                content[: len(_BOM)] = b"   "
+                del content[: len(_BOM)]
+                content += bytes(len(_BOM))
+                end -= len(_BOM)
         if filled < size:
             if end:
                 content[end] = ord("\n")

@@ -4,12 +4,24 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.letor.bytes import eight_bytes, leading_digits, number_of
-from twinrank.data.letor.numbers import DOUBTFUL, NOT_A_NUMBER, read_number
+from twinrank.data.letor.bytes import (
+    eight_bytes,
+    ends_token,
+    is_utf8,
+    leading_digits,
+    line_end,
+    number_of,
+    same_bytes,
+    skip_blanks,
+    token_end,
+)
+from twinrank.data.letor.numbers import DOUBTFUL, NOT_A_NUMBER, SURE, read_number, too_large
 from twinrank.support.compiled import compiled
 
 # What can be wrong with a line; `problems.py` has the words for it.
-FINE, LABEL, LABEL_RANGE, UNJUDGED, QID, INDEX, ZERO, ORDER, LIMIT, VALUE, NOT_FINITE = range(11)
+FINE, LABEL, LABEL_RANGE, UNJUDGED, QID, ID_TEXT, ID_LENGTH = range(7)
+INDEX, ZERO, ORDER, LIMIT, VALUE, NOT_FINITE = range(7, 13)
+LONGEST_ID = 1_000  # bytes: an array of ids takes as much for each as for the longest
 # What to do about values that a float32 doesn't hold, and about the label −1.
 ERROR, KEEP, CLIP = range(3)
 DROP = CLIP
@@ -23,7 +35,7 @@ DROP = CLIP
     LINES,  # line breaks passed
     ROWS,
     QUERIES,  # runs of rows with one query id
-    HIGHEST,  # the highest feature index
+    HIGHEST,  # the highest feature index, −1 for none
     DOUBTS,  # values to be read again
     COMMENTED,  # bytes of comments
     MISSING,  # values that are not a number
@@ -32,41 +44,11 @@ DROP = CLIP
     REPORT_SIZE,
 ) = range(14)
 
-_TAB, _NEWLINE, _RETURN, _SPACE, _HASH, _MINUS, _POINT, _COLON = 9, 10, 13, 32, 35, 45, 46, 58
+_NEWLINE, _RETURN, _SPACE, _HASH, _MINUS, _POINT, _COLON = 10, 13, 32, 35, 45, 46, 58
 _TENS = 10 ** np.arange(9, dtype=np.uint64)
 _NONE, _ONE, _THREE, _EIGHT = np.uintp(0), np.uintp(1), np.uintp(3), np.uintp(8)
 _BYTE, _BLANK = np.uintp(255), np.uintp(_SPACE)
 LARGEST = float(np.finfo(np.float32).max)
-_TOO_LARGE = 2.0**128 - 2.0**103  # from here on a number rounds to infinity
-
-
-@compiled
-def _ends_token(text: Any, i: Any) -> bool:
-    byte = text[i]
-    if byte == _SPACE or byte == _NEWLINE or byte == _TAB or byte == _HASH:  # noqa: SIM109
-        return True
-    return bool(byte == _RETURN and text[i + _ONE] == _NEWLINE)
-
-
-@compiled
-def _token_end(text: Any, i: Any) -> Any:
-    while not _ends_token(text, i):
-        i += _ONE
-    return i
-
-
-@compiled
-def _skip_blanks(text: Any, i: Any) -> Any:
-    while text[i] == _SPACE or text[i] == _TAB:
-        i += _ONE
-    return i
-
-
-@compiled
-def _line_end(text: Any, i: Any) -> Any:
-    while text[i] != _NEWLINE:
-        i += _ONE
-    return i
 
 
 @compiled
@@ -88,12 +70,12 @@ def _read_label(
 ) -> Any:
     """Read the label; the place after it, and whether the document is to be kept."""
     value, j, sure = read_number(text, i, powers)
-    if sure == NOT_A_NUMBER or not _ends_token(text, j):
-        _fail(report, LABEL, i, _token_end(text, i))
+    if sure == NOT_A_NUMBER or not ends_token(text, j):
+        _fail(report, LABEL, i, token_end(text, i))
     elif value == -1:
         if unjudged == ERROR:
             _fail(report, UNJUDGED, i, j)
-    elif not 0 <= value <= LARGEST:
+    elif not value >= 0 or too_large(text, i, value):
         _fail(report, LABEL_RANGE, i, j)
     elif sure == DOUBTFUL:
         _doubt(report, doubts, row, -1, i, j)
@@ -104,25 +86,21 @@ def _read_label(
 @compiled
 def _read_qid(text: Any, i: Any, report: Any) -> Any:
     """Find the query id: where it begins and ends."""
-    j = _token_end(text, i)
+    j = token_end(text, i)
     named = text[i] == 113 and text[i + _ONE] == 105 and text[i + np.uintp(2)] == 100
     begin = i + np.uintp(4)
     if not named or text[i + np.uintp(3)] != _COLON or j <= begin:
         _fail(report, QID, i, j)
-    for k in range(begin, j):
-        if text[k] < _SPACE:  # NUL and other control characters
-            _fail(report, QID, i, j)
+    elif j - begin > LONGEST_ID:
+        _fail(report, ID_LENGTH, i, j)
+    else:
+        control, above = False, False  # NUL and the like; what is not ASCII
+        for k in range(begin, j):
+            control |= text[k] < _SPACE
+            above |= text[k] > 127
+        if control or (above and not is_utf8(text, begin, j)):
+            _fail(report, ID_TEXT, i, j)
     return begin, j
-
-
-@compiled
-def _same(text: Any, a: Any, a_end: Any, b: Any, b_end: Any) -> bool:
-    if a_end - a != b_end - b:
-        return False
-    for k in range(a_end - a):  # noqa: SIM110
-        if text[a + np.uintp(k)] != text[b + np.uintp(k)]:
-            return False
-    return True
 
 
 @compiled
@@ -131,8 +109,11 @@ def _read_index(text: Any, i: Any, first: int, limit: int, following: Any, repor
     word = eight_bytes(text, i)
     digits = leading_digits(word)
     column = np.int64(number_of(word, digits)) - first
+    end = i + digits
+    while digits == _EIGHT and 48 <= text[end] <= 57:  # more digits than any index has
+        end += _ONE
     problem = FINE
-    if digits == _NONE or (digits < _EIGHT and text[i + digits] != _COLON):
+    if digits == _NONE or text[end] != _COLON:
         problem = INDEX
     elif digits == _EIGHT or column >= limit:
         problem = LIMIT
@@ -141,8 +122,8 @@ def _read_index(text: Any, i: Any, first: int, limit: int, following: Any, repor
     elif column < following:
         problem = ORDER
     if problem != FINE:
-        _fail(report, problem, i, _token_end(text, i))
-    return column, i + digits + _ONE
+        _fail(report, problem, i, token_end(text, i))
+    return column, end + _ONE
 
 
 @compiled
@@ -151,9 +132,10 @@ def _read_value(text: Any, i: Any, begin: Any, non_finite: int, powers: Any, rep
     value, end, sure = read_number(text, begin, powers)
     if report[PROBLEM] != FINE:
         return value, end, sure
-    if sure == NOT_A_NUMBER or not _ends_token(text, end):
-        _fail(report, VALUE, i, _token_end(text, i))
-    elif not abs(value) < _TOO_LARGE:
+    if sure == NOT_A_NUMBER or not ends_token(text, end):
+        _fail(report, VALUE, i, token_end(text, i))
+    elif too_large(text, begin, value):
+        sure = SURE
         if non_finite == ERROR:
             _fail(report, NOT_FINITE, i, end)
         elif value != value:
@@ -229,8 +211,8 @@ def _read_features(
                 following = column + 1
                 i = j + _ONE
                 continue
-        i = _skip_blanks(text, i)
-        if _ends_token(text, i):
+        i = skip_blanks(text, i)
+        if ends_token(text, i):
             break
         column, begin = _read_index(text, i, first, limit, following, report)
         value, j, sure = _read_value(text, i, begin, non_finite, powers, report)
@@ -243,8 +225,9 @@ def _read_features(
                 X[row, np.uintp(c)] = absent
             X[row, np.uintp(column)] = value
         following = column + 1
-        i = _skip_blanks(text, j)
-    report[HIGHEST] = max(report[HIGHEST], following - 1 + first)
+        i = skip_blanks(text, j)
+    if following:
+        report[HIGHEST] = max(report[HIGHEST], following - 1 + first)
     for c in range(following, width):
         X[row, np.uintp(c)] = absent
     return i
@@ -277,6 +260,7 @@ def parse_rows(
     with comment_ends[row] saying where that is. A query's first row goes to `starts`, and the place
     of its id in the text to `ids`. What happened is in the report.
     """
+    report[HIGHEST] = -1
     i, end = np.uintp(begin), np.uintp(stop)
     row, queries, commented = np.uintp(0), np.uintp(0), np.uintp(0)
     qid, qid_end = np.uintp(0), np.uintp(0)
@@ -284,11 +268,13 @@ def parse_rows(
         if row >= X.shape[0] or report[DOUBTS] + X.shape[1] >= doubts.shape[0]:
             break
         line = i
-        i = _skip_blanks(text, i)
-        if not _ends_token(text, i):
+        i = skip_blanks(text, i)
+        if not ends_token(text, i):
+            known, missing, infinite = report[DOUBTS], report[MISSING], report[INFINITE]
             i, kept = _read_label(text, i, row, y, unjudged, powers, doubts, report)
-            i = _skip_blanks(text, i)
-            begin_id, end_id = _read_qid(text, i, report)
+            begin_id, end_id = i, i
+            if report[PROBLEM] == FINE:
+                begin_id, end_id = _read_qid(text, skip_blanks(text, i), report)
             if report[PROBLEM] == FINE:
                 i = _read_features(
                     text, end_id, row, X, first, limit, absent, non_finite, powers, doubts, report
@@ -297,7 +283,7 @@ def parse_rows(
                 i = line
                 break
             if kept:
-                if queries == 0 or not _same(text, qid, qid_end, begin_id, end_id):
+                if queries == 0 or not same_bytes(text, qid, qid_end, begin_id, end_id):
                     starts[queries], ids[queries, 0], ids[queries, 1] = row, begin_id, end_id
                     queries += _ONE
                     qid, qid_end = begin_id, end_id
@@ -311,9 +297,10 @@ def parse_rows(
                         commented -= _ONE
                 comment_ends[row] = commented
                 row += _ONE
-            else:
+            else:  # and nothing said of its values
                 report[DROPPED] += 1
-        i = _line_end(text, i) + _ONE
+                report[DOUBTS], report[MISSING], report[INFINITE] = known, missing, infinite
+        i = line_end(text, i) + _ONE
         report[LINES] += 1
     report[RESUME], report[ROWS], report[QUERIES] = i, row, queries
     report[COMMENTED] = commented

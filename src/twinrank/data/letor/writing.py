@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 22  # bytes of features formatted at a time
 _WIDEST = 26  # bytes of one feature: " 9999999:-1.23456789e-38"
-_ZERO, _MINUS, _POINT, _SPACE, _COLON, _HASH, _NEWLINE = 48, 45, 46, 32, 58, 35, 10
+_ZERO, _MINUS, _POINT, _SPACE, _COLON, _HASH = 48, 45, 46, 32, 58, 35
+_NEWLINE, _RETURN = 10, 13
 
 
 @compiled
@@ -175,6 +176,13 @@ def _write_block(data: "Dataset", queries: Any, ids: Texts, file: IO[bytes]) -> 
     file.write(out[:used].data)
 
 
+def _breaks_lines(comments: Texts) -> bool:
+    """Whether a comment has a line break in it, or a carriage return that would join one."""
+    filled = comments.ends[np.diff(comments.ends, prepend=0) > 0]
+    content = comments.content
+    return bool((content == _NEWLINE).any() or (content[filled - 1] == _RETURN).any())
+
+
 def _check(data: "Dataset", ids: Texts, name: Path) -> None:
     """Refuse what LETOR text has no way to say."""
     for i, text in enumerate(ids.all_raw()):
@@ -183,7 +191,7 @@ def _check(data: "Dataset", ids: Texts, name: Path) -> None:
                 f"can't write {name}: the query id {str(data.query_ids[i])!r} is empty or has "
                 f"blanks or '#' in it, which LETOR text can't hold; CSV or Parquet can"
             )
-    if data.comments is not None and (data.comments.content == _NEWLINE).any():
+    if data.comments is not None and _breaks_lines(data.comments):
         raise InputError(
             f"can't write {name}: a document id has a line break in it, which LETOR text can't "
             f"hold; CSV or Parquet can"

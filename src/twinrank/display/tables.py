@@ -1,0 +1,132 @@
+"""Tables as text, Markdown, LaTeX and HTML, one look for all."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "–": "--", "ʸ": "$^y$", "≥": r"$\ge$",
+    "[": "{[}", "*": "{*}",  # at the start of a row they would be read as options of \\
+}  # fmt: skip
+_MARKDOWN = re.compile(r"[\\`*_\[\]<>&|~#$]")
+_BEST = "•"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A text, perhaps the best of its column, perhaps with a mark of one letter such as *."""
+
+    text: str
+    best: bool = False
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, columns (the first of words, the others of figures), rows of cells, and notes."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
+    about_best: str = ""
+    """What the best of a column is, said where one is shown."""
+
+    def to_text(self, colour: bool = False) -> str:
+        """Plain text; the best of a column has a dot or, on a colour terminal, is bold."""
+        rows = [[_plain(cell, colour) for cell in row] for row in self.rows]
+        columns = range(len(self.columns))
+        # Marks hang over to the right, so that figures stay aligned.
+        hang = [int(any(row[i].mark for row in rows)) for i in columns]
+        rows.insert(0, [Cell(_line(name)) for name in self.columns])
+        widths = [max(len(row[i].text) for row in rows) + hang[i] for i in columns]
+        lines = ["  ".join(_padded(row, widths, hang, colour)).rstrip() for row in rows]
+        lines.insert(1, "  ".join("─" * width for width in widths))
+        title = [_line(self.title)] if self.title else []
+        return "\n".join([*title, *lines, *self._notes("Bold" if colour else _BEST)])
+
+    def to_markdown(self) -> str:
+        """A Markdown table; the best of a column is bold."""
+        lines = [f"**{_markdown(self.title)}**", ""] if self.title else []
+        lines.append("| " + " | ".join(map(_markdown, self.columns)) + " |")
+        lines.append("|" + "|".join(["---"] + ["---:"] * (len(self.columns) - 1)) + "|")
+        for row in self.rows:
+            cells = [
+                (f"**{_markdown(c.text)}**" if c.best else _markdown(c.text)) + _markdown(c.mark)
+                for c in row
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+        return "\n".join([*lines, *(f"\n{_markdown(note)}" for note in self._notes("Bold"))])
+
+    def to_latex(self) -> str:
+        """A LaTeX table for the package booktabs; the best of a column is bold."""
+        lines = [r"\begin{table}", r"\centering"]
+        lines += [rf"\caption{{{_latex(self.title)}}}"] if self.title else []
+        lines.append(rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}")
+        lines += [r"\toprule", " & ".join(map(_latex, self.columns)) + r" \\", r"\midrule"]
+        for row in self.rows:
+            cells = [
+                (rf"\textbf{{{_latex(c.text)}}}" if c.best else _latex(c.text))
+                + (rf"\textsuperscript{{{_latex(c.mark)}}}" if c.mark else "")
+                for c in row
+            ]
+            lines.append(" & ".join(cells) + r" \\")
+        lines += [r"\bottomrule", r"\end{tabular}"]
+        lines += [rf"\par\footnotesize {_latex(note)}" for note in self._notes("Bold")]
+        return "\n".join([*lines, r"\end{table}"])
+
+    def to_html(self) -> str:
+        """An HTML table; the best of a column is bold."""
+        head = "".join(f'<th scope="col">{escape(_line(c))}</th>' for c in self.columns)
+        body = [f"<tr>{''.join(_html(c, i) for i, c in enumerate(row))}</tr>" for row in self.rows]
+        caption = f"<caption>{escape(_line(self.title))}</caption>" if self.title else ""
+        notes = "".join(f"\n<p>{escape(note)}</p>" for note in self._notes("Bold"))
+        return (
+            f"<table>{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n"
+            + "\n".join(body)
+            + f"\n</tbody></table>{notes}"
+        )
+
+    def _notes(self, best: str) -> list[str]:
+        shown = bool(self.about_best) and any(cell.best for row in self.rows for cell in row)
+        return [*([f"{best}: {self.about_best}."] if shown else []), *map(_line, self.notes)]
+
+
+def _plain(cell: Cell, colour: bool) -> Cell:
+    """A cell whose mark says all, where nothing can be bold."""
+    mark = cell.mark or (_BEST if cell.best and not colour else "")
+    return Cell(_line(cell.text), cell.best, mark)
+
+
+def _padded(row: Sequence[Cell], widths: list[int], hang: list[int], colour: bool) -> list[str]:
+    shown = []
+    for i, cell in enumerate(row):
+        width = widths[i] - hang[i]
+        text = cell.text.ljust(width) if i == 0 else cell.text.rjust(width)
+        text = f"\033[1m{text}\033[0m" if colour and cell.best else text
+        shown.append(text + (cell.mark or " " * hang[i]))
+    return shown
+
+
+def _html(cell: Cell, column: int) -> str:
+    text = escape(_line(cell.text))
+    text = f"<strong>{text}</strong>" if cell.best else text
+    text += f"<sup>{escape(cell.mark)}</sup>" if cell.mark else ""
+    return f"<td>{text}</td>" if column else f'<th scope="row">{text}</th>'
+
+
+def _markdown(text: str) -> str:
+    return _MARKDOWN.sub(lambda found: "\\" + found[0], _line(text))
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in _line(text))
+
+
+def _line(text: str) -> str:
+    """A text on one line, without characters that a terminal would obey."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

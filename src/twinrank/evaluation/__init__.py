@@ -1,0 +1,1 @@
+"""Evaluation: many measures at once, under a named convention, with significance."""

@@ -1,0 +1,315 @@
+"""`twinrank inspect` and `twinrank convert` as a user meets them."""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from rankings import assert_same, quietly
+from twinrank import Dataset, load
+from twinrank.cli import main
+
+LETOR = """\
+0 qid:7 1:0.5 2:1 # docid = a
+2 qid:9 1:1.5 2:1 # docid = b
+1 qid:7 1:2.5 2:1
+0 qid:8 1:3.5 2:1
+"""
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TWINRANK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a command; its exit code, standard output and standard error."""
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["twinrank", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        shown = capsys.readouterr()
+        return left.value.code, shown.out, shown.err
+
+    return command
+
+
+@pytest.fixture
+def letor(tmp_path):
+    path = tmp_path / "train.txt"
+    path.write_text(LETOR)
+    return path
+
+
+# inspect
+
+
+def test_inspect_tells_what_is_there(run, letor):
+    code, out, err = run("inspect", "train.txt")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "train.txt",
+        "queries              3",
+        "documents            4",
+        "features             2",
+        "memory               32 bytes for the features, as float32",
+        "documents per query  1 to 2, mean 1.3, median 1, middle half 1 to 2",
+        "labels               0: 50.0%, 1: 25.0%, 2: 25.0%",
+        "nothing relevant     1 query (33.3%)",
+        "feature values       0.5 to 3.5",
+        "constant features    1 of 2: 2",
+        "missing values       none",
+        "infinite values      none",
+        "document ids         such as a",
+        "note                 the rows of 1 query were scattered, and have been put together",
+    ]
+
+
+def test_inspect_keeps_and_counts_what_training_would_refuse(run, tmp_path):
+    (tmp_path / "odd.txt").write_text("-1 qid:1 1:nan 2:inf\n1 qid:1 1:1 2:1e99\n")
+    code, out, _ = run("inspect", "odd.txt")
+    assert code == 0
+    assert "unjudged             1 document (50.0%)" in out
+    assert "missing values       1, in 1 feature" in out
+    assert "infinite values      2" in out
+    code, _, err = run("inspect", "odd.txt", "--non-finite", "error")
+    assert code == 2
+    assert "odd.txt, line 1, column 10: '1:nan' is not a finite float32; " in err
+    assert "--non-finite keep or --non-finite clip" in err
+
+
+def test_inspect_as_json(run, letor):
+    code, out, err = run("inspect", "train.txt", "--json")
+    facts = json.loads(out, parse_constant=pytest.fail)
+    assert (code, err) == (0, "")
+    assert (facts["queries"], facts["documents"], facts["features"]) == (3, 4, 2)
+    assert facts["labels"] == {"0": 0.5, "1": 0.25, "2": 0.25}
+    assert facts["notes"] == ["the rows of 1 query were scattered, and have been put together"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".PDF", b"%PDF")]
+)
+def test_inspect_draws(run, letor, tmp_path, suffix, magic):
+    code, out, err = run("inspect", "train.txt", "--plot", f"picture{suffix}")
+    assert code == 0
+    assert out.startswith("train.txt\n")
+    assert err == f"Drawn to picture{suffix}\n"
+    assert (tmp_path / f"picture{suffix}").read_bytes().startswith(magic)
+
+
+def test_a_picture_of_odd_data(run, tmp_path):
+    X = np.array([[np.nan, 1, 0], [np.inf, 2, 0]] * 40)
+    odd = Dataset.from_arrays(X, np.linspace(0, 1, 80), group=[79, 1], non_finite="keep")
+    odd.save(tmp_path / "odd")
+    assert run("inspect", "odd", "--plot", "odd.svg")[0] == 0
+    one = Dataset.from_arrays([[0.0]], [0], group=[1])
+    one.save(tmp_path / "one")
+    assert run("inspect", "one", "--plot", "one.svg")[0] == 0
+
+
+def test_inspect_without_data_shows_the_synthetic(run):
+    code, out, _ = run("inspect")
+    assert code == 0
+    assert out.startswith("synthetic web search")
+    assert "features             136" in out
+
+
+def test_columns_on_the_command_line(run, tmp_path):
+    (tmp_path / "d.csv").write_text("s,relevance,label,x,t,id\n1,2,0,5,red,9\n1,0,1,6,blue,8\n")
+    choices = ["--query", "s", "--docid", "t", "--ignore", "id"]
+    code, out, _ = run("inspect", "d.csv", *choices, "--label", "relevance")
+    assert code == 0
+    assert "labels               0: 50.0%, 2: 50.0%" in out
+    assert "feature names        label, x" in out
+    assert (
+        "note                 column 'label' looks like a label, but counts as a feature; " in out
+    )
+    assert out.endswith("--ignore leaves it out\n")
+    code, out, _ = run("inspect", "d.csv", *choices, "--ignore", "label", "--no-label")
+    assert code == 0
+    assert "unjudged             2 documents (100.0%)" in out
+    code, out, _ = run("inspect", "d.csv", "--query", "s", "--label", "label", "--features", "x")
+    assert code == 0
+    assert "feature names        x\n" in out
+
+
+def test_the_number_of_features_on_the_command_line(run, letor):
+    assert "features             9\n" in run("inspect", "train.txt", "--features", "9")[1]
+    code, _, err = run("inspect", "train.txt", "--features", "1")
+    assert code == 2
+    assert "--features" in err
+    code, _, err = run("inspect", "train.txt", "--features", "bm25")
+    assert (code, err) == (
+        2,
+        "Error: train.txt has no columns to choose by name; --features is a number here\n",
+    )
+
+
+# convert
+
+
+def test_convert_there_and_back(run, letor, tmp_path):
+    code, out, err = run("convert", "train.txt", "a.csv")
+    assert (code, out) == (0, "Wrote a.csv: 3 queries, 4 documents, 2 features\n")
+    assert (
+        err == "Note: train.txt: the rows of 1 query were scattered, and have been put together\n"
+    )
+    chain = ["a.csv", "b.tsv.gz", "c.parquet", "d", "e.feather", "f.svm.zst", "g.txt"]
+    for source, target in pairwise(chain):
+        code, _, err = run("convert", source, target)
+        assert (code, err) == (0, "")
+    first = quietly("train.txt")
+    for name in chain:
+        assert_same(first, load(name))
+    assert (tmp_path / "g.txt").read_text().splitlines()[1] == "1 qid:7 1:2.5 2:1"
+
+
+def test_convert_keeps_what_is_odd(run, tmp_path):
+    (tmp_path / "odd.txt").write_text("-1 qid:007 1:nan 2:-0\n0.5 qid:007 1:inf 2:1e-45 #\n")
+    assert run("convert", "odd.txt", "odd.parquet")[0] == 0
+    assert run("convert", "odd.parquet", "again.txt")[0] == 0
+    assert_same(quietly("odd.txt"), quietly("again.txt"))
+    code, _, err = run("convert", "odd.txt", "kept.csv", "--unjudged", "drop")
+    assert code == 0
+    assert "Note: odd.txt: 1 document without a judgement (label −1) was dropped" in err
+
+
+def test_convert_replaces_only_when_told(run, letor, tmp_path):
+    (tmp_path / "a.csv").write_text("precious")
+    code, _, err = run("convert", "train.txt", "a.csv")
+    assert (code, err) == (2, "Error: a.csv exists; --force replaces it\n")
+    assert (tmp_path / "a.csv").read_text() == "precious"
+    assert run("convert", "train.txt", "a.csv", "--force")[0] == 0
+    assert load("a.csv").documents == 4
+    for _ in range(2):
+        assert run("convert", "a.csv", "folder", "--force")[0] == 0
+    assert run("convert", "folder", "folder", "--force")[0] == 0
+    assert run("convert", "a.csv", "a.csv", "--force")[0] == 0
+    assert_same(load("a.csv"), load("folder"))
+    (tmp_path / "mine").mkdir()
+    code, _, err = run("convert", "train.txt", "mine", "--force")
+    assert (code, err) == (2, "Error: mine exists and is not TwinRank data; choose another name\n")
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["inspect", "nowhere.txt"], "can't read nowhere.txt: No such file or directory"),
+        (["inspect", "."], "is a folder without 'manifest.json'"),
+        (["inspect", "bad.txt"], "bad.txt, line 1, column 1: expected a label"),
+        (["inspect", "bad.csv"], "bad.csv: no column looks like the query (its columns: 'a', 'b')"),
+        (["inspect", "two.csv"], "'rel', 'label' could each be the label; say which one: --label"),
+        (
+            ["inspect", "two.csv", "--label", "rl"],
+            "unknown column for the label 'rl'; did you mean",
+        ),
+        (["inspect", "none.csv"], "it is: --label …, or --no-label if there is none"),
+        (["inspect", "text.csv"], "column 'c' holds 'red' in row 1, which is no number; leave it"),
+        (["inspect", "train.txt", "--unjudged", "kep"], "unjudged: unknown choice 'kep'; did you"),
+        (
+            ["inspect", "train.txt", "--plot", "x.gif"],
+            "can't draw to x.gif: choose a name with .png",
+        ),
+        (["inspect", "train.txt", "--plot", "no/x.png"], "can't write no/x.png: No such file"),
+        (["convert", "train.txt", "x.gif"], "can't write x.gif: no format for '.gif'; choose from"),
+        (["convert", "train.txt", "no/x.csv"], "can't write no/x.csv: there is no folder no"),
+        (["convert", "blank.csv", "x.txt"], "query id 'a b' is empty or has blanks or '#' in it"),
+        (["convert", "train.txt"], "Missing argument"),
+        (["inspect", "train.txt", "--colour"], "No such option"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(run, letor, tmp_path, words, complaint):
+    for name, text in (
+        ("bad.txt", "one qid:1 1:2\n"),
+        ("bad.csv", "a,b\n1,2\n"),
+        ("two.csv", "qid,rel,label,a\n1,2,3,4\n"),
+        ("none.csv", "qid,a\n1,2\n"),
+        ("text.csv", "qid,label,c\n1,2,red\n"),
+        ("blank.csv", "qid,label,c\na b,2,1\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    before = sorted(tmp_path.iterdir())
+    code, _, err = run(*words)
+    assert code == 2
+    assert complaint in err
+    assert "Traceback" not in err
+    if err.startswith("Error: "):
+        assert err.count("\n") == 1
+    assert [path for path in sorted(tmp_path.iterdir()) if path.name != "cache"] == before
+
+
+def test_a_cache_that_cannot_be_written(run, letor, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run("inspect", "train.txt", "--cache-dir", "file/cache")
+    assert code == 2
+    assert "choose another cache folder (--cache-dir or TWINRANK_CACHE_DIR), or --no-cache" in err
+    assert run("inspect", "train.txt", "--cache-dir", "file/cache", "--no-cache")[0] == 0
+
+
+def test_the_cache_is_where_it_was_asked_for(run, letor, tmp_path):
+    assert run("inspect", "train.txt", "--no-cache")[0] == 0
+    assert not (tmp_path / "cache").exists()
+    assert run("inspect", "train.txt", "--cache-dir", "elsewhere")[0] == 0
+    assert not (tmp_path / "cache").exists()
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 1
+    assert run("inspect", "train.txt")[0] == 0
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+# In a process of its own
+
+
+def test_torch_is_never_imported(letor):
+    """Every kind of inspecting and converting, one after the other, then a look at the modules."""
+    commands = [
+        ["inspect"],
+        ["inspect", "train.txt"],
+        ["inspect", "train.txt", "--json", "--plot", "x.png"],
+        ["convert", "train.txt", "x.csv"],
+        ["convert", "x.csv", "x.parquet"],
+        ["convert", "x.parquet", "x"],
+        ["convert", "x", "x.txt"],
+        ["inspect", "x.parquet"],
+    ]
+    code = (
+        "import sys\n"
+        "from twinrank.cli import main\n"
+        f"for words in {commands!r}:\n"
+        "    sys.argv = ['twinrank', *words]\n"
+        "    try:\n        main()\n"
+        "    except SystemExit as left:\n        assert left.code == 0, (words, left.code)\n"
+        "    assert 'torch' not in sys.modules, words\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_process_of_its_own(letor):
+    def twinrank(*words, **environment):
+        return subprocess.run(
+            [sys.executable, "-m", "twinrank", *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, **environment},
+        )
+
+    shown = twinrank("inspect", "train.txt", FORCE_COLOR="1", COLUMNS="60")
+    assert shown.returncode == 0
+    assert "\x1b[1mtrain.txt\x1b[0m" in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) < 100
+    refused = twinrank("inspect", "nowhere.txt")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert refused.stderr == "Error: can't read nowhere.txt: No such file or directory\n"

@@ -1,0 +1,520 @@
+"""Frames and files: columns by name, what is refused, and conversions that keep every bit."""
+
+import datetime
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankings import FORMS, FRAMES, assert_same, bits, datasets, quietly
+from twinrank import Dataset, DataWarning, InputError, load
+
+COLUMNS = {"qid": [7, 7, 9], "label": [0, 2, 1], "a": [0.5, 1.5, 2.5], "b": [1, 2, 3]}
+X = [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]]
+ALIKE = [pd.DataFrame, pl.DataFrame, pa.table]
+frame = Dataset.from_frame
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TWINRANK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def csv(tmp_path):
+    """Load a text as a CSV file."""
+
+    def loaded(text, name="data.csv", **choices):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return load(path, **choices)
+
+    return loaded
+
+
+# Columns
+
+
+@pytest.mark.parametrize("make", [*ALIKE, lambda c: pl.DataFrame(c).lazy()])
+def test_frames_of_all_kinds(make):
+    made = frame(make(COLUMNS))
+    assert made.X.tolist() == X
+    assert made.X.flags.c_contiguous
+    assert made.y.tolist() == [0, 2, 1]
+    assert made.qid.tolist() == [7, 7, 9]
+    assert made.feature_names == ("a", "b")
+    assert made.docids is None
+
+
+@pytest.mark.parametrize(
+    ("query", "label", "docid"),
+    [
+        ("query_id", "relevance", "doc_id"),
+        ("QueryID", "Relevance Label", "docno"),
+        ("query", "grade", "document-id"),
+        ("session_id", "target", "ITEM_ID"),
+        ("topic_id", "y", "comment"),
+    ],
+)
+def test_columns_are_guessed_by_name(query, label, docid):
+    made = frame(pl.DataFrame({"a": [1.0, 2.0], docid: [5, 6], label: [0, 1], query: [3, 3]}))
+    assert made.query_ids.tolist() == [3]
+    assert made.y.tolist() == [0, 1]
+    assert made.docids.tolist() == ["5", "6"]
+    assert made.feature_names == ("a",)
+
+
+def test_columns_are_chosen_by_name():
+    columns = {"session": [1, 1, 2], "stars": [0, 1, 2], "item": ["x", "y", "z"], **COLUMNS}
+    made = frame(
+        pl.DataFrame(columns),
+        query="session",
+        label="stars",
+        docid="item",
+        features=["b", "a"],
+    )
+    assert made.qid.tolist() == [1, 1, 2]
+    assert made.y.tolist() == [0, 1, 2]
+    assert made.docids.tolist() == ["x", "y", "z"]
+    assert made.feature_names == ("b", "a")
+    assert made.X.tolist() == [row[::-1] for row in X]
+    assert made.notes == ()
+
+
+def test_columns_are_left_out():
+    assert frame(pl.DataFrame(COLUMNS), ignore=["b"]).feature_names == ("a",)
+    assert frame(pl.DataFrame(COLUMNS), ignore="b").feature_names == ("a",)
+    assert frame(pl.DataFrame(COLUMNS), features="b").feature_names == ("b",)
+
+
+def test_no_labels():
+    made = frame(pl.DataFrame({"qid": [1], "a": [2.0]}), label=False)
+    assert made.y.tolist() == [-1]
+
+
+def test_a_choice_settles_what_is_ambiguous():
+    columns = pl.DataFrame({**COLUMNS, "relevance": [3, 3, 3], "query": [1, 2, 3]})
+    assert frame(columns, query="qid", label="label", ignore=["query", "relevance"]).y.sum() == 3
+    made = frame(columns, query="qid", label="relevance", ignore=["query"])
+    assert made.y.tolist() == [3, 3, 3]
+    note = "column 'label' looks like a label, but counts as a feature; ignore= leaves it out"
+    assert made.notes == (note,)
+    assert frame(columns, label="label", docid="query", ignore=["relevance"]).qid.sum() == 23
+
+
+def test_an_index_is_no_feature(tmp_path):
+    table = pd.DataFrame(COLUMNS)[lambda t: t.b != 2]
+    table.to_csv(tmp_path / "data.csv")
+    table.to_parquet(tmp_path / "data.parquet")
+    assert load(tmp_path / "data.csv").feature_names == ("a", "b")
+    assert load(tmp_path / "data.parquet").feature_names == ("a", "b")
+    assert frame(pd.read_csv(tmp_path / "data.csv")).feature_names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("columns", "choices", "complaint"),
+    [
+        ({"rel": [1, 2, 3]}, {}, "'label', 'rel' could each be the label; .*label='label'"),
+        ({"query": [1, 2, 3]}, {}, "'qid', 'query' could each be the query"),
+        ({"did": [1, 2, 3], "doc_id": [1, 2, 3]}, {}, "'did', 'doc_id' could each be the docid"),
+        ({}, {"query": "quid"}, "unknown column for the query 'quid'; did you mean qid"),
+        ({}, {"label": "LABEL"}, "unknown column for the label 'LABEL'; did you mean label"),
+        ({}, {"features": ["a", "c"]}, "unknown column 'c'; choose from qid, label, a, b"),
+        ({}, {"ignore": ["zz"]}, "unknown column 'zz'"),
+        ({}, {"query": "a", "label": "a"}, "column 'a' is asked for twice"),
+        ({}, {"label": "label", "features": ["label", "a"]}, "column 'label' is asked for twice"),
+        ({}, {"features": ["a", "a"]}, "column 'a' is asked for twice"),
+        ({}, {"ignore": ["a", "b"]}, "no columns left for features"),
+        ({}, {"max_features": 1}, "has 2 features, beyond the limit of 1; max_features= raises it"),
+        ({"label": [0, -1, 1]}, {}, "column 'label' in row 2 is −1, unjudged; .*unjudged='keep'"),
+        ({"label": [0, -2, 1]}, {}, "column 'label' in row 2 is -2, but a label must be a finite"),
+        ({"label": [0, None, 1]}, {}, r"column 'label' in row 2 is missing \(NaN\), but a label"),
+        ({"label": [0.0, np.inf, 1]}, {}, "column 'label' in row 2 is infinite"),
+        ({"label": ["0", "1", "x"]}, {}, "column 'label' holds 'x' in row 3, which is no number$"),
+        ({"a": [1, None, 2]}, {}, r"column 'a' in row 2 is missing \(NaN\), .*non_finite='keep'"),
+        ({"a": [1.0, 2.0, 1e39]}, {}, "column 'a' in row 3 is infinite or too large, but a feat"),
+        ({"a": ["1", "2", "x"]}, {}, r"holds 'x' in row 3, which is no number; .*ignore=\['a'\]"),
+        ({"a": ["1", "2", "3"]}, {}, "column 'a' holds '1' in row 1, which is no number"),
+        ({"a": [datetime.date(2024, 1, i) for i in (1, 2, 3)]}, {}, "datetime.date.* in row 1"),
+        ({"qid": ["a", None, "b"]}, {}, "row 2 has no query id in column 'qid'"),
+        ({"qid": [1.0, 1.0, np.nan]}, {}, "row 3 has no query id in column 'qid'"),
+    ],
+)
+@pytest.mark.parametrize("make", ALIKE)
+def test_bad_frames_get_a_clear_error(make, columns, choices, complaint):
+    with pytest.raises(InputError, match=f"the frame.*{complaint}"):
+        frame(make({**COLUMNS, **columns}), **choices)
+
+
+def test_columns_that_are_not_there():
+    with pytest.raises(InputError, match=r"no column looks like the query \(its columns: 'label'"):
+        frame(pl.DataFrame({"label": [1], "a": [2.0]}))
+    with pytest.raises(InputError, match="label='…', or label=False if there is none"):
+        frame(pl.DataFrame({"qid": [1], "a": [2.0]}))
+
+
+def test_columns_of_the_same_name():
+    columns = ["qid", "label", "a", "a"]
+    for table in (
+        pd.DataFrame([[1, 1, 2.0, 3.0]], columns=columns),
+        pa.table([[1], [1], [2.0], [3.0]], names=columns),
+    ):
+        with pytest.raises(InputError, match="columns of the same name; rename them: - 'a' 2"):
+            frame(table)
+    with pytest.raises(InputError, match="two columns called '0'"):
+        frame(pd.DataFrame([[1, 1, 2.0, 3.0]], columns=["qid", "label", 0, "0"]))
+
+
+@pytest.mark.parametrize("thing", [[[1, 2]], {"qid": [1]}, None, np.zeros((2, 2)), pd.Series([1])])
+def test_what_is_no_frame(thing):
+    with pytest.raises(InputError, match=f"expected a frame .*, not {type(thing).__name__}"):
+        frame(thing)
+
+
+@pytest.mark.parametrize("make", ALIKE)
+def test_no_rows(make):
+    with pytest.raises(InputError, match="the frame holds no documents"):
+        frame(make({name: values[:0] for name, values in COLUMNS.items()}))
+
+
+def test_an_unknown_argument_is_pythons_own_error():
+    with pytest.raises(TypeError, match=r"from_frame.*'lable'"):
+        frame(pl.DataFrame(COLUMNS), lable="label")
+
+
+# Types
+
+
+def test_pandas_columns_by_number():
+    table = pd.DataFrame([[1, 1, 2.0, 3.0], [1, 0, 4.0, 5.0]])
+    made = frame(table, query=0, label=1, ignore=[3])
+    assert made.feature_names == ("2",)
+    assert made.X.tolist() == [[2.0], [4.0]]
+    assert frame(pd.DataFrame({"qid": [1], "label": [1], 1: [2.0], 2: [3.0]})).feature_names is None
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pd.array([1, None, 3], dtype="Int64"), [1, np.nan, 3]),
+        (pd.array([1.5, None, 3], dtype="Float64"), [1.5, np.nan, 3]),
+        (pd.array([True, None, False], dtype="boolean"), [1, np.nan, 0]),
+        (np.array([True, None, False], object), [1, np.nan, 0]),
+        (np.array([1, None, 2.5], object), [1, np.nan, 2.5]),
+        (pd.Categorical([3, 4, None]), [3, 4, np.nan]),
+        ([True, False, True], [1, 0, 1]),
+        (pd.array([1, None, 3], dtype="int64[pyarrow]"), [1, np.nan, 3]),
+        (np.array([1, 2, 3], np.uint8), [1, 2, 3]),
+    ],
+)
+def test_pandas_types(values, expected):
+    made = frame(pd.DataFrame({**COLUMNS, "a": values}), non_finite="keep")
+    assert np.array_equal(made.X[:, 0], np.array(expected, np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([1, None, 3], pl.Int32, [1, np.nan, 3]),
+        ([True, None, False], pl.Boolean, [1, np.nan, 0]),
+        ([1, 2, 3], pl.Decimal(10, 2), [1, 2, 3]),
+        ([2**64 - 1, 0, 1], pl.UInt64, [2.0**64, 0, 1]),
+        ([2**90, None, 1], pl.Int128, [2.0**90, np.nan, 1]),
+        ([None, None, None], pl.Null, [np.nan] * 3),
+        ([None, None, None], pl.String, [np.nan] * 3),
+    ],
+)
+def test_polars_types(values, kind, expected):
+    made = frame(
+        pl.DataFrame({**COLUMNS, "a": values}, schema_overrides={"a": kind}), non_finite="keep"
+    )
+    assert np.array_equal(made.X[:, 0], np.array(expected, np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pd.Categorical(["x", "x", "y"]), ["x", "x", "y"]),
+        (pd.Categorical([5, 5, 6]), [5, 5, 6]),
+        (pd.array([5, 5, 6], dtype="Int64"), [5, 5, 6]),
+        ([5.0, 5.0, 6.0], [5, 5, 6]),
+        (["5", "5", "6"], [5, 5, 6]),
+        (["05", "05", "6"], ["05", "05", "6"]),
+        (["5.0", "5.0", "6"], ["5.0", "5.0", "6"]),
+        ([datetime.date(2024, 1, 1)] * 3, ["2024-01-01"] * 3),
+    ],
+)
+def test_query_ids_of_all_types(values, expected):
+    assert frame(pd.DataFrame({**COLUMNS, "qid": values})).qid.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["x", None, "z"], ["x", "", "z"]),
+        (np.array(["x", np.nan, 3], object), ["x", "", "3"]),
+        ([1, None, 3], ["1", "", "3"]),
+        ([1.5, None, 3], ["1.5", "", "3.0"]),
+        ([True, False, True], ["True", "False", "True"]),
+    ],
+)
+def test_document_ids_of_all_types(values, expected):
+    for make in (pd.DataFrame, pl.DataFrame):
+        if make is pl.DataFrame and isinstance(values, np.ndarray):
+            continue
+        assert list(frame(make({**COLUMNS, "docid": values})).comments) == expected
+
+
+@pytest.mark.parametrize("make", ALIKE)
+def test_whole_numbers_that_lose_digits_are_noted(make):
+    made = frame(make({**COLUMNS, "b": [1, 2**24, 2**24 + 1], "c": [2**25, 2, 3]}))
+    note = "feature 'b' has whole numbers beyond 2^24, which lose digits as float32"
+    assert made.notes == (note,)
+
+
+def test_scattered_queries(tmp_path):
+    pl.DataFrame({**COLUMNS, "qid": [7, 9, 7]}).write_csv(tmp_path / "data.csv")
+    for _ in range(2):  # read, then from the cache
+        with pytest.warns(DataWarning, match=r"data.csv: the rows of 1 query were scattered"):
+            made = load(tmp_path / "data.csv")
+        assert made.qid.tolist() == [7, 7, 9]
+        assert made.in_source_order(made.X).tolist() == X
+        assert made.notes == ("the rows of 1 query were scattered, and have been put together",)
+
+
+# CSV
+
+HEADER = "qid,label,a,b\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER + "7,0,0.5,1\n7,2,1.5,2\n9,1,2.5,3\n",
+        HEADER + "7,0,0.5,1\n7,2,1.5,2\n9,1,2.5,3",
+        "\ufeff" + HEADER + "7,0,0.5,1\n7,2,1.5,2\n9,1,2.5,3\n",
+        (HEADER + "7,0,0.5,1\n7,2,1.5,2\n9,1,2.5,3\n").replace("\n", "\r\n"),
+        "\n" + HEADER + "7,0,0.5,1\n\n7,2,1.5,2\n9,1,2.5,3\n\n\n",
+        '"qid","label","a","b"\n"7","0","0.5","1"\n7,2,1.5,2\n9,1,2.5,3\n',
+        HEADER + "7, 0, 0.5, 1\n7, 2, 1.5, 2\n9, 1, 2.5, 3\n",
+        HEADER + "7,0e0,5e-1,1.\n7,+2,1.50,2\n9,1,2.5,3\n",
+    ],
+)
+def test_csv_as_people_write_it(csv, text):
+    made = csv(text)
+    assert made.X.tolist() == X
+    assert made.qid.tolist() == [7, 7, 9]
+    assert made.y.tolist() == [0, 2, 1]
+    assert made.feature_names == ("a", "b")
+
+
+@pytest.mark.parametrize("missing", ["", "NA", "NaN", "nan", "null", "N/A", " "])
+def test_missing_values_in_csv(csv, missing):
+    text = HEADER + f"7,0,0.5,1\n7,2,{missing},2\n"
+    with pytest.raises(InputError, match=r"data.csv: column 'a' in row 2 is missing \(NaN\)"):
+        csv(text)
+    with pytest.warns(DataWarning, match="1 value is not a number"):
+        assert np.isnan(csv(text, non_finite="keep").X[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"), [("0.5", 0.5), ("1e-3", 0.001), (" 7", 7), ("99999999999999999999", 1e20)]
+)
+def test_numbers_of_another_kind_further_on(csv, last, expected):
+    made = csv(HEADER + "7,0,1,2\n" * 3000 + f"7,0,{last},2\n")
+    assert made.X[-1, 0] == np.float32(expected)
+    assert made.X[:-1].tolist() == [[1, 2]] * 3000
+
+
+def test_text_further_on(csv):
+    with pytest.raises(InputError, match="column 'a' holds 'x' in row 3001"):
+        csv(HEADER + "7,0,1,2\n" * 3000 + "7,0,x,2\n")
+    with pytest.raises(InputError, match="line 3002: 5 fields, but the header has 4"):
+        csv(HEADER + "7,0,1,2\n" * 3000 + "7,0,1,2,3\n")
+
+
+def test_large_whole_numbers_in_csv_are_noted(csv):
+    with pytest.warns(DataWarning, match="feature 'a' has whole numbers beyond 2"):
+        csv(HEADER + "7,0,1700000000123,2\n")
+
+
+def test_ids_in_csv_stay_as_they_are(csv):
+    made = csv("qid,label,docid,a\n007,0,1e5,1\n010,1,0x1,2\n")
+    assert made.qid.tolist() == ["007", "010"]
+    assert made.docids.tolist() == ["1e5", "0x1"]
+    assert csv("qid,label,a\n99999999999999999999,0,1\n").qid.tolist() == ["99999999999999999999"]
+
+
+def test_line_breaks_within_quotes(csv):
+    made = csv('qid,label,docid,"a\nb"\n1,0,"x\ny",2\n1,1,"say ""z""",3\n')
+    assert made.feature_names == ("a\nb",)
+    assert list(made.comments) == ["x\ny", 'say "z"']
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "data.csv holds no documents: it is empty"),
+        ("\n\n", "data.csv holds no documents: it is empty"),
+        (HEADER, "data.csv holds no documents"),
+        (HEADER + "7,0,1,2\n7,1,3,4,5\n", "data.csv, line 3: 5 fields, but the header has 4"),
+        (HEADER + "7,0,1,2\n\n7,1,3\n", "data.csv, line 4: 3 fields, but the header has 4"),
+        (HEADER + '7,0,"1,2\n7,1,3,4\n', "data.csv, line 2: 3 fields, but the header has 4"),
+        (HEADER.replace(",", ";") + "7;0;1;2\n", "by commas, but seem to be by semicolons: 'qid;"),
+        (HEADER.replace(",", "\t") + "7\t0\t1\t2\n", "by commas, but seem to be by tabs"),
+        ("qid,label,a,a\n7,0,1,2\n", "data.csv has two columns called 'a'"),
+        (HEADER + "7,0,1,2\n7,1,x,4\n", "column 'a' holds 'x' in row 2, .*ignore"),
+        (HEADER + "7,0,1,2\n7,,3,4\n", r"column 'label' in row 2 is missing"),
+        (HEADER + "7,0,1,2\n7,high,3,4\n", "column 'label' holds 'high' in row 2"),
+        (HEADER + "7,0,1,2\n,1,3,4\n", "row 2 has no query id in column 'qid'"),
+        (HEADER + "7,0,1e400,2\n", "column 'a' in row 1 is infinite or too large"),
+        ("qid,label,docid,a\n7,0,é,1\n".encode("latin-1"), "is not UTF-8 text; save it as UTF-8"),
+        ((HEADER + "7,0,1,2\n").encode("utf-16"), "is not UTF-8 text; save it as UTF-8"),
+        ("qid,label\n7,0\n", "no columns left for features"),
+    ],
+)
+def test_bad_csv_gets_a_clear_error(csv, text, complaint):
+    with pytest.raises(InputError, match=complaint) as caught:
+        csv(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tsv_has_tabs(csv):
+    assert csv("qid\tlabel\ta\tdocid\n7\t0\t1\tx,y\n", "data.tsv").docids.tolist() == ["x,y"]
+    with pytest.raises(InputError, match="separated by tabs, but seem to be by commas"):
+        csv(HEADER, "data.tsv")
+
+
+@pytest.mark.parametrize("form", [".csv.gz", ".parquet", ".feather", ".arrow"])
+@pytest.mark.parametrize("content", [b"", b"this is something else", bytes(range(256))])
+def test_files_that_are_not_what_they_say(csv, form, content):
+    with pytest.raises(InputError, match="data") as caught:
+        csv(content, f"data{form}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", [".parquet", ".feather"])
+def test_columns_of_lists_are_refused(tmp_path, form):
+    table = pl.DataFrame({**COLUMNS, "a": [[1, 2], [3], []]})
+    (table.write_parquet if form == ".parquet" else table.write_ipc)(tmp_path / f"data{form}")
+    with pytest.raises(InputError, match=r"column 'a' holds \[1, 2\] in row 1"):
+        load(tmp_path / f"data{form}")
+
+
+def test_polars_is_asked_for_where_it_is_needed(monkeypatch, csv):
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(InputError, match=r"needs polars: pip install 'twinrank\[frames\]'"):
+        csv(HEADER + "7,0,1,2\n")
+
+
+# Round trips
+
+
+@settings(max_examples=30)
+@given(datasets(), st.permutations(FORMS))
+def test_every_form_into_every_other(data, forms):
+    with tempfile.TemporaryDirectory() as folder:
+        now = data
+        for form in forms:
+            now.save(f"{folder}/data{form}")
+            now = quietly(f"{folder}/data{form}")
+            assert_same(data, now)
+
+
+anything = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+
+
+@settings(max_examples=30)
+@given(datasets(st.floats(width=32), letters=anything), st.permutations((*FRAMES, "")))
+def test_ids_of_any_letters_and_values_of_any_kind(data, forms):
+    with tempfile.TemporaryDirectory() as folder:
+        now = data
+        for form in forms:
+            now.save(f"{folder}/data{form}")
+            now = quietly(f"{folder}/data{form}")
+            assert_same(data, now)
+
+
+@settings(max_examples=10)
+@given(datasets(), st.sampled_from(FORMS))
+def test_the_cache_keeps_everything(data, form):
+    with tempfile.TemporaryDirectory() as folder:
+        data.save(f"{folder}/data{form}")
+        for _ in range(2):
+            read = quietly(f"{folder}/data{form}", cache=True, cache_dir=f"{folder}/cache")
+            assert_same(data, read)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_kind_of_float_keeps_its_bits(tmp_path, form):
+    random = np.random.default_rng(0).integers(0, 2**32, (4_000, 3), np.uint32)
+    values = random.view(np.float32)
+    labels = np.abs(values[:, 0])
+    labels[~np.isfinite(labels)] = 0.1
+    data = Dataset.from_arrays(values, labels, group=[4_000], non_finite="keep")
+    data.save(tmp_path / f"data{form}")
+    read = quietly(tmp_path / f"data{form}")
+    assert np.array_equal(bits(read.X), bits(values))
+    assert np.array_equal(bits(read.y), bits(labels))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_selection_is_saved_as_it_is(tmp_path, form):
+    data = Dataset.from_arrays(np.arange(8)[:, None], np.arange(8), group=[2, 3, 3])
+    chosen = data.select([2, 0])
+    chosen.save(tmp_path / f"data{form}")
+    assert_same(chosen, load(tmp_path / f"data{form}"))
+
+
+def test_many_blocks_are_one_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("twinrank.data.batches._BLOCK", 50)
+    data = Dataset.from_arrays(np.arange(300).reshape(100, 3), np.arange(100), group=[10] * 10)
+    for form in ("", ".csv"):
+        data.save(tmp_path / f"data{form}")
+        assert_same(data, load(tmp_path / f"data{form}"))
+    assert (tmp_path / "data.csv").read_text().count("qid") == 1
+
+
+def test_what_a_form_cannot_hold_is_refused(tmp_path):
+    X, y = np.zeros((3, 1)), [0, 1, 2]
+    make = Dataset.from_arrays
+    for data, name, complaint in (
+        (make(X, y, qid=["a b"] * 3), "x.txt", "query id 'a b' is empty or has blanks or '#'"),
+        (make(X, y, qid=["a#b"] * 3), "x.txt", "query id 'a#b' is empty or has blanks or '#'"),
+        (make(X, y, qid=[""] * 3), "x.txt", "query id '' is empty"),
+        (make(X, y, group=[3], docids=["a\nb"] * 3), "x.txt", "line break"),
+        (make(X, y, group=[3], feature_names=["rel"]), "x.csv", "'rel' would be taken for the lab"),
+        (make(X, y, group=[3], feature_names=["doc id"]), "x.parquet", "taken for the docid"),
+        (make(X, y, group=[3], feature_names=[""]), "x.feather", "taken for the index"),
+        (make(X, y, group=[2, 0, 1]), "x.csv", "some queries have no documents"),
+        (make(X, y, group=[2, 1]).select([0, 1, 0]), "x.txt", "query 0 was selected twice"),
+        (make(X, y, group=[3]), "x.xlsx", "no format for '.xlsx'; choose from .txt"),
+        (make(X, y, group=[3]), "x.gz", "no format for '.gz'"),
+        (make(X, y, group=[3]), "x.parquet.gz", ".parquet compresses by itself"),
+        (make(X, y, group=[3]), "nowhere/x.csv", "there is no folder"),
+    ):
+        with pytest.raises(InputError, match=f"can't write .*{name}: .*{complaint}"):
+            data.save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_replaced_only_as_a_whole(tmp_path):
+    data = Dataset.from_arrays([[1.0]], [1], qid=["a b"])
+    (tmp_path / "x.txt").write_text("precious")
+    with pytest.raises(InputError):
+        data.save(tmp_path / "x.txt")
+    assert (tmp_path / "x.txt").read_text() == "precious"
+    with pytest.raises(InputError, match="exists and is not TwinRank data"):
+        data.save(tmp_path)
+    data.save(Path(tmp_path / "x"))
+    data.save(tmp_path / "x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "x.txt"]
