@@ -399,13 +399,16 @@ class TestErrors:
     @pytest.mark.parametrize(
         "names",
         [
-            *(b'{"a": 1}', b"[1]", b'["a"', b'["\xff"]'),
+            *(b"[1]", b'["a"', b'["\xff"]'),
             pytest.param(b"[" * 200_000, id="deep"),
         ],
     )
     def test_names_that_are_none(self, file, names):
         message = message_of(file, b"# features = " + names + b"\n" + ROW)
         assert message.startswith(f"{file}, line 1: expected a JSON list of names after ")
+
+    def test_a_comment_that_only_begins_like_names(self, file):
+        assert load(file, b"# features = 46\n" + ROW).feature_names is None
 
     def test_names_of_columns_are_for_frames(self, file):
         assert "features= is a number here" in message_of(file, ROW, features=["a"])

@@ -60,7 +60,7 @@ def read_number(text: Any, place: Any, powers: Any) -> Any:
     if exponent > 0 and mantissa != 0:
         value = value * powers[exponent] if exponent < 309 else np.inf
     elif exponent < 0:
-        # As tiny as it may be, it isn't zero: a negative label is none, whatever is left of it.
+        # However tiny, it stays apart from zero: a label below zero is refused.
         value = value / powers[-exponent] if exponent > -309 else min(value, 1e-300)
     exact = mantissa < _EXACT and -22 <= exponent <= 22
     # Otherwise a few units in the last place of a float64 are open: do they matter to a float32?

@@ -110,7 +110,7 @@ def glimpse(path: Path, reading: Reading) -> tuple[int, list[str] | None]:
     if text is None:
         return -1, None
     names = None
-    if text.content.startswith(NAMES):
+    if text.content.startswith(NAMES + b"["):  # any other comment is one
         line = bytes(text.content[len(NAMES) : text.content.index(b"\n")])
         try:
             names = json.loads(line)

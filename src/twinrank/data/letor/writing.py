@@ -8,6 +8,7 @@ import numpy as np
 
 from twinrank.data.letor.numbers import POWERS
 from twinrank.data.letor.reading import NAMES
+from twinrank.data.letor.rows import LONGEST_ID
 from twinrank.data.sources import written
 from twinrank.data.texts import Texts
 from twinrank.support.compiled import compiled
@@ -186,10 +187,11 @@ def _breaks_lines(comments: Texts) -> bool:
 def _check(data: "Dataset", ids: Texts, name: Path) -> None:
     """Refuse what LETOR text has no way to say."""
     for i, text in enumerate(ids.all_raw()):
-        if not text or any(byte <= 32 or byte == _HASH for byte in text):
+        long = len(text) > LONGEST_ID
+        if not text or long or any(byte <= 32 or byte == _HASH for byte in text):
             raise InputError(
-                f"can't write {name}: the query id {str(data.query_ids[i])!r} is empty or has "
-                f"blanks or '#' in it, which LETOR text can't hold; CSV or Parquet can"
+                f"can't write {name}: the query id {str(data.query_ids[i])[:60]!r} is empty, long "
+                f"or has blanks or '#' in it, which LETOR text can't hold; CSV or Parquet can"
             )
     if data.comments is not None and _breaks_lines(data.comments):
         raise InputError(
