@@ -48,10 +48,10 @@ def test_readme(capsys, tmp_path, monkeypatch):
         exec(compile(block, "README.md", "exec"), names)
         printed.append(capsys.readouterr().out)
     assert printed[0].startswith("-0.7934")
-    assert "nDCG(gain=linear)@5 P(rel=2)@3 RBP(p=0.5)" in printed[2]
-    assert "[3.0, 1.0, 2.0, 2.0, 1.0]" in printed[4]
-    assert "Convention: twinrank" in printed[5]
-    assert "queries              50\n" in printed[6]
+    assert "nDCG(gain=linear)@5 P(rel=2)@3 RBP(p=0.5)" in printed[3]
+    assert "[3.0, 1.0, 2.0, 2.0, 1.0]" in printed[5]
+    assert "Convention: twinrank" in printed[6]
+    assert "queries              50\n" in printed[7]
 
 
 def test_readme_gives_the_two_commands():

@@ -488,8 +488,16 @@ def test_what_a_form_cannot_hold_is_refused(tmp_path):
     X, y = np.zeros((3, 1)), [0, 1, 2]
     make = Dataset.from_arrays
     for data, name, complaint in (
-        (make(X, y, qid=["a b"] * 3), "x.txt", "query id 'a b' is empty, long or has blanks or '#'"),
-        (make(X, y, qid=["a#b"] * 3), "x.txt", "query id 'a#b' is empty, long or has blanks or '#'"),
+        (
+            make(X, y, qid=["a b"] * 3),
+            "x.txt",
+            "query id 'a b' is empty, long or has blanks or '#'",
+        ),
+        (
+            make(X, y, qid=["a#b"] * 3),
+            "x.txt",
+            "query id 'a#b' is empty, long or has blanks or '#'",
+        ),
         (make(X, y, qid=[""] * 3), "x.txt", "query id '' is empty"),
         (make(X, y, group=[3], docids=["a\nb"] * 3), "x.txt", "line break"),
         (make(X, y, group=[3], feature_names=["rel"]), "x.csv", "'rel' would be taken for the lab"),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from twinrank.data.loading import load
     from twinrank.data.synthetic import synthetic_web_search
     from twinrank.data.transforms import Transform, transform
+    from twinrank.estimators.ranker import Ranker
     from twinrank.evaluation.comparison import Comparison, compare
     from twinrank.evaluation.evaluating import evaluate
     from twinrank.evaluation.pictures import draw_cutoffs
@@ -40,6 +41,7 @@ __all__ = [
     "InputError",
     "Lists",
     "Measure",
+    "Ranker",
     "Transform",
     "TwinRankError",
     "compare",
@@ -69,6 +71,7 @@ _HOME = {
     "InputError": "support.errors",
     "Lists": "lists",
     "Measure": "measures",
+    "Ranker": "estimators.ranker",
     "Transform": "data.transforms",
     "TwinRankError": "support.errors",
     "compare": "evaluation.comparison",

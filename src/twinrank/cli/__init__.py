@@ -6,11 +6,14 @@ from typing import Annotated
 import typer
 
 from twinrank import __version__
+from twinrank.cli.compare import compare
 from twinrank.cli.convert import convert
 from twinrank.cli.evaluate import evaluate
 from twinrank.cli.inspect import inspect
 from twinrank.cli.measures import measures
+from twinrank.cli.predict import predict
 from twinrank.cli.reproduce import reproduce
+from twinrank.cli.train import train
 from twinrank.support.errors import TwinRankError
 
 app = typer.Typer(
@@ -20,11 +23,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(compare)
 app.command()(convert)
 app.command()(evaluate)
 app.command()(inspect)
 app.command()(measures)
+app.command()(predict)
 app.command()(reproduce)
+app.command()(train)
 
 
 def _version(asked: bool) -> None:

@@ -97,7 +97,8 @@ def evaluate(
     """
     if output not in _OUTPUTS:
         raise InputError(unknown("output", output, _OUTPUTS))
-    _check_plot(plot, len(run or scores or ()))
+    testing = {"test": test, "level": significance, "correction": "holm" if holm else None}
+    _check(testing, plot, len(run or scores or ()))
     policy: dict[str, Any] = {"empty": empty, "ties": ties, "random_state": seed}
     if run:
         if qrels is None or scores or data is not None:
@@ -116,15 +117,16 @@ def evaluate(
     if len(found) == 1:
         _show(next(iter(found.values())), output, per_query)
         return
-    testing = {"test": test, "level": significance, "correction": "holm" if holm else None}
     testing |= {"intervals": intervals, "random_state": seed}
     _compare(found, output, per_query, testing, plot)
 
 
-def _check_plot(plot: Path | None, systems: int) -> None:
-    """Refuse what can't be drawn before anything is computed."""
+def _check(testing: dict[str, Any], plot: Path | None, systems: int) -> None:
+    """Refuse what can't be tested or drawn before anything is read."""
     from twinrank.display.plots import FORMATS
+    from twinrank.evaluation.comparison import check_testing
 
+    check_testing(**testing)
     if plot is None:
         return
     if systems != 2:

@@ -174,12 +174,7 @@ def compare(
     •: the best mean of its column (3 lists).
     *: differs from it, p < 0.01 (Wilcoxon's signed-rank test).
     """
-    if test not in TESTS:
-        raise InputError(unknown("test", str(test), TESTS))
-    if correction not in (None, "holm"):
-        raise InputError(unknown("correction", str(correction), ["holm"]))
-    if not 0 < level < 1:
-        raise InputError(f"the level of significance must lie between 0 and 1, not {level}")
+    check_testing(test, level, correction)
     if not isinstance(systems, Mapping) or not systems:
         raise InputError("compare needs systems by name, such as {'old': scores, 'new': scores}")
     convention, values = _values(systems, labels, lists, measures, random_state, choices)
@@ -198,6 +193,16 @@ def compare(
             for system, by in values.items()
         }
     return Comparison(values, test, level, correction, p_values, around, convention)
+
+
+def check_testing(test: str, level: float, correction: str | None) -> None:
+    """Refuse unknown tests and corrections, and a level that is no chance."""
+    if test not in TESTS:
+        raise InputError(unknown("test", str(test), TESTS))
+    if correction not in (None, "holm"):
+        raise InputError(unknown("correction", str(correction), ["holm"]))
+    if not 0 < level < 1:
+        raise InputError(f"the level of significance must lie between 0 and 1, not {level}")
 
 
 def _values(

@@ -1,17 +1,19 @@
 """`evaluate`: many measures with many cutoffs on one sort of the documents."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from twinrank.evaluation.conventions import Convention, convention_of
+from twinrank.evaluation.heads import Heads
 from twinrank.evaluation.ranked import RankedLists
+from twinrank.evaluation.ranking import Ranking
 from twinrank.evaluation.result import Evaluation
 from twinrank.lists import Lists, check_lists
-from twinrank.measures import Measure
-from twinrank.ranks.exact import check_finite, exact_ranks, refuse_unless
+from twinrank.measures import MEASURES, Measure
+from twinrank.ranks.exact import check_finite, refuse_unless
 from twinrank.support.arrays import as_float, is_tensor, to_numpy
 from twinrank.support.errors import InputError
 
@@ -20,9 +22,9 @@ Floats = npt.NDArray[np.float64]
 Measures = str | Measure | Sequence[str | Measure] | Mapping[str, str | Measure]
 
 DEFAULT = ("nDCG@1", "nDCG@3", "nDCG@5", "nDCG@10", "nDCG", "AP", "P@5", "RR", "nERR@10")
-_BLOCK = 1 << 15  # documents that are measured together, so that their values stay in the cache
+_BLOCK = 1 << 16  # documents that are measured together, so that their values stay in the cache
 _PER_THREAD = 1 << 16
-_LARGEST = float(np.finfo(np.float32).max)
+_LONGEST_HEAD = 100
 
 
 def evaluate(
@@ -63,8 +65,8 @@ def evaluate(
     if query_ids is not None and len(query_ids) != len(lists):
         raise InputError(f"query_ids ({len(query_ids)}) and lists ({len(lists)}) must align")
     ranked = lists if isinstance(lists, RankedLists) else RankedLists(lists.offsets)
-    ordered, runs = _in_rank_order(arrays[0], arrays[1], ranked, chosen, docids, random_state)
-    values, filled = _measure_all(list(wanted.values()), ordered, ranked, runs)
+    ranking = Ranking.of(arrays[0], ranked, chosen.ties, docids, random_state)
+    values, filled = _measure_all(list(wanted.values()), ranking, ranked, arrays[1])
     table = {
         name: _substituted(values[i], filled[i], chosen.empty, str(wanted[name]))
         for i, name in enumerate(wanted)
@@ -85,61 +87,53 @@ def _named(measures: Measures, convention: Convention) -> dict[str, Measure]:
     return {str(one): convention.measure(one) for one in measures}
 
 
-def _in_rank_order(
-    scores: Any,
-    labels: Any,
-    lists: RankedLists,
-    convention: Convention,
-    docids: Any,
-    random_state: int,
-) -> tuple[Floats, Any]:
-    """Labels in rank order and, where ties are averaged, where runs of equal scores begin."""
-    if convention.ties == "docid":
-        return _by_docid(scores, labels, lists, docids), None
-    how = "random" if convention.ties == "random" else "stable"
-    generator = np.random.default_rng(random_state)
-    ranks = exact_ranks(scores, lists, ties=how, generator=generator)  # type: ignore[arg-type]
-    ordered = lists.arrange(labels, ranks)
-    return ordered, _runs(scores, ranks, lists) if convention.ties == "average" else None
-
-
-def _by_docid(scores: Any, labels: Any, lists: RankedLists, docids: Any) -> Floats:
-    """Labels in trec_eval's order: by score as float32, equal ones by name, the last name first."""
-    if docids is None:
-        raise InputError("ties by document id need docids=, one per document")
-    ids = np.asarray(docids)
-    lists.check(docids=ids)
-    within = np.clip(scores, -_LARGEST, _LARGEST)
-    scores = np.where(np.isfinite(scores), within, scores).astype(np.float32)
-    ranks = exact_ranks(scores, lists, ties="stable")
-    order = lists.arrange(np.arange(lists.documents), ranks).astype(np.int64)
-    starts = _runs(scores, ranks, lists)
-    sizes = np.diff(np.append(starts, lists.documents))
-    tied = np.flatnonzero(np.repeat(sizes > 1, sizes))
-    run = np.repeat(np.arange(starts.size), sizes)[tied]
-    by_name = np.argsort(ids[order[tied]].astype(np.str_), kind="stable")[::-1]
-    by_run = by_name[np.argsort(run[by_name], kind="stable")]
-    order[tied] = order[tied[by_run]]
-    return as_float(labels[order])  # type: ignore[no-any-return]
-
-
-def _runs(scores: Any, ranks: Any, lists: RankedLists) -> Any:
-    """Where, in rank order, runs of equal scores begin."""
-    in_order = lists.arrange(scores, ranks)
-    new = np.ones(lists.documents, np.bool_)
-    new[1:] = in_order[1:] != in_order[:-1]
-    new[lists.offsets[:-1][lists.sizes > 0]] = True
-    return np.flatnonzero(new)
-
-
 def _measure_all(
-    measures: list[Measure], ordered: Floats, lists: RankedLists, runs: Any
+    measures: list[Measure], ranking: Ranking, lists: RankedLists, labels: Any
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Values and which lists aren't empty, [measures, lists], block by block on threads."""
-    from twinrank.support.compiled import in_threads, spans
-
+    """Values and which lists aren't empty, [measures, lists]."""
     values = np.empty((len(measures), len(lists)))
-    filled = np.empty((len(measures), len(lists)), np.bool_)
+    filled = np.empty(values.shape, np.bool_)
+    left = dict(enumerate(measures))
+    head = 0 if ranking.ties == "average" else _head(measures, lists)
+    heads = Heads.of(ranking, as_float(labels), head) if head else None
+    if heads is not None:
+        short = {i: one for i, one in left.items() if _order_up_to(one) <= head}
+        left = {i: one for i, one in left.items() if i not in short}
+        for k in {_order_up_to(one) for one in short.values()}:
+            group = {i: one for i, one in short.items() if one.cutoff == k}
+            _measure_blocks(group, *heads.cut(int(k)), None, values)
+        _fill_in(short, *heads.cut(1), filled)
+    if left:
+        mean, ordered = ranking.mean_over_ties(), ranking.in_order(labels)
+        _measure_blocks(left, ordered, lists, mean, values)
+        _fill_in(left, ordered, lists, filled)
+    return values, filled
+
+
+def _order_up_to(one: Measure) -> float:
+    """The cutoff beyond which order doesn't count, for measures that are known to keep to it."""
+    return one.cutoff if one.cutoff and type(one) in MEASURES else np.inf
+
+
+def _head(measures: list[Measure], lists: RankedLists) -> int:
+    """The longest cutoff that leaves at most half of the documents to look at, or 0."""
+    if lists.retrieved is not None:
+        return 0
+    for cutoff in sorted({_order_up_to(one) for one in measures}, reverse=True):
+        if cutoff <= _LONGEST_HEAD and 2 * lists.sizes.clip(max=cutoff).sum() <= lists.documents:
+            return int(cutoff)
+    return 0
+
+
+def _measure_blocks(
+    measures: dict[int, Measure],
+    ordered: Floats,
+    lists: RankedLists,
+    mean_over_ties: Any,
+    values: Floats,
+) -> None:
+    """Fill in values, block by block on threads."""
+    from twinrank.support.compiled import in_threads, spans
 
     def run(start: int, stop: int) -> None:
         while start < stop:
@@ -148,42 +142,51 @@ def _measure_all(
             end = min(max(end, start + 1), stop)
             block = lists.part(start, end)
             rows = slice(int(lists.offsets[start]), int(lists.offsets[end]))
-            mean = None if runs is None else _mean_over(runs, rows)
+            mean = None if mean_over_ties is None else mean_over_ties(rows)
             labels = ordered[rows]
-            for i, one in enumerate(measures):
-                found = _of_block(one, labels, block, mean)
-                values[i, start:end], filled[i, start:end] = found
+            for i, one in measures.items():
+                values[i, start:end] = _of_block(one, labels, block, mean)
             start = end
 
     if len(lists):
         in_threads(run, spans(lists.sizes, _PER_THREAD))
-    return values, filled
 
 
-def _of_block(one: Measure, labels: Any, lists: RankedLists, mean: Any) -> tuple[Any, Any]:
-    """Values per list, given labels in rank order, and which lists aren't empty."""
+def _of_block(one: Measure, labels: Floats, lists: RankedLists, mean: Any) -> Any:
+    """Values per list, given labels in rank order."""
+    from twinrank.evaluation.selecting import discounted
+
     if lists.documents == 0:
-        return np.zeros(len(lists)), np.zeros(len(lists), np.bool_)
-    if not one.on_any_array:
-        import torch  # a user's measure may be written with torch functions
-
-        labels = torch.from_numpy(labels.copy())
+        return np.zeros(len(lists))
+    given = _as_wanted(one, labels)
     with lists.quiet():
-        credit = as_float(one.credit(labels, lists))
+        credit = as_float(one.credit(given, lists))
     lists.check(credit=credit)
     if mean is not None:
         credit = one.over_ties(credit, lists, mean)
-    rows, top = lists.top(one.cutoff)
-    values = top.sum(credit[rows] * one.discounts(labels, top))
-    return to_numpy(values), to_numpy(lists.any(one.relevant(labels)))
+    limits, ranks = lists.ranks(one.cutoff)
+    discounts = as_float(to_numpy(one.discounts(given, ranks)))
+    return discounted(to_numpy(credit), discounts, lists.offsets, limits)
 
 
-def _mean_over(runs: Any, rows: slice) -> Callable[[Any], Any]:
-    """Averages over the runs of equal scores within some rows."""
-    first, last = np.searchsorted(runs, [rows.start, rows.stop])
-    starts = runs[first:last] - rows.start
-    sizes = np.diff(np.append(starts, rows.stop - rows.start))
-    return lambda x: np.repeat(np.add.reduceat(x, starts) / sizes, sizes)
+def _fill_in(measures: dict[int, Measure], labels: Floats, lists: RankedLists, filled: Any) -> None:
+    """Fill in which lists aren't empty; measures that differ in the cutoff agree on that."""
+    first: dict[Any, int] = {}
+    for i, one in measures.items():
+        same = first.setdefault(one.at(None) if type(one) in MEASURES else i, i)
+        if same < i:
+            filled[i] = filled[same]
+        else:
+            filled[i] = to_numpy(lists.any(one.relevant(_as_wanted(one, labels))))
+
+
+def _as_wanted(one: Measure, labels: Floats) -> Any:
+    """A tensor for a measure that may be written with torch functions, as a user's may."""
+    if one.on_any_array:
+        return labels
+    import torch
+
+    return torch.from_numpy(labels.copy())
 
 
 def _substituted(values: Floats, filled: Any, empty: str, name: str) -> Floats:

@@ -27,6 +27,11 @@ class Compose(Transform):
             flat += one.transforms if isinstance(one, Compose) else [one]
         object.__setattr__(self, "transforms", tuple(flat))
 
+    @property
+    def per_query(self) -> bool:  # type: ignore[override]
+        """Whether one of them looks at a document's whole list."""
+        return any(one.per_query for one in self.transforms)
+
     def fit_after(self, before: Sequence[Transform], X: Any, lists: Lists) -> "Compose":
         """Each in turn, by blocks of X: no transformed copy of all of X is ever made."""
         fitted = list(before)

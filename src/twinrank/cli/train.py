@@ -1,0 +1,207 @@
+"""twinrank train: a ranker on a data set, resumable."""
+
+import shlex
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twinrank.cli.options import as_options, load_data, show_notes, takes_data
+from twinrank.support.errors import DataWarning, InputError, TwinRankError, explained
+
+if TYPE_CHECKING:
+    from twinrank.data.dataset import Dataset
+
+
+@takes_data()
+def train(
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A file of training data, or a folder with folds (see --fold); "
+            "without it, the built-in synthetic data.",
+            readable=False,
+        ),
+    ] = None,
+    valid: Annotated[
+        Path | None,
+        typer.Option(help="Validation data; else a fifth of the queries.", readable=False),
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Test data, measured but never used.", readable=False)
+    ] = None,
+    fold: Annotated[
+        int | None, typer.Option(help="Which fold of a folder with folds; else the first.", min=1)
+    ] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="The measure to optimise: nDCG, AP, P@5, nERR@10, …")
+    ] = None,
+    strategy: Annotated[str | None, typer.Option(help="type1, type2 or type3.")] = None,
+    architecture: Annotated[
+        str | None, typer.Option(help="R5, CE5, R4.L, CE4.L, Linear, MLP(width=64, depth=3), …")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs at most.", min=1)] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's settings.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.", min=0)] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Parameters of Ranker in a TOML file.", readable=False)
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any parameter of Ranker, as key=value (may be repeated)."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the run goes; else a folder named run.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Take up a run that was interrupted.", readable=False)
+    ] = None,
+    save_every: Annotated[
+        float, typer.Option(help="Seconds between checkpoints within an epoch.", min=0)
+    ] = 300.0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    reading: dict[str, Any] | None = None,
+) -> None:
+    """Train a ranker on the measure it is judged by; the run can be interrupted and resumed.
+
+    The run's folder gets the configuration, a line of history per epoch, the model and curves.
+    Ctrl-C finishes the step and saves; --resume goes on, to the very same weights.
+
+    Example: twinrank train MQ2008 --fold 1 --objective AP --epochs 50 --out runs/ap
+    """
+    from twinrank.estimators.parameters import parameters_of
+    from twinrank.estimators.ranker import Ranker
+    from twinrank.estimators.runs import begin_run, read_run
+
+    given: dict[str, Any] = {"objective": objective, "strategy": strategy}
+    given |= {"architecture": architecture, "epochs": epochs}
+    given |= {"random_state": seed, "mode": "paper" if paper else None}
+    files = {"data": data, "valid": valid, "test": test}
+    if resume is None:
+        chosen = parameters_of(Ranker, config, settings)
+        chosen |= {name: value for name, value in given.items() if value is not None}
+        source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
+        source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
+        sets = _sets(source)
+        folder = out or Path("run")
+        training = sets.pop("train")
+        _about_widths(training, sets)
+        begin_run(folder, chosen, source, training, sets)
+    else:
+        if any(x not in (None, []) for x in (*given.values(), *files.values(), fold, config, out)):
+            raise InputError("--resume takes data and parameters from the run: give it alone")
+        if settings:
+            raise InputError("--resume takes parameters from the run: leave --set out")
+        folder, about = resume, read_run(resume)
+        sets = _sets(about["source"])
+        training = sets.pop("train")
+        _about_threads(about["threads"])
+    if not quiet:
+        show_notes(training)
+    _train(folder, training, sets, quiet, save_every)
+
+
+def _train(
+    folder: Path, training: "Dataset", sets: "dict[str, Dataset]", quiet: bool, save_every: float
+) -> None:
+    from twinrank.data.table import counted
+    from twinrank.estimators.runs import continue_run
+    from twinrank.training.loop import Interrupted
+    from twinrank.training.reporting import reporter
+
+    try:
+        trained = continue_run(folder, training, sets, reporter(quiet), save_every)
+    except Interrupted as stop:
+        where = shlex.quote(str(folder))
+        typer.echo(f"{stop}. Go on with: twinrank train --resume {where}", err=True)
+        raise typer.Exit(130) from None
+    if not quiet:
+        best = ""
+        if trained.best_epoch is not None:
+            best = f", best in epoch {trained.best_epoch}: {trained.best_value:.4f}"
+        epochs = counted(len(trained.history), "epoch")
+        typer.echo(f"Model in {folder / 'model'} ({epochs}{best})")
+
+
+def _text(value: Any) -> Any:
+    return str(value.absolute()) if isinstance(value, Path) else value
+
+
+def _about_widths(training: "Dataset", sets: "dict[str, Dataset]") -> None:
+    """LETOR text doesn't say how many features there are, if the last ones are absent."""
+    every = (training, *sets.values())
+    widths = {data.features for data in every}
+    if len(widths) > 1 and any(data.feature_names is None for data in every):
+        counts = ", ".join(f"{data.name}: {data.features}" for data in every)
+        raise InputError(f"numbers of features differ ({counts}); say --features {max(widths)}")
+
+
+def _about_threads(threads: int) -> None:
+    import torch
+
+    if torch.get_num_threads() != threads:
+        typer.echo(
+            f"Note: the run began with {threads} threads and goes on with "
+            f"{torch.get_num_threads()}: weights may differ in the last bits",
+            err=True,
+        )
+
+
+def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
+    """Training, validation and perhaps test data."""
+    try:
+        names = [source[name] for name in ("data", "valid", "test")]
+        data, valid, test = (None if name is None else Path(name) for name in names)
+        fold, reading = source["fold"], source["reading"]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"the run doesn't say what it was trained on: {error}") from None
+    if data is None or _has_folds(data):
+        if valid is not None or test is not None:
+            raise InputError("--valid and --test go with a file of training data")
+        return data_sets(data, fold or 1, reading)
+    if fold is not None:
+        raise InputError(f"--fold goes with a folder of folds, and {data} is none")
+    whole = load_data(data, reading)
+    if valid is not None:
+        found = {"train": whole, "validation": load_data(valid, reading)}
+    else:
+        found = dict(zip(("train", "validation"), whole.split(0.8), strict=True))
+    if test is not None:
+        found["test"] = load_data(test, reading)
+    return found
+
+
+def data_sets(data: Path | None, fold: int, reading: dict[str, Any]) -> "dict[str, Dataset]":
+    """Training, validation and test data: of a fold, or of a file's queries cut in three."""
+    if data is not None and _has_folds(data):
+        return _fold(data, fold, reading)
+    parts = load_data(data, reading).split(0.6, 0.2)
+    return dict(zip(("train", "validation", "test"), parts, strict=True))
+
+
+def _has_folds(path: Path) -> bool:
+    with explained("read", path):
+        return path.is_dir() and not (path / "manifest.json").is_file()
+
+
+def _fold(folder: Path, number: int, reading: dict[str, Any]) -> "dict[str, Dataset]":
+    from twinrank.data.layouts import load_folds
+    from twinrank.data.table import counted
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        names = reading["features"]  # of columns, or the one number of LETOR text
+        features = int(names[0]) if names and names[0].isdecimal() else names
+        try:
+            folds = load_folds(folder, **{**reading, "features": features})
+            if number > len(folds):
+                raise InputError(f"{folder} has {counted(len(folds), 'fold')}, no fold {number}")
+            training, validation, test = folds[number - 1]
+        except TwinRankError as error:
+            raise type(error)(as_options(str(error))) from error
+    if training is None or test is None:
+        raise InputError(f"fold {number} of {folder} is incomplete")
+    if validation is None:
+        training, validation = training.split(0.8)
+    return {"train": training, "validation": validation, "test": test}

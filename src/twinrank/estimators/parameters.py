@@ -1,0 +1,49 @@
+"""An estimator's own parameters from a TOML file or key=value, unknown ones refused."""
+
+import inspect
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from twinrank.support.errors import InputError, explained
+from twinrank.support.suggest import unknown
+
+
+def parameters_of(
+    estimator: type, config: Path | None = None, settings: list[str] | None = None
+) -> dict[str, Any]:
+    """Parameters of an estimator: those of a TOML file, then those of `key=value` settings.
+
+    A value is read as TOML (`0.5`, `true`, `["SignedLog1p", "QueryZScore"]`), and as text where
+    that fails; "none" is nothing, which TOML has no word for, or no transform.
+    """
+    found: dict[str, Any] = {}
+    if config is not None:
+        with explained("read", config):
+            text = config.read_bytes()
+        try:
+            found = tomllib.loads(text.decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{config} is not TOML: {error}") from error
+    for setting in settings or []:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InputError(f"--set {setting}: write key=value")
+        found[key.strip()] = _value(value.strip())
+    known = list(inspect.signature(estimator).parameters)
+    for key in found:
+        if key not in known:
+            raise InputError(unknown(f"parameter of {estimator.__name__}", key, known))
+    return {key: _or_none(key, value) for key, value in found.items()}
+
+
+def _or_none(key: str, value: Any) -> Any:
+    said = isinstance(value, str) and value.strip().lower() == "none"
+    return None if said and key != "transforms" else value
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,138 @@
+"""A training as a folder: its configuration, history, checkpoint, model and curves."""
+
+import json
+import shlex
+import zlib
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from twinrank.data.dataset import Dataset
+from twinrank.estimators.inputs import teaching
+from twinrank.estimators.ranker import Ranker
+from twinrank.models.folder import save_model
+from twinrank.support.errors import InputError, explained
+from twinrank.support.files import replacing, sweep
+from twinrank.training.callbacks import Callback, HistoryFile, StopOnInterrupt
+from twinrank.training.checkpoints import Checkpoints
+from twinrank.training.curves import draw_history
+from twinrank.training.session import Session, Trained, versions
+
+FORMAT, VERSION = "twinrank-run", 1
+CONFIG, HISTORY, CHECKPOINT = "run.json", "history.jsonl", "checkpoint.safetensors"
+MODEL = "model"
+
+
+def begin_run(
+    folder: Path,
+    parameters: dict[str, Any],
+    source: dict[str, Any],
+    train: Dataset,
+    sets: dict[str, Dataset],
+) -> None:
+    """Make a run's folder, with all that is needed to take it up again."""
+    chosen = Ranker(**parameters).get_params(deep=False)
+    Session(chosen).check(train, sets)
+    _usable(train)
+    with explained("write", folder):
+        sweep(folder)  # what a run left that was killed before it began
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise InputError(
+                f"{folder} exists and isn't empty; choose another --out, or --resume it"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+    about = {
+        "format": FORMAT,
+        "version": VERSION,
+        "parameters": chosen,
+        "source": source,
+        "data": {name: _look(data) for name, data in {"train": train, **sets}.items()},
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
+    with replacing(folder / CONFIG) as partial:
+        text = json.dumps(about, indent=1, ensure_ascii=False, default=str)
+        partial.write_text(text + "\n", "utf-8")
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """What a run's folder says about itself."""
+    path = folder / CONFIG
+    with explained("read", path):
+        if not path.is_file():
+            raise InputError(f"{folder} is not the folder of a run: there is no {CONFIG} in it")
+        text = path.read_bytes()
+    try:
+        about = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise InputError(f"{path} is not that of a run")
+    if about.get("version") != VERSION:
+        raise InputError(
+            f"{path} has version {about.get('version')}; this TwinRank reads {VERSION}"
+        )
+    for key in ("parameters", "source", "data", "threads"):
+        if not isinstance(about.get(key), int if key == "threads" else dict):
+            raise InputError(f"{path} is damaged: {key} is missing, or not what it should be")
+    if about["parameters"].keys() != Ranker().get_params().keys():
+        raise InputError(f"{path} has other parameters than this version of TwinRank")
+    return about
+
+
+def continue_run(
+    folder: Path,
+    train: Dataset,
+    sets: dict[str, Dataset],
+    callbacks: list[Callback],
+    save_every: float = 300.0,
+) -> Trained:
+    """Train to the end, from the last checkpoint if there is one; leave model and curves."""
+    about = read_run(folder)
+    parameters = about["parameters"]
+    for name, data in {"train": train, **sets}.items():
+        if about["data"].get(name) != _look(data):
+            raise InputError(f"the {name} data isn't what it was when the run in {folder} began")
+    checkpoint = folder / CHECKPOINT
+    saving: list[Callback] = [
+        StopOnInterrupt(),
+        HistoryFile(folder / HISTORY),
+        Checkpoints(checkpoint, save_every),
+    ]
+    session = Session(parameters)
+    start = checkpoint if checkpoint.exists() else None
+    trained = session.train(_usable(train), None, sets, [*saving, *callbacks], start)
+    save_model(trained.model, folder / MODEL)
+    for suffix in (".svg", ".png"):
+        draw_history(trained.history, parameters["validation_measure"], folder / f"curves{suffix}")
+    return trained
+
+
+def model_in(folder: Path) -> Ranker:
+    """The ranker of a run's folder, or of one that `save` wrote."""
+    with explained("read", folder):
+        of_run = (folder / CONFIG).is_file()
+        if of_run and not (folder / MODEL).exists():
+            raise InputError(
+                f"the run in {folder} isn't complete; finish it with: "
+                f"twinrank train --resume {shlex.quote(str(folder))}"
+            )
+    return Ranker.load(folder / MODEL if of_run else folder)
+
+
+def _usable(train: Dataset) -> Dataset:
+    """The queries that can teach."""
+    numbers = teaching(train)
+    if not numbers.size:
+        raise InputError(
+            f"none of {train.queries} queries can teach: each has a single document or nothing "
+            f"relevant"
+        )
+    return train.select(numbers)
+
+
+def _look(data: Dataset) -> dict[str, int]:
+    """Enough of a data set to notice that it is another."""
+    crc = zlib.crc32(data.y.tobytes(), zlib.crc32(data.lists.offsets.tobytes()))
+    return {"queries": data.queries, "features": data.features, "crc32_of_labels": crc}

@@ -1,0 +1,1 @@
+"""Models: scorers that give every document a number, saved as folders."""

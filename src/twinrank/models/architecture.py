@@ -1,0 +1,110 @@
+"""What a scorer is made of, as a value: the paper's R5, CE5, R4.L and CE4.L, and others."""
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from twinrank.support.errors import InputError
+from twinrank.support.notation import check_options, parse
+from twinrank.support.suggest import unknown
+
+ACTIVATIONS = ("relu", "celu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu")
+NORMS = ("batch", "query", "layer", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """A feed-forward scorer: `depth` hidden layers of `width`, then one number.
+
+    The paper names its four by activation (R: ReLU, CE: CELU) and by what the last layer does: "5"
+    has an activation on the score too, "4.L" a linear last layer (Yu 2020).
+    """
+
+    width: int = 100
+    depth: int = 4
+    activation: str = "celu"
+    last_activation: bool = False
+    """Whether the score itself goes through the activation."""
+    dropout: float = 0.01
+    """Before the hidden layers from the second on."""
+    norm: str = "batch"
+    """Before each activation: "batch" (running statistics: a document's score doesn't depend on
+    what is scored with it), "query" (statistics of the query at hand, as in the paper), "layer"."""
+    last_norm: bool = False
+    """Whether the score is normalised as well."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("width", 1), ("depth", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
+        if self.activation not in ACTIVATIONS:
+            raise InputError(unknown("activation", str(self.activation), ACTIVATIONS))
+        if self.norm not in NORMS:
+            raise InputError(unknown("norm", str(self.norm), NORMS))
+        for name in ("last_activation", "last_norm"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be true or false, not {getattr(self, name)!r}")
+        plain = isinstance(self.dropout, int | float) and not isinstance(self.dropout, bool)
+        if not plain or not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must be from 0 to below 1, not {self.dropout!r}")
+
+    @property
+    def per_query(self) -> bool:
+        """Whether a score depends on the other documents of its query."""
+        return self.norm == "query"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Architecture":
+        """What `to_json` wrote, checked."""
+        if not isinstance(data, dict):
+            raise InputError("an architecture must be a JSON object")
+        known = [f.name for f in fields(cls)]
+        for name in data:
+            if name not in known:
+                raise InputError(unknown("part of an architecture", str(name), known))
+        return cls(**data)
+
+    def paper_mode(self) -> "Architecture":
+        """As the paper has it: statistics of the query at hand, also on the score."""
+        return replace(self, norm="query", last_norm=True)
+
+
+ARCHITECTURES = {
+    "R5": Architecture(activation="relu", last_activation=True),
+    "CE5": Architecture(activation="celu", last_activation=True),
+    "R4.L": Architecture(activation="relu"),
+    "CE4.L": Architecture(activation="celu"),
+    "Linear": Architecture(depth=0, dropout=0.0, norm="none"),
+    "MLP": Architecture(activation="relu"),
+}
+
+
+def architecture(name: "str | Architecture", mode: str = "default") -> Architecture:
+    """The architecture of this name, perhaps changed: `CE4.L`, `MLP(width=64, depth=3)`.
+
+    >>> architecture("CE4.L(dropout=0.3)").dropout
+    0.3
+    """
+    if isinstance(name, Architecture):
+        found = name
+    else:
+        head, bracket, rest = str(name).partition("(")
+        if head.strip() not in ARCHITECTURES:
+            raise InputError(unknown("architecture", head.strip(), ARCHITECTURES))
+        found = ARCHITECTURES[head.strip()]
+        if bracket:
+            term = parse(f"X({rest}")
+            if term.cutoff is not None:
+                raise InputError(f"an architecture has no cutoff, but {name!r} sets one")
+            check_options(head.strip(), term, [f.name for f in fields(Architecture)])
+            options: dict[str, Any] = dict(term.options)
+            if "norm" in options and options["norm"] is None:  # the notation knows no word `none`
+                options["norm"] = "none"
+            found = replace(found, **options)
+    if mode not in ("default", "paper"):
+        raise InputError(unknown("mode", str(mode), ["default", "paper"]))
+    return found.paper_mode() if mode == "paper" else found

@@ -1,0 +1,178 @@
+"""The scorer: features of documents in, one score per document out."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from twinrank.lists import Lists
+from twinrank.models.architecture import Architecture
+from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    from twinrank.data.dataset import Dataset
+    from twinrank.data.transforms import Transform
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "celu": nn.CELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "leaky_relu": nn.LeakyReLU,
+}
+
+
+class Scorer(nn.Module):
+    """A feed-forward net from features to a score; categorical columns go through embeddings.
+
+    `categories` gives the number of categories of a column: its values are whole numbers from 0
+    on, and any other value (unknown, missing) has an embedding of its own.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        architecture: Architecture,
+        categories: Mapping[int, int] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if features < 1:
+            raise InputError(f"a scorer needs at least one feature, not {features}")
+        self.features, self.architecture = features, architecture
+        self.categories = checked_categories(categories, features)
+        sizes = {count: _embedding_size(count) for count in self.categories.values()}
+        plain = [c for c in range(features) if c not in self.categories]
+        self.register_buffer("_plain", torch.tensor(plain, dtype=torch.long), persistent=False)
+        inputs = len(plain) + sum(sizes[n] for n in self.categories.values())
+        with torch.random.fork_rng([]):  # torch's layers draw weights, which are replaced below
+            self.embeddings = nn.ModuleList(
+                nn.Embedding(n + 1, sizes[n]) for n in self.categories.values()
+            )
+            self.layers = nn.ModuleList(_layers(inputs, architecture))
+        self._initialise(generator)
+
+    def forward(self, X: Tensor, lists: Lists | None = None) -> Tensor:
+        """Score documents, [documents, features]; `lists` where a query's statistics are used."""
+        x = self._embedded(X) if self.categories else X
+        for layer in self.layers:
+            x = layer(x, lists) if isinstance(layer, QueryNorm) else layer(x)
+        return x.squeeze(-1)
+
+    def _embedded(self, X: Tensor) -> Tensor:
+        parts = [X[:, self._plain]]  # type: ignore[index]
+        for (column, count), table in zip(self.categories.items(), self.embeddings, strict=True):
+            value = X[:, column]
+            known = (value >= 0) & (value < count) & (value == value.floor())
+            parts.append(table(torch.where(known, value, count).long()))
+        return torch.cat(parts, dim=1)
+
+    def _initialise(self, generator: torch.Generator | None) -> None:
+        """Xavier-normal weights, zero biases, small embeddings, from one generator."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_normal_(module.weight, generator=generator)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.1, generator=generator)
+
+
+def checked_categories(given: Any, features: int) -> dict[int, int]:
+    """The number of categories by column; a column may be text, as JSON and TOML have it."""
+    if not isinstance(given, Mapping | None):
+        raise InputError(f"categories must give a number for each column, not {given!r}")
+    found = {}
+    for key, count in (given or {}).items():
+        column = int(key) if isinstance(key, str) and key.isdecimal() else key
+        whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (column, count))
+        if not whole or not 0 <= column < features or count < 1:
+            raise InputError(
+                f"categorical column {key} with {count} categories: columns are 0 to "
+                f"{features - 1}, categories at least 1"
+            )
+        found[column] = count
+    return found
+
+
+def score_all(
+    scorer: Scorer, data: "Dataset", transform: "Transform", documents: int
+) -> npt.NDArray[np.float32]:
+    """The score of every document, batch by batch, with the net as it will be used."""
+    training, device = scorer.training, next(scorer.parameters()).device
+    scorer.eval()
+    scores = np.zeros(data.documents, np.float32)
+    offsets = data.lists.offsets
+    with torch.inference_mode():
+        for batch in data.batches(documents, transform=transform):
+            first, last = offsets[batch.queries[0]], offsets[batch.queries[-1] + 1]
+            found = scorer(torch.from_numpy(batch.X).to(device), batch.lists)
+            scores[first:last] = found.cpu().numpy()
+    scorer.train(training)
+    return scores
+
+
+class QueryNorm(nn.Module):
+    """Batch normalisation with the statistics of each query, in training and afterwards.
+
+    x̂ = (x − mean_q) / √(var_q + ε), then scaled and shifted by learned weights.
+    """
+
+    def __init__(self, width: int, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor, lists: Lists | None) -> Tensor:
+        """Normalise [documents, width], query by query."""
+        if lists is None:
+            raise InputError("a scorer with norm='query' needs to know the queries: pass lists")
+        index = lists.index(x)
+        sizes = torch.from_numpy(lists.sizes.copy()).to(x).clamp(min=1)[:, None]
+        mean = _sums(x, index, len(lists)) / sizes
+        centred = x - mean[index]
+        variance = _sums(centred**2, index, len(lists)) / sizes
+        scale = torch.rsqrt(variance + self.epsilon) * self.weight
+        return torch.addcmul(self.bias, centred, scale[index])
+
+
+def _sums(x: Tensor, index: Tensor, lists: int) -> Tensor:
+    return x.new_zeros(lists, x.shape[1]).index_add(0, index, x)
+
+
+def _embedding_size(categories: int) -> int:
+    """Half as many dimensions as categories, at most 16."""
+    return min(16, (categories + 1) // 2 + 1)
+
+
+def _layers(inputs: int, a: Architecture) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for i in range(a.depth):
+        if i and a.dropout:
+            layers.append(nn.Dropout(a.dropout))
+        layers += [
+            nn.Linear(inputs, a.width),
+            *_norm(a.norm, a.width),
+            _ACTIVATIONS[a.activation](),
+        ]
+        inputs = a.width
+    layers.append(nn.Linear(inputs, 1))
+    if a.last_norm:
+        layers += _norm(a.norm, 1)
+    if a.last_activation:
+        layers.append(_ACTIVATIONS[a.activation]())
+    return layers
+
+
+def _norm(kind: str, width: int) -> list[nn.Module]:
+    kinds: dict[str, type[nn.Module]] = {
+        "batch": nn.BatchNorm1d,
+        "query": QueryNorm,
+        "layer": nn.LayerNorm,
+    }
+    return [kinds[kind](width)] if kind in kinds else []

@@ -1,0 +1,89 @@
+"""Callbacks: small classes that are told what happens while a net is trained."""
+
+import json
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from twinrank.support.files import replacing
+
+if TYPE_CHECKING:
+    from twinrank.training.loop import Trainer
+
+
+class Callback:
+    """What a trainer tells; a subclass says what it is interested in."""
+
+    def on_start(self, trainer: "Trainer") -> None:
+        """Training is about to begin, or to go on."""
+
+    def on_step(self, trainer: "Trainer") -> None:
+        """A batch has been learnt from."""
+
+    def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
+        """An epoch is complete; the record is what was measured."""
+
+    def on_interrupt(self, trainer: "Trainer") -> None:
+        """Someone asked to stop; this is the moment to save."""
+
+    def on_stop(self, trainer: "Trainer") -> None:
+        """The loop has ended, for whatever reason."""
+
+    def on_end(self, trainer: "Trainer") -> None:
+        """Training is complete and the best weights are in place."""
+
+
+class EarlyStopping(Callback):
+    """Stops when the selecting value hasn't risen for some epochs."""
+
+    def __init__(self, patience: int) -> None:
+        self.patience = patience
+
+    def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
+        """Compare with the best epoch."""
+        best = trainer.best
+        if best is not None and record["epoch"] - best.epoch >= self.patience:
+            trainer.stop_reason = (
+                f"no better {trainer.plan.validation_measure} than {best.value:.4f} "
+                f"(epoch {best.epoch}) for {self.patience} epochs"
+            )
+
+
+class HistoryFile(Callback):
+    """Keeps one line of JSON per epoch in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_epoch(self, trainer: "Trainer", _: dict[str, Any]) -> None:
+        """Write all lines anew: after a resume the file is what the run knows."""
+        lines = [json.dumps(record) for record in trainer.progress.history]
+        with replacing(self.path) as partial:
+            partial.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+class StopOnInterrupt(Callback):
+    """Ctrl-C once: the step is finished and all is saved. Twice: at once."""
+
+    def __init__(self) -> None:
+        self._before: Any = None
+
+    def on_start(self, trainer: "Trainer") -> None:
+        """Take over the signal, where that is possible."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def note(_: int, __: FrameType | None) -> None:
+            if trainer.interrupted:
+                raise KeyboardInterrupt
+            trainer.interrupted = True
+
+        self._before = signal.signal(signal.SIGINT, note)
+
+    def on_stop(self, trainer: "Trainer") -> None:  # noqa: ARG002
+        """Give the signal back."""
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None

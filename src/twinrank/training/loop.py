@@ -1,0 +1,263 @@
+"""The training loop: ragged batches, exact measures every epoch, and callbacks for all the rest."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from twinrank.data.batches import Batch
+from twinrank.data.dataset import Dataset
+from twinrank.data.transforms import Transform
+from twinrank.evaluation.evaluating import evaluate
+from twinrank.models.scorer import Scorer, score_all
+from twinrank.support.errors import InputError, TwinRankError
+from twinrank.support.suggest import unknown
+from twinrank.training.callbacks import Callback
+from twinrank.training.plan import RESERVED, Plan
+from twinrank.training.seeds import seed_step
+
+Loss = Callable[..., Tensor]
+Record = dict[str, Any]
+_SCORED = 12_000  # documents that are scored together at least
+
+
+class TrainingError(TwinRankError, RuntimeError):
+    """Training can't go on; what was learnt so far is kept where it was saved."""
+
+
+class Interrupted(TwinRankError):  # noqa: N818 (what happened, not what went wrong)
+    """Training was asked to stop, and has saved where it is."""
+
+
+@dataclass
+class Best:
+    """The best epoch so far."""
+
+    value: float
+    epoch: int
+    weights: dict[str, Tensor]
+
+
+@dataclass
+class Progress:
+    """Where training is: all that a checkpoint has to know besides weights."""
+
+    epoch: int = 0  # epochs completed
+    step: int = 0  # steps completed in the epoch at hand
+    loss: float = 0.0  # summed over the queries of these steps
+    queries: int = 0
+    seconds: float = 0.0  # spent before this process took over
+    history: list[Record] = field(default_factory=list)
+
+
+class Trainer:
+    """Trains a scorer on one dataset, and measures it on others.
+
+    `loss` is any callable (scores, labels, lists), called with `weights=` too where lists are
+    weighted. The same plan, data and number of threads give the same weights, bit for bit.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        loss: Loss,
+        train: Dataset,
+        plan: Plan,
+        transform: Transform,
+        *,
+        evaluation: Mapping[str, Dataset] | None = None,
+        weights: npt.NDArray[Any] | None = None,
+        callbacks: Sequence[Callback] = (),
+        device: str = "cpu",
+        ahead: int = 2,
+    ) -> None:
+        self.device = torch.device(device)
+        self.scorer, self.loss, self.plan, self.train = scorer.to(self.device), loss, plan, train
+        self.transform, self.evaluation = transform, dict(evaluation or {})
+        self.weights = None if weights is None else torch.as_tensor(weights, dtype=torch.float32)
+        self.callbacks = list(callbacks)
+        self.selecting = _selecting(plan, self.evaluation)
+        self.optimiser = _optimiser(scorer, plan)
+        self.batches = train.batches(
+            plan.batch_documents,
+            random_state=plan.seed if plan.shuffle else None,
+            transform=transform,
+            ahead=ahead,
+        )
+        self.steps = 0  # of the epoch at hand, once it has begun
+        self.step_documents = 0  # of the latest step
+        self.progress = Progress()
+        self.best: Best | None = None
+        self.stop_reason = ""
+        self.interrupted = False
+        self.started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long training has taken, over all processes that had a part in it."""
+        return self.progress.seconds + time.monotonic() - self.started
+
+    def run(self) -> None:
+        """Train to the end, and restore the weights of the best epoch."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        self.started = time.monotonic()
+        with torch.random.fork_rng(devices):  # the caller's generator stays as it is
+            try:
+                self._tell("on_start")
+                while self.progress.epoch < self.plan.epochs and not self.stop_reason:
+                    self._run_epoch()
+            finally:
+                self._tell("on_stop")
+        if self.best is not None:
+            self.scorer.load_state_dict(self.best.weights)
+        self.scorer.eval()
+        self._tell("on_end")
+
+    def _run_epoch(self) -> None:
+        state, epoch = self.progress, self.progress.epoch
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self.plan, epoch)
+        self.scorer.train()
+        plan = self.batches.plan(epoch)
+        self.steps = len(plan)
+        for batch in self.batches.made(plan[state.step :]):
+            seed_step(self.plan.seed, epoch, state.step)
+            self._step(batch)
+            state.step += 1
+            self._tell("on_step")
+            if self.interrupted:
+                self._tell("on_interrupt")
+                raise Interrupted(f"Stopped in epoch {epoch + 1}, after step {state.step}")
+        record = self._record()
+        self._choose(record)
+        state.epoch, state.step, state.loss, state.queries = epoch + 1, 0, 0.0, 0
+        state.history.append(record)
+        self._tell("on_epoch", record)
+        if self.interrupted and state.epoch < self.plan.epochs and not self.stop_reason:
+            self._tell("on_interrupt")
+            raise Interrupted(f"Stopped after epoch {state.epoch}")
+
+    def _step(self, batch: Batch) -> None:
+        X = torch.from_numpy(batch.X).to(self.device)
+        labels = torch.from_numpy(batch.y).to(self.device)
+        weighted = {}
+        if self.weights is not None:
+            weighted["weights"] = self.weights[torch.from_numpy(batch.queries)].to(self.device)
+        scores = self.scorer(X, batch.lists)
+        if not bool(torch.isfinite(scores).all()):
+            raise self._trouble("scores aren't finite", batch)
+        loss = self.loss(scores, labels, batch.lists, **weighted)
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise InputError("a loss must give one number, as a tensor that has a gradient")
+        if self.weights is not None:
+            # A loss is a mean within its batch; a heavy batch counts for more than a light one.
+            loss = loss * (weighted["weights"].mean() / self.weights.mean())
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise self._trouble(f"the loss is {value}", batch)
+        self.optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        most = math.inf if self.plan.clip is None else self.plan.clip
+        norm = float(torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), most))
+        if not math.isfinite(norm):  # before the weights are spoilt
+            raise self._trouble("the gradient isn't finite", batch)
+        self.optimiser.step()
+        self.progress.loss += value * len(batch.lists)
+        self.progress.queries += len(batch.lists)
+        self.step_documents = batch.lists.documents
+
+    def _trouble(self, what: str, batch: Batch) -> TrainingError:
+        spoilt = batch.lists.any(~np.isfinite(batch.X).all(axis=1))
+        queries = batch.queries[spoilt] if spoilt.any() else batch.queries
+        names = ", ".join(map(str, self.train.query_ids[queries[:5]]))
+        more = ", …" if queries.size > 5 else ""
+        advice = "look at their features and labels, or lower the learning rate"
+        if spoilt.any():
+            advice = "their features aren't finite; transform them, or leave these queries out"
+        state = self.progress
+        return TrainingError(
+            f"{what} in epoch {state.epoch + 1}, step {state.step + 1}, on the queries "
+            f"{names}{more}; {advice}"
+        )
+
+    def _record(self) -> Record:
+        """What is known about the epoch that has just ended."""
+        state = self.progress
+        record: Record = {
+            "epoch": state.epoch + 1,
+            "loss": state.loss / max(state.queries, 1),
+            "learning_rate": self.optimiser.param_groups[0]["lr"],
+        }
+        last = state.epoch + 1 == self.plan.epochs
+        if last or (state.epoch + 1) % self.plan.validate_every == 0:
+            for name, data in self.evaluation.items():
+                try:
+                    value = self.measure(data)
+                except InputError as error:
+                    raise InputError(f"evaluation set {name!r}: {error}") from error
+                record[name] = value if math.isfinite(value) else None
+        record["seconds"] = round(self.seconds, 3)
+        return record
+
+    def measure(self, data: Dataset) -> float:
+        """The mean validation measure on a dataset."""
+        documents = max(self.plan.batch_documents, _SCORED)
+        scores = score_all(self.scorer, data, self.transform, documents)
+        name = self.plan.validation_measure
+        return evaluate(scores, data.y, data.lists, [name])[name]
+
+    def _choose(self, record: Record) -> None:
+        if self.selecting is None or self.selecting not in record:
+            return
+        value = record[self.selecting]
+        if value is None:
+            raise InputError(
+                f"evaluation set {self.selecting!r} can't select an epoch: "
+                f"{self.plan.validation_measure} has no value on any of its queries"
+            )
+        if self.best is None or value > self.best.value:
+            weights = {k: v.detach().clone() for k, v in self.scorer.state_dict().items()}
+            self.best = Best(value, record["epoch"], weights)
+
+    def _tell(self, event: str, *arguments: Any) -> None:
+        for callback in self.callbacks:
+            getattr(callback, event)(self, *arguments)
+
+
+def learning_rate(plan: Plan, epoch: int) -> float:
+    """The learning rate of an epoch, counted from 0."""
+    if plan.schedule == "halve":
+        return plan.learning_rate * 0.5 ** (epoch // plan.halve_every)
+    if plan.schedule == "cosine":
+        return plan.learning_rate * 0.5 * (1 + math.cos(math.pi * epoch / plan.epochs))
+    return plan.learning_rate
+
+
+def _optimiser(scorer: Scorer, plan: Plan) -> torch.optim.Optimizer:
+    kinds: dict[str, Any] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "sgd": torch.optim.SGD,
+    }
+    kind = kinds[plan.optimiser]
+    found: torch.optim.Optimizer = kind(
+        scorer.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay
+    )
+    return found
+
+
+def _selecting(plan: Plan, evaluation: Mapping[str, Dataset]) -> str | None:
+    for name in evaluation:
+        if name in RESERVED:
+            raise InputError(f"an evaluation set can't be called {name!r}; choose another name")
+    if plan.select is None:
+        return "validation" if "validation" in evaluation else next(iter(evaluation), None)
+    if plan.select not in evaluation:
+        raise InputError(unknown("evaluation set", plan.select, evaluation))
+    return plan.select

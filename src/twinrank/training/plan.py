@@ -1,0 +1,65 @@
+"""How a net is trained, as a value."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from twinrank.measures import measure
+from twinrank.support.errors import InputError
+from twinrank.support.suggest import unknown
+
+OPTIMISERS = ("adam", "adamw", "sgd")
+SCHEDULES = ("constant", "halve", "cosine")
+RESERVED = ("epoch", "loss", "learning_rate", "seconds")
+"""What an epoch's record holds in any case: no evaluation set can have such a name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Epochs, batches, the optimiser and what selects the best epoch."""
+
+    epochs: int = 100
+    batch_documents: int = 12_000
+    shuffle: bool = True
+    learning_rate: float = 1e-3
+    optimiser: str = "adam"
+    weight_decay: float = 0.0
+    """Coupled, as an L2 penalty, for adam and sgd; decoupled for adamw."""
+    schedule: str = "constant"
+    halve_every: int = 20
+    clip: float | None = None
+    """The greatest norm that the gradient may have."""
+    early_stopping: int | None = 10
+    """Stop after so many epochs without a better validation value."""
+    validation_measure: str = "nDCG@5"
+    validate_every: int = 1
+    select: str | None = None
+    """The name of the evaluation set that selects; None: "validation", or else the first."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_documents", "halve_every", "validate_every"):
+            _check(name, getattr(self, name), whole=True)
+        _check("learning_rate", self.learning_rate)
+        if self.weight_decay != 0:
+            _check("weight_decay", self.weight_decay)
+        if self.clip is not None:
+            _check("clip", self.clip)
+        if self.early_stopping is not None:
+            _check("early_stopping", self.early_stopping, whole=True)
+        measure(self.validation_measure)
+        if self.optimiser not in OPTIMISERS:
+            raise InputError(unknown("optimiser", str(self.optimiser), OPTIMISERS))
+        if self.schedule not in SCHEDULES:
+            raise InputError(unknown("schedule", str(self.schedule), SCHEDULES))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+
+def _check(name: str, value: Any, whole: bool = False) -> None:
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf:
+        number = "whole number" if whole else "number"
+        raise InputError(f"{name} must be a positive {number}, not {value!r}")

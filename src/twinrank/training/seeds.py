@@ -1,0 +1,10 @@
+"""Every step has random numbers of its own, so that a run can be taken up anywhere."""
+
+import numpy as np
+import torch
+
+
+def seed_step(seed: int, epoch: int, step: int) -> None:
+    """Set torch's generators for one step: dropout, ties and noise depend on nothing else."""
+    words = np.random.SeedSequence([seed, epoch, step]).generate_state(2, np.uint32)
+    torch.manual_seed(int(words[0]) << 31 | int(words[1]) >> 1)

@@ -1,0 +1,361 @@
+"""`twinrank evaluate` as a user of trec_eval, or of scores in a file, meets it."""
+
+import csv
+import gzip
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import pytrec_eval
+
+import twinrank as tr
+from twinrank.cli import main
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run a command in a folder of its own; exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["twinrank", "evaluate", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        shown = capsys.readouterr()
+        return end.value.code or 0, shown.out, shown.err
+
+    return command
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two runs and qrels: q8 is judged only, q99 retrieved only."""
+    rng = np.random.default_rng(0)
+    qrels, runs = {}, {"a.run": {}, "b.run.gz": {}}
+    for q in range(1, 9):
+        grades = {f"d{i}": int(rng.integers(-1, 3)) for i in rng.choice(30, 12, replace=False)}
+        qrels[f"q{q}"] = grades | {"other": 0}
+        for noise, found in enumerate(runs.values(), start=1):
+            if q < 8:
+                documents = [f"d{i}" for i in rng.choice(30, 15, replace=False)]
+                scores = [grades.get(d, 0) + noise * rng.standard_normal() for d in documents]
+                found[f"q{q}"] = dict(zip(documents, np.round(scores, 1).tolist(), strict=True))
+    lines = [f"{q} 0 {d} {g}\n" for q, grades in qrels.items() for d, g in grades.items()]
+    (tmp_path / "qrels.txt").write_text("".join(lines))
+    for (name, found), tag in zip(runs.items(), ("bm25", "m|<y>_&"), strict=True):
+        found["q99"] = {"d1": 1.0}
+        lines = [f"{q} Q0 {d} 1 {s} {tag}\n" for q, by in found.items() for d, s in by.items()]
+        opener = gzip.open if name.endswith(".gz") else open
+        with opener(tmp_path / name, "wt") as file:
+            file.writelines(lines)
+    return qrels, list(runs.values())
+
+
+RUNS = ("--run", "a.run", "--run", "b.run.gz", "--qrels", "qrels.txt")
+ONE = ("--run", "a.run", "--qrels", "qrels.txt")
+
+
+def expected(files, system=0, level=1):
+    """trec_eval's values by query."""
+    qrels, runs = files
+    asked = {"map", "ndcg_cut.10", "P.5,10", "recip_rank", "num_ret", "num_rel", "num_rel_ret"}
+    evaluator = pytrec_eval.RelevanceEvaluator(qrels, asked, relevance_level=level)
+    return evaluator.evaluate(runs[system])
+
+
+# One run
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("complete", [False, True])
+def test_trec_output_is_that_of_trec_eval(run, files, level, complete):
+    flags = ["-c"] if complete else []
+    names = ["runid", "num_q", "num_ret", "num_rel", "num_rel_ret", "map", "recip_rank"]
+    words = [word for name in [*names, "P.5,10", "ndcg_cut_10"] for word in ("-m", name)]
+    code, out, _ = run(*ONE, "-o", "trec", "-q", "-l", level, *flags, *words)
+    assert code == 0
+    wanted, queries = expected(files, level=level), 8 if complete else 7
+    shown = ["num_ret", "num_rel", "num_rel_ret", "map", "recip_rank", "P_5", "P_10", "ndcg_cut_10"]
+    lines = []
+
+    def line(name, query, value):
+        value = f"{value:.0f}" if name.startswith("num") else f"{value:6.4f}"
+        lines.append(f"{name:<22}\t{query}\t{value}")
+
+    for query in sorted(wanted):
+        for name in shown:
+            line(name, query, wanted[query][name])
+    lines.append(f"{'runid':<22}\tall\tbm25")
+    line("num_q", "all", queries)
+    for name in shown:
+        total = sum(by[name] for by in wanted.values())
+        line(name, "all", total if name.startswith("num") else total / queries)
+    assert out.splitlines() == lines
+
+
+def test_only_what_is_asked_for_is_printed(run, files):
+    _, out, _ = run(*ONE, "-m", "map", "-o", "trec")
+    assert [line.split("\t")[:2] for line in out.splitlines()] == [[f"{'map':<22}", "all"]]
+    _, out, _ = run(*ONE, "-o", "trec")
+    assert out.splitlines()[0] == f"{'runid':<22}\tall\tbm25"
+    assert out.splitlines()[1].split() == ["num_q", "all", "7"]
+
+
+def test_the_table_and_the_notes(run, files):
+    code, out, err = run(*ONE, "-m", "nDCG@10", "-m", "AP")
+    assert code == 0
+    mean = np.mean([one["map"] for one in expected(files).values()])
+    assert out.splitlines()[0] == "7 lists, 105 documents"
+    assert f"AP       {mean:.4f}      7" in out
+    assert out.splitlines()[-1].startswith("Convention: trec (gain y; AP@k over R; ")
+    assert err.splitlines() == [
+        "Note: a.run: 1 query (q99) without judgements, ignored",
+        "Note: a.run: 1 query (q8) of qrels.txt absent, left out; -c counts them as 0",
+    ]
+    assert "absent, counted as 0" in run(*ONE, "-m", "AP", "-c")[2]
+
+
+def test_per_query_in_every_form(run, files):
+    wanted = expected(files)
+    _, out, _ = run(*ONE, "-m", "map", "--per-query")
+    assert f"q3     {wanted['q3']['map']:.4f}" in out
+    _, out, _ = run(*ONE, "-m", "map", "-m", "P_5", "-q", "-o", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert {row["query"]: float(row["map"]) for row in rows} == pytest.approx(
+        {query: one["map"] for query, one in wanted.items()}
+    )
+    _, out, _ = run(*ONE, "-m", "map", "-q", "-o", "json")
+    read = json.loads(out)
+    assert dict(zip(read["queries"], read["values"]["map"], strict=True)) == pytest.approx(
+        {query: one["map"] for query, one in wanted.items()}
+    )
+    assert read["convention"].startswith("trec (")
+    _, out, _ = run(*ONE, "-m", "map", "-o", "json")
+    assert "values" not in json.loads(out)
+    _, out, _ = run(*ONE, "-m", "map", "-o", "csv")
+    assert out.splitlines()[0] == "measure,mean"
+    for form, opening in (
+        ("markdown", "| query"),
+        ("latex", r"\begin{table}"),
+        ("html", "<table>"),
+    ):
+        assert run(*ONE, "-m", "map", "-q", "-o", form)[1].startswith(opening)
+
+
+def test_conventions_by_name(run, files):
+    trec = run(*ONE, "-m", "nDCG@10")[1]
+    other = run(*ONE, "-m", "nDCG@10", "--convention", "letor", "--empty", "skip")[1]
+    assert "Convention: letor, changed (gain 2ʸ − 1; AP@k over min(R, k);" in other
+    assert trec.splitlines()[3] != other.splitlines()[3]
+
+
+# Several runs
+
+
+def test_several_runs_are_compared(run, files):
+    code, out, err = run(*RUNS, "-m", "nDCG@10", "-m", "map")
+    assert code == 0
+    assert out.splitlines()[0].split() == ["nDCG@10", "map"]
+    assert [line.split()[0] for line in out.splitlines()[2:4]] == ["a.run", "b.run.gz"]
+    assert "Wilcoxon's signed-rank test" in out
+    assert "Convention: trec" in out
+    means = [np.mean([one["map"] for one in expected(files, i).values()]) for i in (0, 1)]
+    assert all(f"{mean:.4f}" in out for mean in means)
+    assert "compared on" not in err
+
+
+def test_a_comparison_in_every_form(run, files):
+    both = (*RUNS, "-m", "nDCG@10", "-m", "map")
+    read = json.loads(run(*both, "-o", "json", "--test", "t", "--holm", "--intervals")[1])
+    assert (read["test"], read["correction"], read["lists"]) == ("t", "holm", 7)
+    assert set(read["means"]) == set(read["intervals"]) == {"a.run", "b.run.gz"}
+    assert "systems" in json.loads(run(*both, "-o", "json", "-q")[1])
+    rows = list(csv.reader(io.StringIO(run(*both, "-o", "csv")[1])))
+    assert rows[0] == ["system", "measure", "mean"]
+    assert [row[:2] for row in rows[1:]] == [
+        [name, m] for name in ("a.run", "b.run.gz") for m in ("nDCG@10", "map")
+    ]
+    rows = list(csv.reader(io.StringIO(run(*both, "-o", "csv", "-q")[1])))
+    assert rows[0] == ["system", "query", "nDCG@10", "map"]
+    assert len(rows) == 1 + 2 * 7
+    lines = run(*both, "-o", "trec")[1].splitlines()
+    assert [line.split()[2] for line in lines if line.startswith("runid")] == ["bm25", "m|<y>_&"]
+    assert r"\begin{tabular}{lrr}" in run(*both, "-o", "latex")[1]
+    assert "| a.run |" in run(*both, "-o", "markdown")[1]
+    assert "<strong>" in run(*both, "-o", "html")[1]
+    per_query = run(*both, "-q")[1]
+    assert "\nb.run.gz\nquery  nDCG@10     map\n" in per_query
+
+
+def test_runs_are_compared_on_the_queries_that_all_have(run, files, tmp_path):
+    short = "".join(f"q{i} Q0 d1 1 1.0 t\n" for i in (1, 2, 8))
+    (tmp_path / "short.run").write_text(short)
+    words = ("--run", "a.run", "--run", "short.run", "--qrels", "qrels.txt", "-m", "map")
+    _, out, err = run(*words)
+    assert "(2 lists)" in out
+    assert err.splitlines()[-1] == "Note: compared on 2 queries that all runs have"
+    _, out, err = run(*words, "-c")
+    assert "(8 lists)" in out
+    assert "compared on" not in err
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_the_plot(run, files, tmp_path, suffix):
+    code, _, err = run(*RUNS, "-m", "map", "-o", "csv", "--plot", f"wins{suffix}")
+    assert code == 0
+    assert err.endswith(f"map drawn to wins{suffix}\n")
+    assert (tmp_path / f"wins{suffix}").stat().st_size > 1000
+
+
+def test_runs_of_the_same_name_are_told_apart(run, files, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.run").write_bytes((tmp_path / "a.run").read_bytes())
+    _, out, _ = run("--run", "a.run", "--run", "sub/a.run", "--qrels", "qrels.txt", "-m", "map")
+    assert [line.split()[0] for line in out.splitlines()[2:4]] == ["a.run", "sub/a.run"]
+    assert out.splitlines()[2].split()[1:] == out.splitlines()[3].split()[1:]  # both are the best
+
+
+# Scores of a data set
+
+
+@pytest.fixture
+def data(tmp_path):
+    lines = ["2 qid:1 1:0.5 # docid = a", "0 qid:1 1:0.1 # docid = b", "1 qid:2 1:0.3 # docid = c"]
+    (tmp_path / "test.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "good.txt").write_text("2\n1\n0\n")
+    with gzip.open(tmp_path / "bad.gz", "wt") as file:
+        file.write("1\n2\n0\n")
+
+
+def test_scores_against_data(run, data):
+    code, out, _ = run("test.txt", "--scores", "good.txt", "-m", "nDCG@1", "-m", "RR")
+    assert code == 0
+    assert "nDCG@1   1.0000      2" in out
+    assert "Convention: twinrank (" in out
+    _, out, _ = run("test.txt", "--scores", "good.txt", "--convention", "trec")
+    assert "Convention: trec (" in out
+    assert "nERR@10" in out  # the usual measures
+    _, out, _ = run("test.txt", "--scores", "good.txt", "--scores", "bad.gz", "-m", "map")
+    assert [line.split()[:2] for line in out.splitlines()[2:4]] == [
+        ["good.txt", "1.0000•"],
+        ["bad.gz", "0.7500"],
+    ]
+
+
+def test_scores_follow_the_order_of_the_file(run, data, tmp_path):
+    lines = ["2 qid:1 1:1", "1 qid:2 1:1", "0 qid:1 1:1", "0 qid:2 1:1"]
+    (tmp_path / "mixed.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "s.txt").write_text("9\n1\n3\n2\n")
+    code, out, err = run("mixed.txt", "--scores", "s.txt", "-m", "RR", "-q", "-o", "csv")
+    assert code == 0
+    assert out.splitlines() == ["query,RR", "1,1.0", "2,0.5"]
+    assert err.startswith("Note: ")
+
+
+# Mistakes: one line on stderr and exit code 2
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "nothing to evaluate: give --run RUN --qrels QRELS, or DATA --scores SCORES"),
+        (["--run", "a.run"], "--run needs --qrels"),
+        ([*ONE, "--scores", "good.txt"], "--run needs --qrels, and goes without DATA and --scores"),
+        (["--scores", "good.txt"], "--scores needs DATA"),
+        (["test.txt", "--scores", "good.txt", "--qrels", "x"], "--scores needs DATA, and goes"),
+        (["--run", "none.run", "--qrels", "qrels.txt"], "can't read none.run: No such file"),
+        (["--run", "a.run", "--qrels", "none"], "can't read none: No such file"),
+        (["--run", ".", "--qrels", "qrels.txt"], "is a folder, not a file"),
+        (["--run", "garbage", "--qrels", "qrels.txt"], "garbage, line 1: a run has six columns"),
+        (["--run", "empty", "--qrels", "qrels.txt"], "empty holds no retrieved documents"),
+        (["--run", "a.run", "--qrels", "empty"], "empty holds no judgements"),
+        (["--run", "a.run", "--qrels", "a.run"], "a.run, line 1: qrels have four columns"),
+        (["--run", "cut.gz", "--qrels", "qrels.txt"], "cut.gz ends in the middle"),
+        (
+            ["--run", "other.run", "--qrels", "qrels.txt"],
+            "no query in common (the run's first: '7'",
+        ),
+        (["--run", "twice.run", "--qrels", "qrels.txt"], "twice.run, line 2: a document twice"),
+        (["--run", "a.run", "--run", "./a.run", "--qrels", "qrels.txt"], "a.run is given twice"),
+        (["--run", "a.run", "--run", "other.run", "--qrels", "qrels.txt"], "no judged query is in"),
+        ([*ONE, "-m", "ndgc@10"], "unknown measure 'ndgc'; did you mean nDCG"),
+        ([*RUNS, "-m", "ndcg_ct_10"], "unknown measure 'ndcg_ct_10'; did you mean ndcg_cut"),
+        ([*ONE, "-m", "nDGC@ten"], "unknown measure 'nDGC'; did you mean nDCG"),
+        ([*ONE, "-m", "num_q"], "name at least one measure besides num_q"),
+        ([*ONE, "--convention", "treck"], "unknown convention 'treck'; did you mean trec?"),
+        ([*ONE, "--ties", "never"], "unknown way to break ties 'never'"),
+        ([*ONE, "--empty", "nan"], "unknown policy for empty lists 'nan'"),
+        ([*ONE, "-l", "0"], "the level of relevance must be a positive number"),
+        ([*ONE, "-o", "xml"], "unknown output 'xml'"),
+        ([*ONE, "--plot", "a.png"], "--plot draws two systems against each other, not 1"),
+        ([*RUNS, "--plot", "a.gif"], "can't draw to a.gif: choose a name with .png"),
+        ([*RUNS, "--plot", "no/a.png"], "can't write no/a.png: No such file or directory"),
+        ([*RUNS, "--test", "z"], "unknown test 'z'"),
+        ([*RUNS, "--significance", "2"], "the level of significance must lie between 0 and 1"),
+        (["test.txt", "--scores", "qrels.txt"], "qrels.txt, line 1: expected one score a line"),
+        (["test.txt", "--scores", "empty"], "empty has 0 scores, but the data 3 documents"),
+        (["test.txt", "--scores", "nan.txt"], "nan.txt, line 2: the score is NaN"),
+        (["plain.txt", "--scores", "one.txt", "--ties", "docid"], "plain.txt has no document ids"),
+        (["none.txt", "--scores", "good.txt"], "none.txt"),
+    ],
+)
+def test_mistakes(run, files, data, tmp_path, words, complaint):
+    (tmp_path / "garbage").write_bytes(bytes(range(128, 256)) * 20)
+    (tmp_path / "empty").touch()
+    (tmp_path / "cut.gz").write_bytes((tmp_path / "b.run.gz").read_bytes()[:200])
+    (tmp_path / "other.run").write_text("7 Q0 d1 1 0.5 t\n")
+    (tmp_path / "twice.run").write_text("q1 Q0 d1 1 0.5 t\nq1 Q0 d1 2 0.4 t\n")
+    (tmp_path / "nan.txt").write_text("1\nnan\n2\n")
+    (tmp_path / "plain.txt").write_text("1 qid:1 1:0.5\n")
+    (tmp_path / "one.txt").write_text("1\n")
+    code, _, err = run(*words)
+    assert code == 2
+    assert complaint in err
+    lines = err.splitlines()
+    if "no/a.png" in words:  # known only when all else is done
+        lines = [line for line in lines if not line.startswith("Note: ")]
+    assert len(lines) == 1
+    assert lines[0].startswith("Error: ")
+
+
+# In a process of its own
+
+
+def test_torch_is_never_imported(files, data, tmp_path):
+    code = (
+        "import sys\n"
+        "class NoTorch:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        assert name.split('.')[0] != 'torch'\n"
+        "sys.meta_path.insert(0, NoTorch())\n"
+        "from twinrank.cli import main\n"
+        "for words in sys.argv[1:]:\n"
+        "    sys.argv[1:] = ['evaluate', *words.split()]\n"
+        "    try:\n        main()\n"
+        "    except SystemExit as end:\n        assert not end.code, end.code\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    commands = [
+        " ".join(ONE),
+        " ".join([*RUNS, "-m", "nDCG@10", "-q", "-o", "json", "--intervals"]),
+        " ".join([*RUNS, "-m", "P_5", "--plot", "wins.svg", "--test", "permutation"]),
+        "test.txt --scores good.txt",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *commands],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "wins.svg").exists()
+
+
+def test_the_command_line_and_python_agree(run, files):
+    read = json.loads(run(*ONE, "-o", "json")[1])
+    found = tr.evaluate_run("a.run", "qrels.txt")
+    assert read == found.to_json(per_list=False)
+    assert read["counts"]["num_q"] == 7
+    assert read["run"] == "bm25"

@@ -1,0 +1,781 @@
+"""`Ranker`: what it takes and refuses, what it promises, and scikit-learn's own checks."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from twinrank import Dataset, DirectLoss, InputError, Ranker, measure, transform
+from twinrank.models.architecture import Architecture
+from twinrank.training.callbacks import Callback
+
+SMALL = {"architecture": "CE4.L(width=4, depth=1)", "epochs": 2, "learning_rate": 0.05}
+NAMES = ["bm25", "length", "clicks"]
+random = np.random.default_rng(0)
+SIZES = np.array([6, 9, 4, 8, 7, 5, 9, 6, 8, 5])
+QID = np.repeat(np.arange(100, 110), SIZES)
+X = random.normal(size=(QID.size, 3)).astype(np.float32)
+Y = np.clip(np.rint(X[:, 0] + X[:, 1] + random.normal(size=QID.size) / 2), 0, 2)
+Y[np.r_[0, np.cumsum(SIZES)[:-1]]] = 1  # something relevant in every query
+DATA = Dataset.from_arrays(X, Y, qid=QID)
+SCATTERED = random.permutation(QID.size)
+
+
+AP = measure("AP")
+
+
+def small(**changes):
+    return Ranker(**{**SMALL, **changes})
+
+
+def weights_of(trained):
+    model = getattr(trained, "model_", trained)
+    return np.concatenate([t.numpy().ravel() for t in model.scorer.state_dict().values()])
+
+
+def same(one, other):
+    """The same weights, to the last bit."""
+    return np.array_equal(weights_of(one), weights_of(other))
+
+
+def queries():
+    return [DATA.select([i]) for i in range(DATA.queries)]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return small().fit(X, Y, qid=QID)
+
+
+# What it takes
+
+
+def as_pandas(x):
+    return pd.DataFrame(x, columns=NAMES)
+
+
+FORMS = {
+    "list": lambda x: x.tolist(),
+    "float64": lambda x: x.astype(np.float64),
+    "objects": lambda x: x.astype(object),
+    "fortran": np.asfortranarray,
+    "tensor": torch.from_numpy,
+    "csr_array": sp.csr_array,
+    "csc_matrix": sp.csc_matrix,
+    "pandas": as_pandas,
+    "pandas nullable": lambda x: as_pandas(x).convert_dtypes(),
+    "pandas objects": lambda x: as_pandas(x).astype(object),
+    "polars": lambda x: pl.DataFrame(x, schema=NAMES),
+    "polars lazy": lambda x: pl.LazyFrame(x, schema=NAMES),
+    "pyarrow": lambda x: pa.table(dict(zip(NAMES, x.T, strict=True))),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_model_from_every_form_of_features(fitted, form):
+    given = FORMS[form](X)
+    ranker = small().fit(given, Y, qid=QID)
+    assert same(ranker, fitted)
+    scores = ranker.predict(given, qid=QID)
+    assert np.array_equal(scores, fitted.predict(X, qid=QID))
+    assert scores.dtype == np.float32
+    assert hasattr(ranker, "feature_names_in_") == (
+        form.split()[0] in ("pandas", "polars", "pyarrow")
+    )
+
+
+@pytest.mark.parametrize("column", [list, pd.Series, pl.Series, pa.array, torch.from_numpy])
+def test_labels_and_queries_as_columns_of_all_kinds(fitted, column):
+    assert same(small().fit(X, column(Y), qid=column(QID)), fitted)
+    assert same(small().fit(X, column(Y.astype(np.int8)), group=column(SIZES)), fitted)
+
+
+def test_query_ids_may_be_text(fitted):
+    named = [f"query {q}" for q in QID]
+    assert same(small().fit(X, Y, qid=named), fitted)
+    assert same(small().fit(X, Y, qid=pd.Series(named)), fitted)
+
+
+def test_a_dataset_comes_with_its_labels_and_queries(fitted):
+    assert same(small().fit(DATA), fitted)
+    assert np.array_equal(fitted.predict(DATA), fitted.predict(X, qid=QID))
+    assert np.array_equal(fitted.rank(DATA), fitted.rank(X, group=SIZES))
+    assert fitted.score(DATA) == fitted.score(X, Y, qid=QID)
+    for call in (fitted.predict, fitted.rank, fitted.score, small().fit):
+        with pytest.raises(InputError, match="has its own labels and queries"):
+            call(DATA, qid=QID)
+    with pytest.raises(InputError, match="has its own labels and queries"):
+        small().fit(DATA, Y)
+
+
+def test_scattered_rows_are_put_together_and_come_back_in_the_callers_order(fitted):
+    shuffled = X[SCATTERED], QID[SCATTERED]
+    scores = fitted.predict(shuffled[0], qid=shuffled[1])
+    np.testing.assert_allclose(scores, fitted.predict(X, qid=QID)[SCATTERED], rtol=1e-4, atol=1e-6)
+    assert np.array_equal(
+        fitted.rank(shuffled[0], qid=shuffled[1]), fitted.rank(X, qid=QID)[SCATTERED]
+    )
+    apart = np.argsort(np.arange(QID.size) % 2, kind="stable")
+    again = small().fit(X[apart], Y[apart], qid=QID[apart])
+    assert again.model_.provenance["data"]["queries"] == 10
+    assert again.score(X[apart], Y[apart], qid=QID[apart]) == again.score(X, Y, qid=QID)
+
+
+def test_a_score_depends_on_nothing_beyond_its_query(fitted):
+    alone = [fitted.predict(one.X, group=[one.documents]) for one in queries()]
+    np.testing.assert_allclose(
+        np.concatenate(alone), fitted.predict(X, qid=QID), rtol=1e-5, atol=1e-6
+    )
+    free = small(transforms="Standardise").fit(DATA)
+    alone = [free.predict(row[None])[0] for row in X]
+    np.testing.assert_allclose(alone, free.predict(X), rtol=1e-5, atol=1e-6)
+    assert np.array_equal(free.predict(X), free.predict(X, qid=QID))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"transforms": "QueryMinMax"},
+        {"transforms": ["SignedLog1p", "QueryZScore"]},
+        {"categories": {2: 3}},
+        {"mode": "paper", "transforms": "none"},
+    ],
+)
+def test_queries_must_be_given_where_scores_depend_on_them(changes):
+    ranker = small(**changes, epochs=1).fit(DATA)
+    with pytest.raises(InputError, match="pass qid or group"):
+        ranker.predict(X)
+
+
+def test_ranks_are_those_of_the_scores(fitted):
+    assert fitted.rank(DATA).dtype == np.int64
+    for one in queries():
+        scores = fitted.predict(one)
+        expected = np.argsort(np.argsort(-scores, kind="stable")) + 1
+        assert fitted.rank(one.X, group=[one.documents]).tolist() == expected.tolist()
+    assert fitted.rank(np.zeros((3, 3)), group=[3]).tolist() == [1, 2, 3]
+
+
+def test_unjudged_documents_count_as_zero():
+    unjudged = np.where((Y == 0) & (np.arange(Y.size) % 2 == 0), -1, Y)
+    assert (unjudged < 0).any()
+    judged, other = (small().fit(X, y, qid=QID) for y in (Y, unjudged))
+    assert same(judged, other)
+    assert other.score(X, unjudged, qid=QID) == other.score(X, Y, qid=QID)
+
+
+def test_one_query_is_enough():
+    one = QID == 101
+    ranker = small(epochs=30).fit(X[one], Y[one], group=[one.sum()])
+    assert ranker.score(X[one], Y[one], group=[one.sum()]) > 0.8
+    assert np.isfinite(weights_of(ranker)).all()
+
+
+def test_queries_that_cannot_teach_are_left_out(fitted):
+    more = np.concatenate([X, X[:1], X[:3]])
+    labels, ids = np.r_[Y, 2, 0, 0, 0], np.r_[QID, 7, 8, 8, 8]
+    assert same(small().fit(more, labels, qid=ids), fitted)
+
+
+# What it refuses
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "give either qid .* or group"),
+        ({"qid": QID, "group": SIZES}, "give either qid .* or group"),
+        ({"qid": QID[1:]}, "must have one id for each of 67 rows"),
+        ({"qid": np.where(QID == 103, np.nan, QID)}, "row 19 has no query id"),
+        ({"qid": [None, *QID[1:]]}, "row 0 has no query id"),
+        ({"qid": pd.Series([pd.NA, *QID[1:]], dtype=object)}, "row 0 has no query id"),
+        ({"group": SIZES[1:]}, "adds up to 61 documents, but X has 67"),
+        ({"y": None, "qid": QID}, "requires y to be passed"),
+        ({"y": Y[1:], "qid": QID}, "one label for each of 67 rows"),
+        ({"y": Y.astype(str), "qid": QID}, "labels must be numbers"),
+        ({"y": Y.astype(complex), "qid": QID}, "labels must be numbers"),
+        ({"y": Y[:, None], "qid": QID}, "one label for each of 67 rows"),
+        ({"y": Y - 2, "qid": QID}, "label must be a finite number ≥ 0"),
+        ({"y": np.where(Y == 2, np.nan, Y), "qid": QID}, "label must be a finite number ≥ 0"),
+        ({"y": Y * 0, "qid": QID}, "none of 10 queries can teach"),
+        ({"y": Y * 0, "group": [67]}, "the one query can't teach"),
+        ({"qid": np.arange(67)}, "none of 67 queries can teach: each has a single document"),
+        ({"X": X[0], "qid": [1, 1, 1]}, "Reshape your data"),
+        ({"X": [[1, 2], [3]], "y": [0, 1], "qid": [1, 1]}, "can't be made a matrix"),
+        ({"X": X.astype(str), "qid": QID}, "matrix of numbers"),
+        ({"X": X.astype(str).astype(object), "qid": QID}, "holds the text"),
+        ({"X": as_pandas(X).assign(site="a"), "qid": QID}, "'site' is String, not a number"),
+        ({"X": as_pandas(X).set_axis(["a", "b", "a"], axis=1), "qid": QID}, "same name"),
+        ({"qid": QID, "sample_weight": np.ones(9)}, "each of 10 queries or 67 documents"),
+        ({"qid": QID, "sample_weight": np.arange(67)}, "same for all rows of query 100"),
+        ({"qid": QID, "sample_weight": -np.ones(10)}, "not negative, not -1"),
+        ({"qid": QID, "sample_weight": np.full(10, np.nan)}, "finite"),
+        ({"qid": QID, "sample_weight": np.zeros(10)}, "zero for all queries"),
+        ({"qid": QID, "sample_weight": ["a"] * 10}, "must be numbers"),
+        ({"qid": QID, "eval_fraction": 1.0}, "between 0 and 1"),
+        ({"qid": QID, "eval_fraction": 0.001}, "can't be cut"),
+        ({"group": [67], "eval_fraction": 0.5}, "two queries or more"),
+        ({"qid": QID, "eval_fraction": 0.5, "eval_set": DATA}, "not both"),
+    ],
+)
+def test_data_that_cannot_be_used(given, message):
+    with pytest.raises(InputError, match=message):
+        small().fit(**{"X": X, "y": Y, **given})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": "nDGC"}, "nDCG"),
+        ({"strategy": "type4"}, "type"),
+        ({"alpha": -1}, "alpha"),
+        ({"samples": 0}, "samples"),
+        ({"architecture": "CE6"}, "CE5"),
+        ({"mode": "papers"}, "paper"),
+        ({"transforms": "ZScore"}, "QueryZScore"),
+        ({"epochs": 0}, "epochs"),
+        ({"batch_documents": 0.5}, "batch_documents"),
+        ({"learning_rate": 0}, "learning_rate"),
+        ({"optimiser": "adamm"}, "adam"),
+        ({"weight_decay": -1}, "weight_decay"),
+        ({"early_stopping": 0}, "early_stopping"),
+        ({"random_state": None}, "random_state"),
+        ({"categories": [2]}, "number of categories by column"),
+    ],
+)
+def test_parameters_that_cannot_be_used(changes, message):
+    with pytest.raises(InputError, match=message):
+        small(**changes).fit(DATA)
+
+
+def test_before_fit_nothing_is_known():
+    for call in (small().predict, small().rank, small().score):
+        with pytest.raises(NotFittedError):
+            call(DATA)
+    with pytest.raises(NotFittedError):
+        small().save("nowhere")
+
+
+def test_features_are_counted_when_predicting(fitted):
+    for call in (fitted.predict, fitted.rank):
+        with pytest.raises(InputError, match="X has 2 features, but Ranker is expecting 3"):
+            call(X[:, :2], qid=QID)
+    with pytest.raises(InputError, match="X has 2 features"):
+        fitted.score(X[:, :2], Y, qid=QID)
+    with pytest.raises(InputError, match="X has 2 features"):
+        copy.deepcopy(fitted).partial_fit(X[:, :2], Y, qid=QID)
+
+
+def test_ranks_and_values_need_queries():
+    free = small(transforms="Standardise").fit(DATA)
+    with pytest.raises(InputError, match="qid"):
+        free.rank(X)
+    with pytest.raises(InputError, match="qid"):
+        free.score(X, Y)
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "pyarrow"])
+def test_names_of_features_are_compared_where_both_sides_have_some(fitted, form):
+    frame = FORMS[form](X)
+    ranker = small().fit(frame, Y, qid=QID)
+    assert ranker.feature_names_in_.tolist() == NAMES
+    moved = (
+        frame.select(["bm25", "clicks", "length"]) if form != "pandas" else frame.iloc[:, [0, 2, 1]]
+    )
+    for call in (ranker.predict, ranker.rank):
+        with pytest.raises(InputError, match=r"feature 2 of X is 'clicks', .* with 'length'"):
+            call(moved, qid=QID)
+    with pytest.raises(InputError, match="feature 2 of evaluation set 'validation' is 'clicks'"):
+        small().fit(frame, Y, qid=QID, eval_set=(moved, Y, QID))
+    expected = ranker.predict(X, qid=QID)  # an array has no names
+    assert np.array_equal(fitted.predict(moved, qid=QID), fitted.predict(X[:, [0, 2, 1]], qid=QID))
+    assert np.array_equal(ranker.predict(frame, qid=QID), expected)
+    ranker.fit(X, Y, qid=QID)
+    assert not hasattr(ranker, "feature_names_in_")
+
+
+def test_numbers_of_columns_are_no_names():
+    ranker = small().fit(pd.DataFrame(X), Y, qid=QID)
+    assert not hasattr(ranker, "feature_names_in_")
+
+
+# Values that are missing
+
+
+@pytest.mark.parametrize("transforms", ["QueryZScore", "QueryMinMax", "Standardise"])
+def test_statistics_fill_in_what_is_missing(transforms):
+    gaps = np.where(np.arange(X.size).reshape(X.shape) % 7 == 0, np.nan, X)
+    ranker = small(transforms=transforms).fit(gaps, Y, qid=QID)
+    assert np.isfinite(ranker.predict(gaps, qid=QID)).all()
+    nulls = pl.DataFrame(gaps, schema=NAMES).fill_nan(None)
+    assert np.array_equal(ranker.predict(nulls, qid=QID), ranker.predict(gaps, qid=QID))
+    gaps[20, 2] = np.inf
+    with pytest.raises(InputError, match="is inf, which"):
+        ranker.predict(gaps, qid=QID)
+
+
+@pytest.mark.parametrize("transforms", ["none", "SignedLog1p", ["SignedLog1p", "Clip(low=-5)"]])
+def test_without_statistics_missing_values_are_refused(transforms):
+    ranker = small(transforms=transforms).fit(DATA)
+    gaps = X.copy()
+    gaps[20, 1] = np.nan
+    message = r"feature 2 is missing \(NaN\) in query 103; transforms="
+    for call in (ranker.fit, ranker.partial_fit, ranker.score):
+        with pytest.raises(InputError, match=message):
+            call(gaps, Y, qid=QID)
+    with pytest.raises(InputError, match="feature 'length' is missing"):
+        ranker.predict(as_pandas(gaps), qid=QID)
+    with pytest.raises(InputError, match=message):
+        ranker.fit(DATA, eval_set=(gaps, Y, QID))
+    gaps[20, 1] = np.inf
+    if "Clip(low=-5)" in transforms:
+        ranker.predict(gaps, qid=QID)
+    else:
+        with pytest.raises(InputError, match=r"infinite .* put Clip"):
+            ranker.predict(gaps, qid=QID)
+
+
+# Training
+
+
+def test_the_same_random_state_gives_the_same_weights(fitted):
+    dropout = {"architecture": "MLP(width=4, depth=2, dropout=0.5)", "perturbation": 0.5}
+    torch.manual_seed(1)
+    one = small(**dropout).fit(DATA)
+    before = torch.random.get_rng_state()
+    other = small(**dropout).fit(DATA)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert same(one, other)
+    assert not same(one, small(**dropout, random_state=1).fit(DATA))
+    assert same(clone(fitted).fit(DATA), fitted)
+
+
+@pytest.mark.parametrize("objective", ["nDCG@5", "AP", "P@5", "nERR", "RR"])
+def test_training_helps(objective):
+    ranker = small(objective=objective, epochs=25, validation_measure=objective)
+    before = clone(ranker).set_params(epochs=1, learning_rate=1e-9).fit(DATA)
+    assert ranker.fit(DATA).score(DATA) > before.score(DATA)
+    assert len(ranker.history_) == 25
+    assert ranker.best_epoch_ is None
+    assert ranker.best_score_ is None
+
+
+def test_the_validation_measure_may_be_an_object():
+    one, other = (small(validation_measure=m).fit(DATA, eval_set=OTHER) for m in ("AP", AP))
+    assert one.best_score_ == other.best_score_ == other.score(*OTHER)
+
+
+def test_paper_mode():
+    paper = small(mode="paper", weight_decay=0.5, batch_documents=3).fit(DATA)
+    assert paper.model_.scorer.architecture.norm == "query"
+    assert same(paper, small(mode="paper").fit(DATA))  # which has settings of its own
+
+
+def test_a_callable_objective(fitted):
+    loss = DirectLoss("nDCG")
+    seen = []
+
+    def objective(scores, labels, lists, weights=None):
+        seen.append((len(lists), None if weights is None else weights.tolist()))
+        return loss(scores, labels, lists, weights)
+
+    assert same(small(objective=objective).fit(DATA), fitted)
+    assert same(small(objective=loss).fit(DATA), fitted)
+    assert seen == [(10, None)] * 2
+    small(objective=objective, epochs=1).fit(DATA, sample_weight=np.full(10, 2.0))
+    assert seen[-1] == (10, [2.0] * 10)
+
+
+def test_weights_of_queries(fitted):
+    weights = np.linspace(0.2, 3, 10)
+    per_list = small().fit(X, Y, qid=QID, sample_weight=weights)
+    assert not same(per_list, fitted)
+    rows = np.repeat(weights, SIZES)
+    for given in (rows, rows.tolist(), pd.Series(rows), pl.Series(rows)):
+        assert same(small().fit(X, Y, qid=QID, sample_weight=given), per_list)
+    assert same(small().fit(DATA, sample_weight=rows), per_list)
+    assert same(small().fit(DATA, sample_weight=np.ones(10)), fitted)
+    assert same(small().partial_fit(DATA, sample_weight=weights), per_list)
+
+
+def test_weights_of_queries_in_the_score(fitted):
+    values = np.array([fitted.score(one) for one in queries()])
+    assert fitted.score(DATA) == pytest.approx(values.mean())
+    weights = np.linspace(0, 3, 10)
+    assert fitted.score(DATA, sample_weight=weights) == pytest.approx(
+        np.average(values, weights=weights)
+    )
+    empty = np.where(QID == 105, 0, Y)  # nothing relevant: out of the mean
+    weights[5] = 0
+    assert fitted.score(X, empty, qid=QID, sample_weight=weights) == pytest.approx(
+        np.average(values, weights=weights)
+    )
+    assert np.isnan(fitted.score(X, Y * 0, qid=QID))
+    assert np.isnan(fitted.score(X, empty, qid=QID, sample_weight=np.eye(10)[5]))
+
+
+def test_weights_follow_scattered_rows():
+    weights = np.linspace(0.2, 3, 10)
+    shuffled = X[SCATTERED], Y[SCATTERED], QID[SCATTERED]
+    _, first = np.unique(shuffled[2], return_index=True)
+    by_appearance = weights[np.argsort(first)]
+    rows = weights[shuffled[2] - 100]
+    one = small().fit(*shuffled, sample_weight=by_appearance)
+    assert same(one, small().fit(*shuffled, sample_weight=rows))
+    data = Dataset.from_arrays(shuffled[0], shuffled[1], qid=shuffled[2])
+    assert same(one, small().fit(data, sample_weight=weights[data.qid - 100]))  # its own order
+    part = data.select([0, 2, 5])
+    small().fit(part, sample_weight=weights[part.qid - 100])
+
+
+@pytest.mark.parametrize("transforms", ["QueryZScore", "Standardise"])
+def test_queries_of_weight_zero_do_not_count(transforms):
+    weights = np.array([1, 0, 1, 2, 0, 1, 1, 3, 1, 0.5])
+    kept = np.repeat(weights > 0, SIZES)
+    ranker = small(transforms=transforms)
+    one = clone(ranker).fit(DATA, sample_weight=weights)
+    other = clone(ranker).fit(X[kept], Y[kept], qid=QID[kept], sample_weight=weights[weights > 0])
+    assert same(one, other)
+
+
+def test_partial_fit_goes_on_from_the_weights_at_hand():
+    ranker = small(transforms="Standardise").partial_fit(as_pandas(X), Y, qid=QID)
+    assert same(ranker, small(transforms="Standardise").fit(DATA))
+    older, first = ranker.model_, weights_of(ranker)
+    ranker.set_params(epochs=1).partial_fit(X[:20] * 2, Y[:20], qid=QID[:20])
+    assert not np.array_equal(first, weights_of(ranker))
+    assert ranker.model_.transform is older.transform
+    assert ranker.model_.feature_names == tuple(NAMES) == tuple(ranker.feature_names_in_)
+    moved = zip(older.scorer.parameters(), ranker.model_.scorer.parameters(), strict=True)
+    assert all((a - b).abs().max() < 0.051 for a, b in moved)  # one step of Adam, at 0.05
+    assert np.array_equal(first, weights_of(older))  # what was there before stays as it is
+
+
+def test_a_failure_leaves_the_model_as_it_was():
+    ranker = small().fit(DATA)
+    before = weights_of(ranker)
+
+    class Fails(Callback):
+        def on_epoch(self, trainer, record):
+            raise KeyError("my own")
+
+    with pytest.raises(KeyError, match="my own"):
+        ranker.fit(DATA, callbacks=[Fails()])
+    ranker.objective = lambda scores, labels, lists: scores.sum() * float("nan")
+    with pytest.raises(RuntimeError, match="loss is nan"):
+        ranker.partial_fit(DATA)
+    assert np.array_equal(before, weights_of(ranker))
+
+
+# Evaluation sets
+
+OTHER = X[:30], Y[:30], QID[:30]
+LAST = X[30:], Y[30:], QID[30:]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"eval_set": OTHER},
+        {"eval_set": Dataset.from_arrays(OTHER[0], OTHER[1], qid=OTHER[2])},
+        {"eval_set": {"validation": OTHER}},
+        {"eval_set": [OTHER[:2]], "eval_qid": [OTHER[2]]},
+        {"eval_set": [OTHER[:2]], "eval_group": [[6, 9, 4, 8, 3]]},
+        {"eval_set": OTHER[:2], "eval_qid": OTHER[2]},
+        {"eval_set": [OTHER]},
+        {"eval_set": (OTHER[:2],), "eval_qid": (OTHER[2],)},
+    ],
+)
+def test_evaluation_sets_however_they_are_written(given):
+    ranker = small(epochs=4).fit(*LAST, **given)
+    values = [record["validation"] for record in ranker.history_]
+    assert ranker.best_score_ == max(values) == ranker.score(*OTHER)
+    assert values[ranker.best_epoch_ - 1] == ranker.best_score_
+    assert ranker.best_score_ == small(epochs=4).fit(*LAST, eval_set=OTHER).best_score_
+
+
+def test_several_evaluation_sets():
+    named = small().fit(DATA, eval_set={"first": OTHER, "second": LAST, "third": DATA})
+    assert {"first", "second", "third"} < named.history_[0].keys()
+    assert named.best_score_ == max(record["first"] for record in named.history_)
+    pairs = [OTHER[:2], LAST[:2]]
+    listed = small().fit(DATA, eval_set=pairs, eval_qid=[OTHER[2], LAST[2]])
+    as_tuple = small().fit(DATA, eval_set=tuple(pairs), eval_qid=[OTHER[2], LAST[2]])
+    for ranker in (listed, as_tuple):
+        assert ranker.history_[0]["validation_2"] == named.history_[0]["second"]
+    chosen = small().fit(DATA, eval_set={"first": OTHER, "validation": LAST})
+    assert chosen.best_score_ == max(record["validation"] for record in chosen.history_)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"eval_set": X}, "eval_set can't be ndarray"),
+        ({"eval_set": "test.txt"}, "eval_set can't be str"),
+        ({"eval_set": [X]}, "can't use this as an evaluation set"),
+        ({"eval_set": [OTHER[:2]]}, "give either qid"),
+        ({"eval_set": [OTHER[:2]], "eval_qid": OTHER[2]}, r"eval_qid \(30\) .* each of 1"),
+        ({"eval_set": [OTHER[:2]], "eval_group": []}, r"eval_group \(0\) .* each of 1"),
+        ({"eval_set": [OTHER], "eval_qid": [OTHER[2]]}, "can't use this"),
+        ({"eval_set": OTHER, "eval_qid": OTHER[2]}, "takes no eval_qid"),
+        ({"eval_qid": [OTHER[2]]}, "go with eval_set"),
+        ({"eval_set": {"loss": OTHER}}, "can't be called 'loss'"),
+        ({"eval_set": (X[:30, :2], *OTHER[1:])}, "'validation' has 2 features"),
+        ({"eval_set": (X[:30], Y[:30] * 0, QID[:30])}, "no relevant document"),
+        ({"eval_set": (X[:30], None, QID[:30])}, "requires y"),
+    ],
+)
+def test_evaluation_sets_that_cannot_be_used(given, message):
+    with pytest.raises(InputError, match=message):
+        small().fit(DATA, **given)
+
+
+def test_a_fraction_of_the_queries_is_set_aside():
+    seen = []
+
+    class Looks(Callback):
+        def on_start(self, trainer):
+            seen.append((trainer.train.query_ids, trainer.evaluation["validation"].query_ids))
+
+    shuffled = X[SCATTERED], Y[SCATTERED], QID[SCATTERED]
+    ranker = small().fit(*shuffled, eval_fraction=0.3, callbacks=[Looks()])
+    ((train, validation),) = seen
+    assert (train.size, validation.size) == (7, 3)
+    assert sorted([*train, *validation]) == list(range(100, 110))
+    assert same(ranker, small().fit(*shuffled, eval_fraction=0.3))
+    held = np.isin(QID, validation)
+    assert ranker.best_score_ == pytest.approx(ranker.score(X[held], Y[held], qid=QID[held]))
+    weighted = np.where(np.isin(np.arange(100, 110), validation), 0, 1.0)
+    by_row = weighted[shuffled[2] - 100]
+    assert same(ranker, small().fit(*shuffled, sample_weight=by_row, eval_fraction=0.3))
+
+
+def test_early_stopping():
+    ranker = small(epochs=50, early_stopping=2, learning_rate=1e-9).fit(DATA, eval_set=OTHER)
+    assert len(ranker.history_) == ranker.best_epoch_ + 2 < 50
+    assert len(small(epochs=5, early_stopping=None).fit(DATA, eval_set=OTHER).history_) == 5
+
+
+def test_what_is_said_where_there_is_no_terminal(capsys):
+    small(verbose=True).fit(DATA, eval_set=OTHER)
+    said = capsys.readouterr()
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
+    assert all("validation nDCG@5 0." in line and "\x1b" not in line for line in lines)
+    small().fit(DATA)
+    assert capsys.readouterr() == ("", "")
+
+
+# As a value
+
+
+def test_parameters_are_kept_as_they_are_given():
+    ranker = small(alpha=2.0, transforms=["SignedLog1p", "QueryZScore"])
+    copied = clone(ranker)
+    assert copied is not ranker
+    assert copied.get_params() == ranker.get_params()
+    assert copied.set_params(alpha=3.0).alpha == 3.0
+    assert ranker.alpha == 2.0
+    with pytest.raises(ValueError, match="Invalid parameter 'aplha'"):
+        ranker.set_params(aplha=1)
+    ranker.fit(DATA)
+    assert (
+        ranker.get_params()
+        == small(alpha=2.0, transforms=["SignedLog1p", "QueryZScore"]).get_params()
+    )
+    assert not hasattr(clone(ranker), "model_")
+
+
+def test_it_is_shown_by_what_differs():
+    assert repr(Ranker()) == "Ranker()"
+    assert repr(Ranker(objective="AP", epochs=3)) == "Ranker(epochs=3, objective='AP')"
+    assert "Ranker" in small()._repr_html_()
+    assert "nonsense" in small(transforms="nonsense")._repr_html_()
+
+
+@pytest.mark.parametrize("architecture", ["MLP(width=4, depth=1)", "Linear", "CE5(width=3)"])
+@pytest.mark.parametrize("transforms", ["Standardise", "SignedLog1p + QueryZScore"])
+def test_a_saved_model_scores_the_same(tmp_path, architecture, transforms):
+    ranker = small(architecture=architecture, transforms=transforms, alpha=0.5, objective="AP")
+    ranker.fit(as_pandas(X), Y, qid=QID).save(tmp_path / "model")
+    loaded = Ranker.load(tmp_path / "model")
+    assert np.array_equal(loaded.predict(X, qid=QID), ranker.predict(X, qid=QID))
+    assert loaded.get_params() == ranker.get_params()
+    assert loaded.feature_names_in_.tolist() == NAMES
+    assert loaded.n_features_in_ == 3
+    with pytest.raises(InputError, match="feature 1 of X is 'clicks'"):
+        loaded.predict(as_pandas(X)[NAMES[::-1]], qid=QID)
+    assert same(clone(loaded).fit(DATA), ranker)
+    loaded.partial_fit(DATA)
+
+
+def test_parameters_that_json_does_not_have_are_saved_in_notation(tmp_path):
+    given = {
+        "transforms": [transform("Clip(low=-3)"), "SignedLog1p"],
+        "architecture": Architecture(width=4, depth=1, activation="tanh", norm="layer"),
+        "random_state": np.int64(3),
+        "learning_rate": np.float32(0.5),
+        "epochs": np.int64(1),
+        "categories": {np.int64(2): 4},
+    }
+    coded = np.column_stack([X[:, :2], np.arange(QID.size) % 4])
+    ranker = Ranker(**given).fit(coded, Y, qid=QID)
+    ranker.save(tmp_path / "model")
+    loaded = Ranker.load(tmp_path / "model")
+    assert loaded.transforms == ["Clip(low=-3)", "SignedLog1p"]
+    assert loaded.categories == {2: 4}
+    assert loaded.random_state == 3
+    assert same(clone(loaded).fit(coded, Y, qid=QID), ranker)
+    coded[5, 2] = np.nan  # a missing category is one of its own
+    assert np.isfinite(loaded.predict(coded, qid=QID)).all()
+    coded[5, 1] = np.nan  # a feature isn't
+    with pytest.raises(InputError, match="feature 2 is missing"):
+        loaded.predict(coded, qid=QID)
+
+
+def test_a_callable_objective_is_not_saved(tmp_path):
+    ranker = small(objective=DirectLoss("AP")).fit(DATA)
+    ranker.save(tmp_path / "model")
+    loaded = Ranker.load(tmp_path / "model")
+    assert loaded.objective == "nDCG"
+    assert np.array_equal(loaded.predict(DATA), ranker.predict(DATA))
+
+
+def test_pickles(fitted, tmp_path):
+    joblib.dump(fitted, tmp_path / "ranker.joblib")
+    for other in (joblib.load(tmp_path / "ranker.joblib"), pickle.loads(pickle.dumps(fitted))):
+        assert np.array_equal(other.predict(DATA), fitted.predict(DATA))
+        assert other.history_ == fitted.history_
+        other.partial_fit(DATA)
+
+
+def test_importing_the_library_loads_neither_torch_nor_sklearn():
+    code = (
+        "import sys, twinrank; twinrank.Dataset; dir(twinrank);"
+        "assert not {'torch', 'sklearn'} & sys.modules.keys();"
+        "twinrank.Ranker(); assert 'sklearn' in sys.modules; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# scikit-learn
+
+
+class OneQuery(Ranker):
+    """All rows are one query's, which is what scikit-learn's checks need."""
+
+    def __init__(
+        self,
+        architecture="MLP(width=4, depth=1)",
+        transforms="Standardise",
+        epochs=1,
+        random_state=0,
+    ):
+        super().__init__(
+            architecture=architecture,
+            transforms=transforms,
+            epochs=epochs,
+            random_state=random_state,
+        )
+
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(X, y, qid=_same_id(X), sample_weight=sample_weight)
+
+    def partial_fit(self, X, y=None, sample_weight=None):
+        return super().partial_fit(X, y, qid=_same_id(X), sample_weight=sample_weight)
+
+    def score(self, X, y=None):
+        return super().score(X, y, qid=_same_id(X))
+
+
+def _same_id(X):
+    return np.zeros(X.shape[0] if hasattr(X, "shape") else np.asarray(X).shape[0])
+
+
+_WEIGHTS = "weights are those of queries: within one query they must not differ"
+EXCEPTIONS = {
+    "check_sample_weights_not_overwritten": _WEIGHTS,
+    "check_sample_weight_equivalence_on_dense_data": _WEIGHTS,
+    "check_sample_weight_equivalence_on_sparse_data": _WEIGHTS,
+}
+
+
+@parametrize_with_checks([OneQuery()], expected_failed_checks=lambda _: EXCEPTIONS)
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def routing():
+    with config_context(enable_metadata_routing=True):
+        yield
+
+
+def routed():
+    ranker = small().set_fit_request(qid=True).set_score_request(qid=True)
+    return ranker.set_predict_request(qid=True)
+
+
+@pytest.mark.usefixtures("routing")
+@pytest.mark.parametrize("wrap", [lambda r: r, lambda r: make_pipeline(StandardScaler(), r)])
+def test_cross_validation_by_query(wrap):
+    shuffled = X[SCATTERED], Y[SCATTERED], QID[SCATTERED]
+    params = {"qid": shuffled[2], "groups": shuffled[2]}
+    values = cross_val_score(
+        wrap(routed()), *shuffled[:2], cv=GroupKFold(3), params=params, error_score="raise"
+    )
+    expected = []
+    for train, test in GroupKFold(3).split(*shuffled):
+        one = wrap(routed()).fit(*(a[train] for a in shuffled[:2]), qid=shuffled[2][train])
+        expected.append(one.score(*(a[test] for a in shuffled[:2]), qid=shuffled[2][test]))
+    assert values.tolist() == expected
+
+
+@pytest.mark.usefixtures("routing")
+@pytest.mark.parametrize("piped", [False, True])
+@pytest.mark.parametrize("make", [np.asarray, as_pandas])
+def test_grid_search_by_query(piped, make):
+    estimator = make_pipeline(StandardScaler(), routed()) if piped else routed()
+    prefix = "ranker__" if piped else ""
+    grid = {f"{prefix}alpha": [0.5, 2.0], f"{prefix}epochs": np.array([1, 2])}
+    search = GridSearchCV(estimator, grid, cv=GroupKFold(2), error_score="raise")
+    search.fit(make(X), Y, qid=QID, groups=QID)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.score(make(X), Y, qid=QID) > 0
+    assert search.best_estimator_.predict(make(X), qid=QID).shape == QID.shape
+
+
+def test_a_pipeline_without_routing():
+    pipeline = make_pipeline(StandardScaler(), small()).fit(X, Y, ranker__qid=QID)
+    assert pipeline.predict(X, qid=QID).shape == QID.shape
+
+
+def test_weights_count_across_steps_of_one_query():
+    """A loss is a mean within its batch: in steps of one query a weight must still matter."""
+    weights = np.linspace(0.1, 5, DATA.queries)
+    for one in ({"mode": "paper"}, {"batch_documents": 1}):
+        assert not same(small(**one).fit(DATA), small(**one).fit(DATA, sample_weight=weights))
+        equal = small(**one).fit(DATA, sample_weight=np.full(DATA.queries, 3.0))
+        assert same(small(**one).fit(DATA), equal)
+
+
+def test_a_measure_is_an_objective_as_its_name_is():
+    assert same(small(objective=measure("AP")).fit(DATA), small(objective="AP").fit(DATA))
+    small(architecture="MLP(width=4, depth=1, norm=none)").fit(DATA)

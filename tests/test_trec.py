@@ -1,0 +1,287 @@
+"""TREC runs and qrels: files as they come, queries on one side only, trec_eval's own names."""
+
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import twinrank as tr
+from twinrank.data import trec as reading
+from twinrank.data.trec import Run, read_qrels, read_run, read_scores
+from twinrank.evaluation.conventions import CONVENTIONS
+from twinrank.evaluation.trec import OFFICIAL, named_measures, trec_names
+from twinrank.support.errors import FileError, InputError
+
+RUN = "q1 Q0 d1 1 2.5 bm25\nq1\tQ0\td2\t2\t-1e-3\tbm25\r\n\n  q2 Q0 d1 1 7 bm25  \n"
+QRELS = "q1 0 d1 2\nq1 0 d3 1\nq2 0 d9 0\nq3 0 d1 1\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def one(content, name="file.txt"):
+        path = tmp_path / name
+        content = content if isinstance(content, bytes) else content.encode()
+        opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+        with opener(path, "wb") as file:
+            file.write(content)
+        return path
+
+    return one
+
+
+# Reading
+
+
+@pytest.mark.parametrize("name", ["a.run", "a.run.gz", "a.xz"])
+def test_runs_and_qrels_are_read_plain_and_compressed(write, name):
+    run = read_run(write(RUN, name))
+    assert run == Run("bm25", {"q1": {"d1": 2.5, "d2": -0.001}, "q2": {"d1": 7.0}})
+    assert read_qrels(str(write(QRELS, name))) == {
+        "q1": {"d1": 2, "d3": 1},
+        "q2": {"d9": 0},
+        "q3": {"d1": 1},
+    }
+
+
+def test_the_tag_is_the_last_lines_and_ranks_do_not_count(write):
+    run = read_run(write("q Q0 a 9 1 first\nq Q0 b 1 0.5 second"))
+    assert run.name == "second"
+    assert tr.evaluate_run(run, {"q": {"a": 1}}, ["recip_rank", "runid"])["recip_rank"] == 1
+
+
+def test_a_byte_order_mark_and_letters_of_all_kinds(write):
+    found = read_run(write("\ufeffq1 Q0 d\u00a0é\u2003x 1 1 läuft\n".encode()))
+    assert found == Run("läuft", {"q1": {"d\u00a0é\u2003x": 1.0}})
+
+
+def test_lines_across_pieces(write, monkeypatch):
+    rows = [f"q{i % 7} Q0 d{i} {i} {i / 3!r} tag" for i in range(50)]
+    whole = read_run(write("\n".join(rows)))
+    assert sum(map(len, whole.scores.values())) == 50
+    for piece in (1, 2, 3, 7, 64, 1000):
+        monkeypatch.setattr(reading, "_PIECE", piece)
+        assert read_run(write("\n".join(rows))) == whole
+        assert read_run(write("\n".join(rows) + "\n")) == whole
+
+
+names = st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), min_size=1, max_size=5)
+floats = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.dictionaries(names, st.dictionaries(names, floats, min_size=1), min_size=1))
+def test_whatever_is_written_is_read_again(tmp_path_factory, scores):
+    assume(not next(iter(scores)).startswith("\ufeff"))  # at the start, a mark of the encoding
+    path = tmp_path_factory.mktemp("run") / "a.run"
+    lines = [f"{q} Q0 {d} 1 {s!r} t\n" for q, found in scores.items() for d, s in found.items()]
+    path.write_bytes("".join(lines).encode())
+    assert read_run(path).scores == scores
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("q1 Q0 d1 1 0.5 t\nq1 Q0 d2 2 0.5\n", "line 2: a run has six columns, query Q0 document"),
+        ("q1 Q0 d1 1 0.5 t more\n", "line 1: a run has six columns"),
+        ("\n\nq1 Q0 d1 1 high t\n", "line 3: a score must be a finite number; found 'high'"),
+        ("q1 Q0 d1 1 nan t\n", "line 1: a score must be a finite number; found 'nan'"),
+        ("q1 Q0 d1 1 1e999 t\n", "line 1: a score must be a finite number; found '1e999'"),
+        ("q1 Q0 d1 1 1 t\nq1 Q0 d1 2 0 t\n", "line 2: a document twice for query 'q1'; found 'd1'"),
+        ("", "holds no retrieved documents"),
+        (" \n\t\n", "holds no retrieved documents"),
+        (b"q1 Q0 caf\xe9 1 0.5 t\n", r"line 1: not UTF-8 text; found 'caf\\xe9'"),
+        (b"\x00\xff\x1f\x8b" * 100, "line 1: a run has six columns"),
+        ("x" * 10_000, "line 1: a run has six columns.*x{80}…'$"),
+    ],
+)
+def test_wrong_runs(write, content, complaint):
+    path = write(content)
+    with pytest.raises(InputError, match=complaint) as error:
+        read_run(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("q1 0 d1\n", "line 1: qrels have four columns, query 0 document grade; found 'q1 0 d1'"),
+        (RUN, "line 1: qrels have four columns"),
+        ("q1 0 d1 1\nq1 0 d2 1.5\n", "line 2: a grade must be a whole number; found '1.5'"),
+        ("q1 0 d1 1\nq1 0 d1 0\n", "line 2: a document twice for query 'q1'; found 'd1'"),
+        ("", "holds no judgements"),
+    ],
+)
+def test_wrong_qrels(write, content, complaint):
+    with pytest.raises(InputError, match=complaint):
+        read_qrels(write(content))
+
+
+def test_damaged_and_missing_files(write, tmp_path):
+    whole = write(RUN * 1000, "whole.run.gz").read_bytes()
+    cut = tmp_path / "cut.run.gz"
+    cut.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="truncated"):
+        read_run(cut)
+    cut.write_bytes(b"no archive")
+    with pytest.raises(InputError, match="is damaged, or not what its name says"):
+        read_qrels(cut)
+    with pytest.raises(FileError, match=r"can't read .*nowhere\.run: No such file"):
+        read_run(tmp_path / "nowhere.run")
+    with pytest.raises(InputError, match="is a folder"):
+        read_run(tmp_path)
+
+
+def test_scores_one_a_line(write):
+    assert list(read_scores(write("1.5\n-2e3\n\ninf\n", "s.gz"))) == [1.5, -2000.0, np.inf]
+    assert len(read_scores(write(""))) == 0
+    with pytest.raises(InputError, match="line 2: expected one score a line; found '1 2'"):
+        read_scores(write("1\n1 2\n"))
+    with pytest.raises(InputError, match="line 1: expected one score a line; found 'a'"):
+        read_scores(write("a"))
+    with pytest.raises(InputError, match="line 2: the score is NaN"):
+        read_scores(write("1\nnan\n"))
+
+
+# Evaluating
+
+
+def test_files_dictionaries_and_runs_are_the_same(write):
+    run, qrels = write(RUN, "a.run.gz"), write(QRELS, "qrels.txt")
+    expected = tr.evaluate_run(read_run(run).scores, read_qrels(qrels), "map").means
+    for given_run in (run, str(run), read_run(run)):
+        for given_qrels in (qrels, str(qrels), read_qrels(qrels)):
+            assert tr.evaluate_run(given_run, given_qrels, "map").means == expected
+
+
+def test_queries_on_one_side_only(write):
+    run = {"both": {"a": 1.0}, "run": {"a": 1.0}}
+    qrels = {"both": {"a": 1}, "judged": {"a": 1}, "barren": {"a": 0}}
+    found = tr.evaluate_run(run, qrels, ["map", "num_q", "num_ret", "num_rel"])
+    assert found.query_ids.tolist() == ["both"]
+    assert found["map"] == 1
+    complete = tr.evaluate_run(run, qrels, ["map", "num_q", "num_ret", "num_rel"], complete=True)
+    assert complete.query_ids.tolist() == ["barren", "both", "judged"]
+    assert complete["map"] == pytest.approx(1 / 3)
+    assert {name: count.sum() for name, count in complete.counts.items()} == {
+        "num_q": 3, "num_ret": 1, "num_rel": 1,
+    }  # fmt: skip
+    assert complete.absent.tolist() == [True, False, True]
+    assert complete.trec_lines(per_list=True) == [
+        "num_ret               \tboth\t1",
+        "num_rel               \tboth\t1",
+        "map                   \tboth\t1.0000",
+        "num_q                 \tall\t3",
+        "num_ret               \tall\t1",
+        "num_rel               \tall\t1",
+        "map                   \tall\t0.3333",
+    ]
+
+
+def test_the_usual_measures_as_trec_eval_prints_them(write):
+    lines = tr.evaluate_run(write(RUN, "a.run"), write(QRELS, "q")).trec_lines()
+    assert lines[:6] == [
+        "runid                 \tall\tbm25",
+        "num_q                 \tall\t2",
+        "num_ret               \tall\t3",
+        "num_rel               \tall\t2",
+        "num_rel_ret           \tall\t1",
+        "map                   \tall\t0.2500",
+    ]
+    assert [line.split()[0] for line in lines] == list(OFFICIAL)
+
+
+def test_the_table_of_a_run(write):
+    shown = str(
+        tr.evaluate_run(write(RUN, "a.run"), write(QRELS, "q"), ["runid", "num_ret", "P@1"])
+    )
+    assert shown.splitlines()[:5] == [
+        "bm25: 2 lists, 3 documents",
+        "measure  mean or sum  lists",
+        "───────  ───────────  ─────",
+        "num_ret            3      2",
+        "P@1           0.5000      2",
+    ]
+    assert "Convention: trec (" in shown
+
+
+def test_other_conventions_count_documents_not_retrieved_as_well():
+    run, qrels = {"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 1, "c": 2}}
+    found = tr.evaluate_run(run, qrels, ["nDCG", "AP@1", "Recall"], convention="twinrank")
+    ideal = 3 + 1 / np.log2(3)
+    assert found["nDCG"] == pytest.approx(1 / np.log2(3) / ideal)
+    assert found["AP@1"] == 0
+    assert found["Recall"] == 0.5
+    averaged = tr.evaluate_run({"q": {"a": 1, "b": 1}}, qrels, ["P@1", "nDCG"], ties="average")
+    assert averaged["P@1"] == 0.5
+
+
+def test_judged_tells_unjudged_documents_from_those_that_are_not_relevant():
+    run = {"q": {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}}
+    assert (
+        tr.evaluate_run(run, {"q": {"a": 0, "b": -1, "c": 1, "e": 2}}, "Judged")["Judged"] == 0.75
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels", "options", "complaint"),
+    [
+        ({"q": {"a": 1.0}}, {"p": {"a": 1}}, {}, "no query in common .the run's first: 'q'"),
+        ({}, {"p": {"a": 1}}, {}, "no query in common .the run's first: none"),
+        ({"q": {"a": np.nan}}, {"q": {"a": 1}}, {}, "document 'a' for query 'q' must be a finite"),
+        ({"q": {"a": -np.inf}}, {"q": {"a": 1}}, {}, "must be a finite number, not -inf"),
+        ({"q": {"a": 1.0}}, {"q": {"a": np.nan}}, {}, "labels are not finite"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"level": 0}, "level of relevance must be a positive"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": []}, "name at least one measure$"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "num_q"}, "one measure besides num_q"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "mapp"}, "unknown measure 'mapp'; did"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "ndcg_cut_0"}, "must be at least 1"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 0}}, {"empty": "error"}, "1 of 1 lists have nothing"),
+        ("nowhere.run", {"q": {"a": 0}}, {}, "can't read nowhere.run"),
+    ],
+)
+def test_mistakes(run, qrels, options, complaint):
+    with pytest.raises((InputError, FileError), match=complaint):
+        tr.evaluate_run(run, qrels, **options)
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "means"),
+    [
+        ("map", {"map": "AP(divisor=R)"}),
+        ("ndcg", {"ndcg": "nDCG(gain=linear)"}),
+        ("recip_rank", {"recip_rank": "RR"}),
+        ("P_5", {"P_5": "P@5"}),
+        ("P.5,10", {"P_5": "P@5", "P_10": "P@10"}),
+        ("success", {f"success_{k}": f"Success@{k}" for k in (1, 5, 10)}),
+        ("recall.7", {"recall_7": "Recall@7"}),
+        ("map_cut_3", {"map_cut_3": "AP(divisor=R)@3"}),
+        ("P", {}),
+        ("P@5", {}),
+        ("Rprec", {}),
+        ("P_x", {}),
+        ("ndcg_10", {}),
+    ],
+)
+def test_trec_evals_names(name, means):
+    assert trec_names(name) == means
+
+
+def test_usual_cutoffs():
+    cutoffs = [5, 10, 15, 20, 30, 100, 200, 500, 1000]
+    assert list(trec_names("ndcg_cut")) == [f"ndcg_cut_{k}" for k in cutoffs]
+
+
+def test_the_level_is_for_names_that_do_not_say():
+    trec = CONVENTIONS["trec"]
+    asked = ["AP", "AP(rel=1)", "P(rel=3)@5", "map", "nDCG@5", tr.measure("RR")]
+    found = named_measures(asked, trec, level=2)
+    assert [str(one) for one in found.values()] == [
+        "AP(rel=2, divisor=R)", "AP(divisor=R)", "P(rel=3)@5", "AP(rel=2, divisor=R)",
+        "nDCG(gain=linear)@5", "RR",
+    ]  # fmt: skip
