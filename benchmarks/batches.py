@@ -48,7 +48,7 @@ def main() -> None:
             pass
 
     names = {"bare steps": bare, "steps with batches": with_batches, "batches alone": alone}
-    timings = race(names, rounds=7, budget=30)
+    timings = race(names, rounds=15, budget=30)
     seconds = {name: timing.median for name, timing in timings.items()}
     show_table(
         f"One epoch: {data.documents:,} documents in {len(ready)} batches, CE4.L",

@@ -224,7 +224,10 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
         (["inspect", "train.txt", "--plot", "no/x.png"], "can't write no/x.png: No such file"),
         (["convert", "train.txt", "x.gif"], "can't write x.gif: no format for '.gif'; choose from"),
         (["convert", "train.txt", "no/x.csv"], "can't write no/x.csv: there is no folder no"),
-        (["convert", "blank.csv", "x.txt"], "query id 'a b' is empty or has blanks or '#' in it"),
+        (
+            ["convert", "blank.csv", "x.txt"],
+            "query id 'a b' is empty, long or has blanks or '#' in it",
+        ),
         (["convert", "train.txt"], "Missing argument"),
         (["inspect", "train.txt", "--colour"], "No such option"),
     ],

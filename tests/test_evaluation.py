@@ -75,6 +75,7 @@ def test_blocks_and_threads_change_nothing(monkeypatch, block, threads, ties):
     names = [name for name in names if not name.startswith(("nERR", "RR", "Rprec"))]
     expected = tr.evaluate(scores, labels, lists, names, ties=ties)
     monkeypatch.setattr(evaluating, "_BLOCK", block)
+    monkeypatch.setattr(evaluating, "_FEW", 0)
     for module in (evaluating, heads, ranking):
         monkeypatch.setattr(module, "_PER_THREAD", 10)
     monkeypatch.setattr(compiled, "threads", lambda: threads)
@@ -240,6 +241,7 @@ def test_the_reference_covers_the_registry():
 @pytest.fixture
 def seen(monkeypatch):
     """How often lists were cut to their heads, and with which labels that couldn't be done."""
+    monkeypatch.setattr(evaluating, "_FEW", 0)
     counts = {"cut": 0, "not": 0}
     of = Heads.of
 
@@ -284,8 +286,9 @@ def test_any_heads(sizes, seed, ties, cutoffs):
     scores, labels, lists = batch(seed, sizes)
     names = [f"{kind.name}@{k}" for kind in MEASURES for k in cutoffs]
     choices = {"ties": ties, "docids": np.arange(lists.documents), "empty": "zero"}
-    found = tr.evaluate(scores, labels, lists, names, **choices)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluating, "_FEW", 0)
+        found = tr.evaluate(scores, labels, lists, names, **choices)
         patch.setattr(evaluating, "_LONGEST_HEAD", 0)
         slow = tr.evaluate(scores, labels, lists, names, **choices)
     for name in names:

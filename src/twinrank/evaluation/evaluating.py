@@ -1,4 +1,7 @@
-"""`evaluate`: many measures with many cutoffs on one sort of the documents."""
+"""`evaluate`: many measures with many cutoffs on one sort of the documents.
+
+Measures with a cutoff get the heads of lists (`heads.py`), all others whole lists in rank order.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,9 +25,10 @@ Floats = npt.NDArray[np.float64]
 Measures = str | Measure | Sequence[str | Measure] | Mapping[str, str | Measure]
 
 DEFAULT = ("nDCG@1", "nDCG@3", "nDCG@5", "nDCG@10", "nDCG", "AP", "P@5", "RR", "nERR@10")
-_BLOCK = 1 << 16  # documents that are measured together, so that their values stay in the cache
+_BLOCK = 1 << 17  # documents that are measured together, so that their values stay in the cache
 _PER_THREAD = 1 << 16
-_LONGEST_HEAD = 100
+_LONGEST_HEAD = 100  # beyond that, documents are ordered by a sort
+_FEW = 1 << 15  # documents that aren't worth loading the loops of `heads.py` for
 
 
 def evaluate(
@@ -117,7 +121,7 @@ def _order_up_to(one: Measure) -> float:
 
 def _head(measures: list[Measure], lists: RankedLists) -> int:
     """The longest cutoff that leaves at most half of the documents to look at, or 0."""
-    if lists.retrieved is not None:
+    if lists.retrieved is not None or lists.documents < _FEW:
         return 0
     for cutoff in sorted({_order_up_to(one) for one in measures}, reverse=True):
         if cutoff <= _LONGEST_HEAD and 2 * lists.sizes.clip(max=cutoff).sum() <= lists.documents:

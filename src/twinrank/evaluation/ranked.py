@@ -1,4 +1,4 @@
-"""Lists in rank order, cut into blocks that stay in the processor's cache."""
+"""Lists in rank order, some of whose documents have no rank; what measures share is remembered."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -67,6 +67,14 @@ class RankedLists(Lists):
             return x  # rows that stand for several documents come after any cutoff
         limit = self.spread(np.asarray(self.retrieved, np.float64))
         return namespace(x).where(self.positions(x) <= limit, x, 0.0)
+
+    def first(self, x: Array, k: int | None) -> Array:
+        """As in any Lists; which positions these are is remembered."""
+        if k is None or is_tensor(x):
+            return super().first(x, k)
+        if ("first", k) not in self._made:
+            self._made["first", k] = self.positions(x) <= k
+        return np.where(self._made["first", k], x, 0.0)
 
     def by_position(self, table: Array) -> Array:
         """As in any Lists, but remembered: measures share their discounts."""

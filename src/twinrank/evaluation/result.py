@@ -197,8 +197,8 @@ def systems_csv(found: Mapping[str, Evaluation], per_list: bool = False) -> str:
 
 def mean_of(values: Floats) -> float:
     """The mean of what isn't NaN; NaN if all is."""
-    counted = values[~np.isnan(values)]
-    return float(counted.mean()) if counted.size else float("nan")
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 def _plain(value: float) -> float | None:

@@ -133,25 +133,15 @@ class Measure:
         if (times := ranks.shape[0] // labels.shape[0]) > 1:
             labels = xp.tile(labels, (times,))
         ordered = lists.arrange(labels, ranks)
-        credit = self._credit(ordered, lists)
+        credit = as_float(self.credit(ordered, lists))
+        lists.check(credit=credit)
+        credit = self.cut(credit, lists)
         filled = lists.any(self.relevant(ordered))
         if not gradient:
             return lists.sum(credit * self.discounts(ordered, lists)), None, filled
         discounts = self._table(self.discount, lists.longest, ranks)
         slopes = self._table(self.slope, lists.longest, ranks)
         return *lists.settle(credit, discounts, slopes, ranks), filled
-
-    def in_order(
-        self, ordered: Array, lists: Lists, mean_over_ties: Callable[[Array], Array] | None = None
-    ) -> tuple[Array, Array]:
-        """Values per list, given labels in rank order, and which lists aren't empty.
-
-        With `mean_over_ties`, which averages over runs of equal scores, a list's value is the mean
-        over all orders of its ties.
-        """
-        credit = self._credit(ordered, lists, mean_over_ties)
-        values = lists.sum(credit * self.discounts(ordered, lists))
-        return values, lists.any(self.relevant(ordered))
 
     def over_ties(
         self,
@@ -167,16 +157,6 @@ class Measure:
             f"ties='average' is for measures that add up the gains of documents, such as nDCG, P "
             f"and Recall, but not for {self}; choose random or stable"
         )
-
-    def _credit(
-        self, ordered: Array, lists: Lists, mean: Callable[[Array], Array] | None = None
-    ) -> Array:
-        """The credit up to the cutoff."""
-        credit = as_float(self.credit(ordered, lists))
-        lists.check(credit=credit)
-        if mean is not None:
-            credit = self.over_ties(credit, lists, mean)
-        return self.cut(credit, lists)
 
     def cut(self, x: Array, lists: Lists) -> Array:
         """`x`, one value per document in rank order, with zeros beyond the cutoff."""
