@@ -97,6 +97,7 @@ def test_the_command(run):
     assert lines[2].startswith(f"AP-type3 ({small})")
     assert lines[3].startswith("nDCG-type1 (Linear)")
     assert "Convention: twinrank" in out
+    assert "•: the best mean of its column" in out
     assert "Wilcoxon" in out
     assert "AP-type3" in err
     with open("table.md") as file:  # noqa: PTH123

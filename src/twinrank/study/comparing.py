@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from twinrank.data.dataset import Dataset
@@ -38,7 +38,7 @@ class Compared:
             [*row, Cell(str(self.epochs[row[0].text])), Cell(f"{self.seconds[row[0].text]:.1f} s")]
             for row in plain.rows
         ]
-        return Table("", [*plain.columns, "epochs", "time"], rows, plain.notes)
+        return replace(plain, columns=[*plain.columns, "epochs", "time"], rows=rows)
 
 
 def compare_methods(
