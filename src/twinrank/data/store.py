@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.support.errors import InputError, explained
-from twinrank.support.files import check_regular
+from twinrank.support.files import check_regular, read_json
 
 MANIFEST = "manifest.json"
 FORMAT = "twinrank-data"
@@ -207,12 +207,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a folder, checked for being one."""
     path = folder / MANIFEST
     check_regular(path)
-    with explained("read", path):
-        text = path.read_bytes()
-    try:
-        manifest = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: {error}") from error
+    manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"{path} is not the manifest of TwinRank data")
     if manifest.get("version") != VERSION:

@@ -13,7 +13,7 @@ from twinrank.estimators.inputs import teaching
 from twinrank.estimators.ranker import Ranker
 from twinrank.models.folder import save_model
 from twinrank.support.errors import InputError, explained
-from twinrank.support.files import replacing, sweep
+from twinrank.support.files import read_json, replacing, sweep
 from twinrank.training.callbacks import Callback, HistoryFile, StopOnInterrupt
 from twinrank.training.checkpoints import Checkpoints
 from twinrank.training.curves import draw_history
@@ -62,11 +62,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     with explained("read", path):
         if not path.is_file():
             raise InputError(f"{folder} is not the folder of a run: there is no {CONFIG} in it")
-        text = path.read_bytes()
-    try:
-        about = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: {error}") from error
+    about = read_json(path)
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise InputError(f"{path} is not that of a run")
     if about.get("version") != VERSION:

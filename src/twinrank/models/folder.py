@@ -19,7 +19,7 @@ from twinrank.models.architecture import Architecture
 from twinrank.models.columns import apart
 from twinrank.models.scorer import Scorer, score_all
 from twinrank.support.errors import InputError, explained
-from twinrank.support.files import new_folder, publish
+from twinrank.support.files import new_folder, publish, read_json
 
 FORMAT, VERSION = "twinrank-model", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -80,12 +80,7 @@ def load_model(folder: Path) -> Model:
         with explained("read", folder / name):
             if not (folder / name).is_file():
                 raise InputError(f"{folder} is not a model: there is no {name} in it")
-    with explained("read", folder / CONFIG):
-        text = (folder / CONFIG).read_bytes()
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{folder / CONFIG} is damaged: {error}") from error
+    config = read_json(folder / CONFIG)
     try:
         return _from_config(config, folder)
     except InputError as error:

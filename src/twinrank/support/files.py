@@ -1,6 +1,7 @@
 """Files and folders that appear whole or not at all."""
 
 import errno
+import json
 import os
 import re
 import secrets
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from twinrank.support.errors import InputError, explained
 
@@ -38,6 +40,16 @@ def check_regular(path: Path) -> None:
     if not stat.S_ISREG(mode):
         what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
         raise InputError(f"{path} is {what}, not a file; write the data to a file first")
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; what is no JSON is an error that names the file."""
+    with explained("read", path):
+        text = path.read_bytes()
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error}") from error
 
 
 @contextmanager
