@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from twinrank.evaluation.trec import evaluate_run
     from twinrank.lists import Lists
     from twinrank.losses.direct import DirectLoss
+    from twinrank.losses.listnet import ListNet
     from twinrank.measures import Measure, measure
     from twinrank.ranks.exact import exact_ranks
     from twinrank.ranks.sigmoid import twin_sigmoid
@@ -39,6 +40,7 @@ __all__ = [
     "FileError",
     "Fold",
     "InputError",
+    "ListNet",
     "Lists",
     "Measure",
     "Ranker",
@@ -69,6 +71,7 @@ _HOME = {
     "FileError": "support.errors",
     "Fold": "data.folds",
     "InputError": "support.errors",
+    "ListNet": "losses.listnet",
     "Lists": "lists",
     "Measure": "measures",
     "Ranker": "estimators.ranker",
