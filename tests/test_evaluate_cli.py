@@ -261,11 +261,11 @@ def test_scores_follow_the_order_of_the_file(run, data, tmp_path):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "nothing to evaluate: give --run RUN --qrels QRELS, or DATA --scores SCORES"),
+        ([], "nothing to evaluate: give MODEL DATA, DATA --scores SCORES, or --run"),
         (["--run", "a.run"], "--run needs --qrels"),
-        ([*ONE, "--scores", "good.txt"], "--run needs --qrels, and goes without DATA and --scores"),
+        ([*ONE, "--scores", "good.txt"], "--run needs --qrels, and goes without MODEL, DATA and"),
         (["--scores", "good.txt"], "--scores needs DATA"),
-        (["test.txt", "--scores", "good.txt", "--qrels", "x"], "--scores needs DATA, and goes"),
+        (["test.txt", "--scores", "good.txt", "--qrels", "x"], "--qrels goes with --run"),
         (["--run", "none.run", "--qrels", "qrels.txt"], "can't read none.run: No such file"),
         (["--run", "a.run", "--qrels", "none"], "can't read none: No such file"),
         (["--run", ".", "--qrels", "qrels.txt"], "is a folder, not a file"),

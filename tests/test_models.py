@@ -13,6 +13,7 @@ import twinrank as tr
 from twinrank.data.transforms import transform
 from twinrank.models.architecture import ACTIVATIONS, Architecture, architecture
 from twinrank.models.columns import apart
+from twinrank.models.dropout import Dropout
 from twinrank.models.folder import Model, load_model, save_model
 from twinrank.models.scorer import QueryNorm, Scorer
 
@@ -371,3 +372,37 @@ def test_weights_that_dont_fit(damaged):
     assert refused(f"lacks tensor {name}")
     save_file({}, path)
     assert refused("too few")
+
+
+@pytest.mark.parametrize("p", [0.01, 0.3, 0.9])
+def test_dropout_drops_every_value_alike_and_independently(p):
+    layer, x = Dropout(p).train(), torch.ones(2000, 50)
+    torch.manual_seed(0)
+    first, second = layer(x) == 0, layer(x) == 0
+    deviation = (p * (1 - p) / x.numel()) ** 0.5
+    assert abs(first.float().mean() - p) < 5 * deviation
+    for a, b in ((first, second), (first[:, 1:], first[:, :-1]), (first[1:], first[:-1])):
+        both = (a & b).float().mean()
+        assert abs(both - p * p) < 5 * (p * p * (1 - p * p) / a.numel()) ** 0.5 + 1e-6
+    for half in (first[:1000], first[1000:], first[:, :25], first[:, 25:]):
+        assert abs(half.float().mean() - p) < 6 * deviation
+
+
+def test_dropout_keeps_the_expected_value_and_passes_the_same_gradient():
+    layer, x = Dropout(0.25).train(), torch.randn(300, 7, dtype=torch.float64, requires_grad=True)
+    y = layer(x)
+    y.sum().backward()
+    kept = y != 0
+    torch.testing.assert_close(y[kept], x[kept] / 0.75)
+    torch.testing.assert_close(x.grad, kept.double() / 0.75)
+    assert layer.eval()(x) is x
+    assert Dropout(0.0).train()(x).equal(x)
+
+
+def test_dropout_depends_on_torchs_generator_alone():
+    layer, x = Dropout(0.1).train(), torch.ones(1000)
+    torch.manual_seed(1)
+    first = layer(x)
+    torch.manual_seed(1)
+    assert layer(x).equal(first)
+    assert not layer(x).equal(first)

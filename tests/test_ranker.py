@@ -40,6 +40,15 @@ SCATTERED = random.permutation(QID.size)
 AP = measure("AP")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """Batches are tiny here: a second thread costs more than it saves."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def small(**changes):
     return Ranker(**{**SMALL, **changes})
 
@@ -255,6 +264,10 @@ def test_data_that_cannot_be_used(given, message):
         ({"optimiser": "adamm"}, "adam"),
         ({"weight_decay": -1}, "weight_decay"),
         ({"early_stopping": 0}, "early_stopping"),
+        ({"shuffle": "yes"}, "shuffle must be true or false"),
+        ({"halve_every": "auto"}, "halve_every"),
+        ({"validate_every": 0}, "validate_every"),
+        ({"select": 3}, "select must be the name"),
         ({"random_state": None}, "random_state"),
         ({"categories": [2]}, "number of categories by column"),
     ],
@@ -326,8 +339,18 @@ def test_statistics_fill_in_what_is_missing(transforms):
     nulls = pl.DataFrame(gaps, schema=NAMES).fill_nan(None)
     assert np.array_equal(ranker.predict(nulls, qid=QID), ranker.predict(gaps, qid=QID))
     gaps[20, 2] = np.inf
-    with pytest.raises(InputError, match="is inf, which"):
-        ranker.predict(gaps, qid=QID)
+    where = "document 2 of query 103 is inf, which"
+    mixed = SCATTERED[np.argsort(QID[SCATTERED] != 103, kind="stable")]  # 103 in another place
+    nth = 1 + int(np.flatnonzero(mixed == 20)[0])
+    for call in (ranker.predict, lambda x, qid: clone(ranker).fit(x, Y, qid=qid)):
+        with pytest.raises(InputError, match=f"feature 3 of {where}"):
+            call(gaps, qid=QID)
+        with pytest.raises(InputError, match=f"feature 'clicks' of {where}"):
+            call(as_pandas(gaps), qid=QID)
+    with pytest.raises(InputError, match=f"document {nth} of query 103 is inf"):
+        ranker.predict(gaps[mixed], qid=QID[mixed])
+    with pytest.raises(InputError, match=f"evaluation set 'validation': feature 3 of {where}"):
+        small(transforms=transforms).fit(DATA, eval_set=(gaps, Y, QID))
 
 
 @pytest.mark.parametrize("transforms", ["none", "SignedLog1p", ["SignedLog1p", "Clip(low=-5)"]])
@@ -381,10 +404,78 @@ def test_the_validation_measure_may_be_an_object():
     assert one.best_score_ == other.best_score_ == other.score(*OTHER)
 
 
-def test_paper_mode():
-    paper = small(mode="paper", weight_decay=0.5, batch_documents=3).fit(DATA)
-    assert paper.model_.scorer.architecture.norm == "query"
-    assert same(paper, small(mode="paper").fit(DATA))  # which has settings of its own
+PAPERS = {
+    "batch_documents": 1, "shuffle": False, "weight_decay": 1e-3, "schedule": "halve",
+    "validate_every": 2, "early_stopping": None,
+}  # fmt: skip
+DEFAULTS = {
+    "batch_documents": 12_000, "shuffle": True, "weight_decay": 0.0, "schedule": "constant",
+    "validate_every": 1, "early_stopping": 10,
+}  # fmt: skip
+
+
+def plan_of(ranker):
+    return ranker.model_.provenance["plan"]
+
+
+@pytest.mark.parametrize(("mode", "own"), [("paper", PAPERS), ("default", DEFAULTS)])
+def test_what_a_mode_has(mode, own):
+    ranker = small(mode=mode).fit(DATA)
+    assert {name: plan_of(ranker)[name] for name in own} == own
+    assert (ranker.model_.scorer.architecture.norm == "query") == (mode == "paper")
+    assert {ranker.get_params()[name] for name in own} == {"auto"}
+    assert same(ranker, small(mode=mode, **own).fit(DATA))
+    table = [line.split("|") for line in Ranker.__doc__.splitlines() if line.count("|") == 4]
+    assert {row[1].strip(" `") for row in table[2:]} == own.keys()
+
+
+@pytest.mark.parametrize(("mode", "other"), [("paper", DEFAULTS), ("default", PAPERS)])
+def test_a_value_of_ones_own_stands_in_every_mode(mode, other):
+    for name, value in other.items():
+        plan = plan_of(small(mode=mode, **{name: value}).fit(DATA))
+        assert plan[name] == value
+    assert not same(small(mode="paper").fit(DATA), small(mode="paper", weight_decay=0.5).fit(DATA))
+
+
+def test_paper_mode_trains_to_the_end_and_keeps_the_best():
+    ranker = small(mode="paper", epochs=13, learning_rate=1e-9).fit(DATA, eval_set=OTHER)
+    assert len(ranker.history_) == 13
+    assert [r["epoch"] for r in ranker.history_ if "validation" in r] == [2, 4, 6, 8, 10, 12, 13]
+    assert ranker.best_epoch_ == 2
+
+
+def test_the_learning_rate_is_halved_when_told_to():
+    ranker = small(epochs=4, schedule="halve", halve_every=2).fit(DATA)
+    assert [r["learning_rate"] for r in ranker.history_] == [0.05, 0.05, 0.025, 0.025]
+
+
+def test_batches_in_order_where_wanted():
+    seen = []
+
+    def objective(scores, labels, lists):
+        seen.append(labels.tolist())
+        return scores.sum() * 0
+
+    small(objective=objective, shuffle=False, batch_documents=1).fit(DATA)
+    assert [label for step in seen for label in step] == [*DATA.y.tolist()] * 2
+    small(objective=objective, batch_documents=1).fit(DATA)
+    assert sorted(map(tuple, seen[20:])) == sorted(map(tuple, seen[:20]))
+    assert seen[20:] != seen[:20]
+
+
+def test_the_set_that_selects():
+    sets = {"first": LAST, "validation": OTHER}
+    for name in sets:
+        ranker = small(epochs=6, select=name).fit(DATA, eval_set=sets)
+        values = [record[name] for record in ranker.history_]
+        assert ranker.best_score_ == max(values)
+        assert ranker.best_epoch_ == 1 + values.index(max(values))
+    with pytest.raises(InputError, match="unknown evaluation set 'frist'; did you mean first"):
+        small(select="frist").fit(DATA, eval_set=sets)
+    with pytest.raises(InputError, match="unknown evaluation set 'first'"):
+        small(select="first").fit(DATA)
+    ranker.partial_fit(DATA)  # which has no evaluation sets
+    assert ranker.select == "validation"
 
 
 def test_a_callable_objective(fitted):
@@ -465,6 +556,32 @@ def test_partial_fit_goes_on_from_the_weights_at_hand():
     moved = zip(older.scorer.parameters(), ranker.model_.scorer.parameters(), strict=True)
     assert all((a - b).abs().max() < 0.051 for a, b in moved)  # one step of Adam, at 0.05
     assert np.array_equal(first, weights_of(older))  # what was there before stays as it is
+
+
+def test_every_partial_fit_has_random_numbers_of_its_own(tmp_path):
+    def drawn(ranker):
+        """What the steps of a partial fit draw."""
+        seen = []
+
+        def objective(scores, labels, lists):
+            seen.append(torch.rand(3).tolist())
+            return scores.sum() * 0
+
+        ranker.set_params(objective=objective).partial_fit(DATA)
+        return seen
+
+    first = drawn(small())
+    ranker = small().fit(DATA)
+    assert ranker.partial_fits_ == 0
+    second, third = drawn(ranker), drawn(ranker)
+    assert ranker.partial_fits_ == 2
+    assert len({tuple(step) for step in [*first, *second, *third]}) == 3 * len(first)
+    ranker.save(tmp_path / "model")
+    again = Ranker.load(tmp_path / "model")
+    assert again.partial_fits_ == 2
+    assert drawn(again) == drawn(ranker)  # a saved model goes on as the one in memory
+    assert drawn(small().fit(DATA)) == second  # the same calls, the same numbers
+    assert ranker.fit(DATA).partial_fits_ == 0
 
 
 def test_a_failure_leaves_the_model_as_it_was():
@@ -774,6 +891,25 @@ def test_weights_count_across_steps_of_one_query():
         assert not same(small(**one).fit(DATA), small(**one).fit(DATA, sample_weight=weights))
         equal = small(**one).fit(DATA, sample_weight=np.full(DATA.queries, 3.0))
         assert same(small(**one).fit(DATA), equal)
+
+
+def test_an_objective_that_knows_no_weights():
+    class Plain(torch.nn.Module):
+        def forward(self, scores, labels, lists):
+            return scores.sum() * 0
+
+    def mine(scores, labels, lists):
+        return scores.sum() * 0
+
+    def anything(scores, labels, lists, **options):
+        return scores.sum() * 0
+
+    weights = np.ones(DATA.queries)
+    for objective, name in ((mine, "mine"), (Plain(), "forward")):
+        small(objective=objective).fit(DATA)
+        with pytest.raises(InputError, match=rf"{name}\(scores, labels, lists\) doesn't: write"):
+            small(objective=objective).fit(DATA, sample_weight=weights)
+    small(objective=anything).fit(DATA, sample_weight=weights)
 
 
 def test_a_measure_is_an_objective_as_its_name_is():

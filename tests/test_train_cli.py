@@ -149,8 +149,15 @@ def test_no_transform(files, tmp_path, cli):
 
 def test_paper_mode(files, tmp_path, cli):
     words = ["train", files / "train.txt", "--paper", "--epochs", 1, *SMALL]
+    words += ["--set", "weight_decay=0.5"]
     code, _, err = cli(*words, "--objective", "AP", "--out", tmp_path / "run")
     assert (code, "loss" in err) == (0, True)
+    for path in ("run/run.json", "run/model/config.json"):
+        about = json.loads((tmp_path / path).read_text())
+        about = about.get("provenance", about)
+        assert about["parameters"]["batch_documents"] == "auto"
+        plan = about["plan"]
+        assert (plan["batch_documents"], plan["weight_decay"], plan["shuffle"]) == (1, 0.5, False)
     architecture = tr.Ranker.load(tmp_path / "run/model").model_.scorer.architecture
     assert (architecture.norm, architecture.last_norm) == ("query", True)
     assert cli("predict", tmp_path / "run", files / "test.txt", "-o", tmp_path / "s.txt")[0] == 0
@@ -210,7 +217,7 @@ def test_resuming_what_cant_be_resumed(run_folder, files, tmp_path, cli):
     changes += [{"source": good["source"] | {"data": str(moved)}}]
     changes += [{"parameters": good["parameters"] | {"epochs": "x"}}]
     for change in changes:
-        if change.keys() != {"versions"}:
+        if not change.keys() & {"versions", "plan"}:  # which are for people
             (copy / "run.json").write_text(json.dumps(good | change))
             assert refused(cli("train", "--resume", copy))
     for text in ("", "{", "[]", json.dumps(good | {"version": 2})):

@@ -1,20 +1,19 @@
-"""twinrank evaluate: TREC runs against qrels, or scores against a data set's labels."""
+"""twinrank evaluate: TREC runs against qrels; models and scores against a data set's labels."""
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import load_data, show_notes, takes_data
+from twinrank.cli.options import takes_data
+from twinrank.cli.systems import measured_runs, measured_scores
 from twinrank.support.errors import InputError
 from twinrank.support.suggest import unknown
 
 if TYPE_CHECKING:
-    from twinrank.data.trec import Run
     from twinrank.evaluation.result import Evaluation
 
 _OUTPUTS = ("table", "json", "csv", "trec", "markdown", "latex", "html")
@@ -22,9 +21,14 @@ _OUTPUTS = ("table", "json", "csv", "trec", "markdown", "latex", "html")
 
 @takes_data()
 def evaluate(
-    data: Annotated[
-        Path | None,
-        typer.Argument(help="With --scores: the data that was scored, in any form."),
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="MODEL... DATA",
+            help="Models to measure (a run's folder, or one that save wrote), and, last, the data "
+            "to measure them on, in any form.",
+            readable=False,
+        ),
     ] = None,
     run: Annotated[
         list[Path] | None,
@@ -83,12 +87,17 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Seed of ties and resamples.", min=0)] = 0,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Measure rankings, and compare several, with the convention stated.
+    """Measure models or rankings, and compare several, with the convention stated.
 
+    Models score DATA as twinrank predict does; --scores are one a line, in the order of DATA's
+    documents; both may be compared with each other.
     Runs are measured exactly as trec_eval does it; its names and its -l, -q and -c work here too.
-    Scores are one a line, in the order of DATA's documents.
 
     Examples:
+    twinrank evaluate runs/ap test.txt -m nDCG@5 -m AP
+
+    twinrank evaluate runs/ap runs/ndcg test.txt --scores lambdamart.txt --holm
+
     twinrank evaluate --run bm25.run --qrels qrels.txt -m ndcg_cut_10 -m map
 
     twinrank evaluate --run a.run --run b.run --qrels qrels.txt -m nDCG@10 --plot wins.png
@@ -98,22 +107,21 @@ def evaluate(
     if output not in _OUTPUTS:
         raise InputError(unknown("output", output, _OUTPUTS))
     testing = {"test": test, "level": significance, "correction": "holm" if holm else None}
-    _check(testing, plot, len(run or scores or ()))
+    *models, data = paths or (None,)
+    _check(testing, plot, len(run or [*models, *(scores or ())]))
     policy: dict[str, Any] = {"empty": empty, "ties": ties, "random_state": seed}
     if run:
         if qrels is None or scores or data is not None:
-            raise InputError("--run needs --qrels, and goes without DATA and --scores")
+            raise InputError("--run needs --qrels, and goes without MODEL, DATA and --scores")
         policy["convention"] = convention or "trec"
-        found = _runs(run, qrels, measure, level, complete, policy)
-    elif scores:
-        if data is None or qrels is not None:
-            raise InputError("--scores needs DATA, and goes without --qrels")
+        found = measured_runs(run, qrels, measure, level, complete, policy)
+    elif data is not None and (models or scores):
+        if qrels is not None:
+            raise InputError("--qrels goes with --run; DATA has its own labels")
         policy["convention"] = convention or "twinrank"
-        found = _scores(data, scores, measure, level, policy, reading or {})
+        found = measured_scores(data, models, scores or [], measure, level, policy, reading or {})
     else:
-        raise InputError(
-            "nothing to evaluate: give --run RUN --qrels QRELS, or DATA --scores SCORES"
-        )
+        raise InputError(_nothing(data, bool(scores)))
     if len(found) == 1:
         _show(next(iter(found.values())), output, per_query)
         return
@@ -135,112 +143,12 @@ def _check(testing: dict[str, Any], plot: Path | None, systems: int) -> None:
         raise InputError(f"can't draw to {plot}: choose a name with {', '.join(FORMATS)}")
 
 
-def _runs(
-    paths: list[Path],
-    qrels: Path,
-    measures: list[str] | None,
-    level: float,
-    complete: bool,
-    policy: dict[str, Any],
-) -> "dict[str, Evaluation]":
-    from twinrank.data.trec import read_qrels, read_run
-    from twinrank.evaluation.conventions import convention_of
-    from twinrank.evaluation.trec import OFFICIAL, asked_for, evaluate_run
-
-    wanted = measures or OFFICIAL
-    chosen = convention_of(policy["convention"], policy["empty"], policy["ties"])
-    asked_for(wanted, chosen, level)  # mistakes are told before anything is read
-    runs = dict(zip(_names(paths), map(read_run, paths), strict=True))
-    judged = read_qrels(qrels)
-    if len(runs) > 1:
-        wanted = ["runid", *wanted]  # tells whose lines they are
-    options = {"level": level, "complete": complete, **policy}
-    common = judged if complete or len(runs) == 1 else _shared(runs, judged)
-    found = {n: evaluate_run(run, common, wanted, **options) for n, run in runs.items()}
-    for name, run in runs.items():
-        _tell(name, run, judged, qrels, complete)
-    if any(run.scores.keys() & judged.keys() > common.keys() for run in runs.values()):
-        typer.echo(f"Note: compared on {len(common):,} queries that all runs have", err=True)
-    return found
-
-
-def _tell(name: str, run: "Run", judged: Mapping[str, Any], qrels: Path, complete: bool) -> None:
-    """Report queries that are missing from one side."""
-    if unjudged := run.scores.keys() - judged.keys():
-        typer.echo(f"Note: {name}: {_queries(unjudged)} without judgements, ignored", err=True)
-    if absent := judged.keys() - run.scores.keys():
-        treated = "counted as 0" if complete else "left out; -c counts them as 0"
-        typer.echo(f"Note: {name}: {_queries(absent)} of {qrels.name} absent, {treated}", err=True)
-
-
-def _shared(runs: "Mapping[str, Run]", judged: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The judgements of queries that all runs have, so that they are compared on the same ones."""
-    shared = set.intersection(*({*run.scores} for run in runs.values())) & judged.keys()
-    if not shared:
-        raise InputError("no judged query is in all runs; -c counts absent ones as 0")
-    return {query: judged[query] for query in judged if query in shared}
-
-
-def _queries(queries: "set[str]") -> str:
-    first = ", ".join(sorted(queries)[:3])
-    count = len(queries)
-    return f"{count:,} {'query' if count == 1 else 'queries'} ({first}{', …' if count > 3 else ''})"
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """Files by their names, or in full where names repeat."""
-    short = [path.name for path in paths]
-    full = [str(path) for path in paths]
-    for name in full:
-        if full.count(name) > 1:
-            raise InputError(f"{name} is given twice")
-    return short if len(set(short)) == len(short) else full
-
-
-def _scores(
-    data: Path,
-    paths: list[Path],
-    measures: list[str] | None,
-    level: float,
-    policy: dict[str, Any],
-    reading: dict[str, Any],
-) -> "dict[str, Evaluation]":
-    from twinrank.evaluation.conventions import convention_of
-    from twinrank.evaluation.evaluating import DEFAULT
-    from twinrank.evaluation.evaluating import evaluate as measured
-    from twinrank.evaluation.trec import named_measures
-
-    names = _names(paths)
-    convention = convention_of(policy.pop("convention"), policy.pop("empty"), policy.pop("ties"))
-    wanted = named_measures(measures or DEFAULT, convention, level)
-    loaded = load_data(data, reading)
-    show_notes(loaded)
-    if convention.ties == "docid" and loaded.docids is None:
-        raise InputError(f"{data} has no document ids to order ties by; choose --ties stable")
-    return {
-        name: measured(
-            loaded.from_source_order(_read_scores(path, loaded.documents)),
-            loaded.y,
-            loaded.lists,
-            wanted,
-            convention=convention,
-            docids=loaded.docids,
-            query_ids=loaded.query_ids,
-            **policy,
-        )
-        for name, path in zip(names, paths, strict=True)
-    }
-
-
-def _read_scores(path: Path, documents: int) -> Any:
-    import numpy as np
-
-    from twinrank.data.trec import read_scores
-
-    values = np.frombuffer(read_scores(path))
-    if values.size != documents:
-        raise InputError(f"{path} has {values.size:,} scores, but the data {documents:,} documents")
-    return values
+def _nothing(data: Path | None, scores: bool) -> str:
+    """Why there is nothing to evaluate."""
+    if scores:
+        return "--scores needs DATA: twinrank evaluate DATA --scores SCORES"
+    what = "nothing to evaluate" if data is None else f"nothing to evaluate but {data}"
+    return f"{what}: give MODEL DATA, DATA --scores SCORES, or --run RUN --qrels QRELS"
 
 
 def _show(result: "Evaluation", output: str, per_query: bool) -> None:

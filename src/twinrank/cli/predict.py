@@ -1,12 +1,19 @@
 """twinrank predict: score data with a saved model."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from twinrank.cli.options import load_data, show_notes, takes_data
 from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from twinrank.data.dataset import Dataset
+    from twinrank.estimators.base import BaseRanker
 
 
 @takes_data(unjudged="keep")
@@ -41,10 +48,16 @@ def predict(
     ranker = model_in(model)
     loaded = load_data(data, reading or {})
     show_notes(loaded)
-    if loaded.features < ranker.n_features_in_ and loaded.feature_names is None:
-        raise InputError(
-            f"{data} has {loaded.features} features, the model {ranker.n_features_in_}; if the "
-            f"last ones are absent throughout, say --features {ranker.n_features_in_}"
-        )
-    write_scores(ranker.predict(loaded), loaded, output, tag)
+    write_scores(scores_of(ranker, loaded, data), loaded, output, tag)
     typer.echo(f"Wrote {output}: {loaded.documents:,} scores")
+
+
+def scores_of(ranker: "BaseRanker", loaded: "Dataset", data: Path) -> "npt.NDArray[np.float32]":
+    """A model's scores of the data that a command was given."""
+    expected = ranker.n_features_in_
+    if loaded.features < expected and loaded.feature_names is None:
+        raise InputError(
+            f"{data} has {loaded.features} features, the model {expected}; if the "
+            f"last ones are absent throughout, say --features {expected}"
+        )
+    return ranker.predict(loaded)

@@ -12,6 +12,8 @@ from twinrank.support.errors import DataWarning, InputError, TwinRankError, expl
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
+    from twinrank.training.callbacks import Callback
+    from twinrank.training.processes import Processes
 
 
 @takes_data()
@@ -42,7 +44,9 @@ def train(
         str | None, typer.Option(help="R5, CE5, R4.L, CE4.L, Linear, MLP(width=64, depth=3), …")
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs at most.", min=1)] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="The paper's settings.")] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's settings, but for your own.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.", min=0)] = None,
     config: Annotated[
         Path | None, typer.Option(help="Parameters of Ranker in a TOML file.", readable=False)
@@ -60,6 +64,10 @@ def train(
     save_every: Annotated[
         float, typer.Option(help="Seconds between checkpoints within an epoch.", min=0)
     ] = 300.0,
+    tensorboard: Annotated[
+        bool,
+        typer.Option("--tensorboard", help="Write curves to the run's tensorboard folder, too."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
@@ -70,52 +78,99 @@ def train(
 
     Example: twinrank train MQ2008 --fold 1 --objective AP --epochs 50 --out runs/ap
     """
-    from twinrank.estimators.parameters import parameters_of
-    from twinrank.estimators.ranker import Ranker
-    from twinrank.estimators.runs import begin_run, read_run
+    from twinrank.training.processes import processes_here
 
     given: dict[str, Any] = {"objective": objective, "strategy": strategy}
     given |= {"architecture": architecture, "epochs": epochs}
     given |= {"random_state": seed, "mode": "paper" if paper else None}
     files = {"data": data, "valid": valid, "test": test}
-    if resume is None:
-        chosen = parameters_of(Ranker, config, settings)
-        chosen |= {name: value for name, value in given.items() if value is not None}
-        source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
-        source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
-        sets = _sets(source)
-        folder = out or Path("run")
-        training = sets.pop("train")
-        _about_widths(training, sets)
-        begin_run(folder, chosen, source, training, sets)
-    else:
+    folder = resume or out or Path("run")
+    if resume is not None:
         if any(x not in (None, []) for x in (*given.values(), *files.values(), fold, config, out)):
             raise InputError("--resume takes data and parameters from the run: give it alone")
         if settings:
             raise InputError("--resume takes parameters from the run: leave --set out")
-        folder, about = resume, read_run(resume)
-        sets = _sets(about["source"])
-        training = sets.pop("train")
-        _about_threads(about["threads"])
-    if not quiet:
-        show_notes(training)
-    _train(folder, training, sets, quiet, save_every)
+    callbacks = _tracking(folder, tensorboard)
+    processes = processes_here()
+    try:
+        sets: dict[str, Dataset] = {}
+        if resume is None and processes.leads:
+            source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
+            source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
+            sets = _begin(folder, source, config, settings, given, processes.count)
+        processes.wait()  # for the run's folder, and for the cache of the data
+        _train(folder, sets, callbacks, quiet, save_every, processes)
+    finally:
+        processes.close()
+
+
+def _begin(
+    folder: Path,
+    source: dict[str, Any],
+    config: Path | None,
+    settings: list[str] | None,
+    given: dict[str, Any],
+    processes: int,
+) -> "dict[str, Dataset]":
+    """Make the run's folder; the data that it is about."""
+    from twinrank.estimators.parameters import parameters_of
+    from twinrank.estimators.ranker import Ranker
+    from twinrank.estimators.runs import begin_run
+
+    chosen = parameters_of(Ranker, config, settings)
+    chosen |= {name: value for name, value in given.items() if value is not None}
+    sets = _sets(source)
+    _about_widths(sets)
+    begin_run(folder, chosen, source, sets, processes)
+    return sets
+
+
+def _tracking(folder: Path, wanted: bool) -> "list[Callback]":
+    """TensorBoard where it is wanted, or was when the run began."""
+    from twinrank.training.tracking import TensorBoard
+
+    place = folder / "tensorboard"
+    return [TensorBoard(place)] if wanted or place.is_dir() else []
 
 
 def _train(
-    folder: Path, training: "Dataset", sets: "dict[str, Dataset]", quiet: bool, save_every: float
+    folder: Path,
+    sets: "dict[str, Dataset]",
+    callbacks: "list[Callback]",
+    quiet: bool,
+    save_every: float,
+    processes: "Processes",
 ) -> None:
+    """Train what the run's folder describes, from its last checkpoint on."""
     from twinrank.data.table import counted
-    from twinrank.estimators.runs import continue_run
-    from twinrank.training.loop import Interrupted
+    from twinrank.estimators.runs import CHECKPOINT, continue_run, read_run
+    from twinrank.training.loop import Interrupted, TrainingError
     from twinrank.training.reporting import reporter
 
+    quiet = quiet or not processes.leads
+    if not sets:  # begun before, or by the process that leads
+        about = read_run(folder)
+        sets = _sets(about["source"])
+        if not quiet:
+            _about_threads(about, processes.count)
+    if not quiet:
+        show_notes(sets["train"])
+    own = [*reporter(quiet), *callbacks] if processes.leads else []
     try:
-        trained = continue_run(folder, training, sets, reporter(quiet), save_every)
+        trained = continue_run(folder, sets, own, save_every, processes)
     except Interrupted as stop:
-        where = shlex.quote(str(folder))
-        typer.echo(f"{stop}. Go on with: twinrank train --resume {where}", err=True)
+        if processes.leads:
+            where = shlex.quote(str(folder))
+            typer.echo(f"{stop}. Go on with: twinrank train --resume {where}", err=True)
         raise typer.Exit(130) from None
+    except TrainingError as error:
+        if not processes.leads:
+            raise typer.Exit(2) from error  # the process that leads says why
+        if (folder / CHECKPOINT).exists():
+            where = shlex.quote(str(folder))
+            hint = f"Go on from the last checkpoint with: twinrank train --resume {where}"
+            raise TrainingError(f"{error}\n{hint}") from error
+        raise
     if not quiet:
         best = ""
         if trained.best_epoch is not None:
@@ -128,24 +183,28 @@ def _text(value: Any) -> Any:
     return str(value.absolute()) if isinstance(value, Path) else value
 
 
-def _about_widths(training: "Dataset", sets: "dict[str, Dataset]") -> None:
+def _about_widths(sets: "dict[str, Dataset]") -> None:
     """LETOR text doesn't say how many features there are, if the last ones are absent."""
-    every = (training, *sets.values())
-    widths = {data.features for data in every}
-    if len(widths) > 1 and any(data.feature_names is None for data in every):
-        counts = ", ".join(f"{data.name}: {data.features}" for data in every)
+    widths = {data.features for data in sets.values()}
+    if len(widths) > 1 and any(data.feature_names is None for data in sets.values()):
+        counts = ", ".join(f"{data.name}: {data.features}" for data in sets.values())
         raise InputError(f"numbers of features differ ({counts}); say --features {max(widths)}")
 
 
-def _about_threads(threads: int) -> None:
+def _about_threads(about: dict[str, Any], processes: int) -> None:
+    """Weights depend on how many threads and processes there are, in the last bits."""
     import torch
 
-    if torch.get_num_threads() != threads:
-        typer.echo(
-            f"Note: the run began with {threads} threads and goes on with "
-            f"{torch.get_num_threads()}: weights may differ in the last bits",
-            err=True,
-        )
+    for one, more, before, now in (
+        ("thread", "threads", about["threads"], torch.get_num_threads()),
+        ("process", "processes", about["processes"], processes),
+    ):
+        if now != before:
+            typer.echo(
+                f"Note: the run began with {before} {one if before == 1 else more} and goes on "
+                f"with {now}: weights may differ in the last bits",
+                err=True,
+            )
 
 
 def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":

@@ -1,7 +1,7 @@
 """Ragged batches: whole queries up to a budget of documents, prepared by a thread ahead of use."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Full, Queue
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.data.transforms.base import FeatureError
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 
@@ -67,11 +68,11 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         return self.epoch(0)
 
-    def epoch(self, number: int) -> Iterator[Batch]:
+    def epoch(self, number: int) -> Generator[Batch]:
         """The batches of one epoch."""
         return self.made(self.plan(number))
 
-    def made(self, plan: list[npt.NDArray[np.int64]]) -> Iterator[Batch]:
+    def made(self, plan: list[npt.NDArray[np.int64]]) -> Generator[Batch]:
         """The batches of a plan, or of the rest of one."""
         if self._ahead == 0:
             return (self._batch(queries) for queries in plan)
@@ -95,12 +96,15 @@ class Batches:
         lists = Lists.from_sizes(data.lists.sizes[queries])
         X = data.take(queries)
         if self._transform is not None:
-            X = self._transform(X, lists, out=X)
+            try:
+                X = self._transform(X, lists, out=X)
+            except FeatureError as error:
+                raise error.named(data.query_ids[queries], data.feature_names) from None
         starts = data.lists.offsets[queries]
         rows = np.arange(lists.documents) + np.repeat(starts - lists.offsets[:-1], lists.sizes)
         return Batch(X, data.y[rows], lists, queries)
 
-    def _prefetched(self, plan: list[npt.NDArray[np.int64]]) -> Iterator[Batch]:
+    def _prefetched(self, plan: list[npt.NDArray[np.int64]]) -> Generator[Batch]:
         """Batches in their order, made by a thread that stops when the iterator is dropped."""
         ready: Queue[Batch | BaseException | None] = Queue(self._ahead)
         unwanted = threading.Event()
@@ -121,7 +125,8 @@ class Batches:
             except BaseException as error:
                 put(error)
 
-        threading.Thread(target=work, name="twinrank-batches", daemon=True).start()
+        thread = threading.Thread(target=work, name="twinrank-batches", daemon=True)
+        thread.start()
         try:
             while (item := ready.get()) is not None:
                 if isinstance(item, BaseException):
@@ -129,3 +134,4 @@ class Batches:
                 yield item
         finally:
             unwanted.set()
+            thread.join()  # a thread that still runs when Python ends can take the process down

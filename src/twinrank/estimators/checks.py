@@ -1,4 +1,4 @@
-"""Whether data fits an estimator: the number and names of features, missing values, labels."""
+"""Whether data fits an estimator: number and names of features, missing values, queries."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,9 @@ import numpy as np
 
 from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
+from twinrank.data.table import counted
 from twinrank.data.transforms import Clip, Compose, SignedLog1p, Transform
+from twinrank.estimators.inputs import teaching
 from twinrank.lists import Lists
 from twinrank.models.columns import Apart
 from twinrank.support.errors import InputError
@@ -74,13 +76,23 @@ def _what(data: Dataset, queries: Any, X: Any, row: int, column: int, transform:
     )
 
 
-def check_evaluation(
-    sets: dict[str, Dataset], data: Dataset, transform: Transform, categories: Any, who: str
-) -> None:
+def check_evaluation(sets: dict[str, Dataset], data: Dataset, who: str) -> None:
     """Refuse evaluation sets that don't fit the training data, or that no measure can judge."""
     for name, one in sets.items():
         what = f"evaluation set {name!r}"
         check_features(one, data.features, data.feature_names, who, what)
         if not (one.y > 0).any():
             raise InputError(f"{what} has no relevant document, so that nothing can be measured")
-        check_values(one, transform, categories)
+
+
+def usable(data: Dataset, weights: Any) -> tuple[Dataset, Any]:
+    """The queries that can teach, of which there must be one, and their weights."""
+    good = teaching(data, weights)
+    if good.size:
+        return data.select(good), None if weights is None else weights[good]
+    if data.documents == 1:
+        raise InputError("one sample can't teach: a query needs two documents or more")
+    if data.queries == 1:
+        raise InputError("the one query can't teach: it has nothing relevant, or weight 0")
+    why = "each has a single document, nothing relevant, or weight 0"
+    raise InputError(f"none of {counted(data.queries, 'query')} can teach: {why}")

@@ -13,7 +13,9 @@ from twinrank.support.notation import Term
 
 def checked_parameters(given: dict[str, Any]) -> dict[str, Any]:
     """Parameters as training takes them."""
-    found = {**given, "categories": _categories(given["categories"])}
+    found = {**given}
+    if "categories" in given:
+        found["categories"] = _categories(given["categories"])
     if isinstance(given["validation_measure"], Measure):
         found["validation_measure"] = str(given["validation_measure"])
     return found

@@ -17,6 +17,7 @@ from twinrank.support.files import read_json, replacing, sweep
 from twinrank.training.callbacks import Callback, HistoryFile, StopOnInterrupt
 from twinrank.training.checkpoints import Checkpoints
 from twinrank.training.curves import draw_history
+from twinrank.training.processes import Processes
 from twinrank.training.session import Session, Trained, versions
 
 FORMAT, VERSION = "twinrank-run", 1
@@ -28,12 +29,16 @@ def begin_run(
     folder: Path,
     parameters: dict[str, Any],
     source: dict[str, Any],
-    train: Dataset,
     sets: dict[str, Dataset],
+    processes: int = 1,
 ) -> None:
-    """Make a run's folder, with all that is needed to take it up again."""
+    """Make a run's folder, with all that is needed to take it up again.
+
+    `sets` has the data by name, "train" among them.
+    """
+    train, others = _apart(sets)
     chosen = Ranker(**parameters).get_params(deep=False)
-    Session(chosen).check(train, sets)
+    Session(chosen).check(train, others)
     _usable(train)
     with explained("write", folder):
         sweep(folder)  # what a run left that was killed before it began
@@ -46,9 +51,11 @@ def begin_run(
         "format": FORMAT,
         "version": VERSION,
         "parameters": chosen,
+        "plan": Session(chosen).plan().to_json(),
         "source": source,
-        "data": {name: _look(data) for name, data in {"train": train, **sets}.items()},
+        "data": {name: _look(data) for name, data in sets.items()},
         "threads": torch.get_num_threads(),
+        "processes": processes,
         "versions": versions(),
     }
     with replacing(folder / CONFIG) as partial:
@@ -69,8 +76,9 @@ def read_run(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{path} has version {about.get('version')}; this TwinRank reads {VERSION}"
         )
-    for key in ("parameters", "source", "data", "threads"):
-        if not isinstance(about.get(key), int if key == "threads" else dict):
+    kinds = {"parameters": dict, "source": dict, "data": dict, "threads": int, "processes": int}
+    for key, kind in kinds.items():
+        if not isinstance(about.get(key), kind):
             raise InputError(f"{path} is damaged: {key} is missing, or not what it should be")
     if about["parameters"].keys() != Ranker().get_params().keys():
         raise InputError(f"{path} has other parameters than this version of TwinRank")
@@ -79,26 +87,31 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 def continue_run(
     folder: Path,
-    train: Dataset,
     sets: dict[str, Dataset],
     callbacks: list[Callback],
     save_every: float = 300.0,
+    processes: Processes | None = None,
 ) -> Trained:
-    """Train to the end, from the last checkpoint if there is one; leave model and curves."""
+    """Train to the end, from the last checkpoint if there is one; leave model and curves.
+
+    Of several processes the one that leads writes.
+    """
     about = read_run(folder)
     parameters = about["parameters"]
-    for name, data in {"train": train, **sets}.items():
+    train, others = _apart(sets)
+    for name, data in sets.items():
         if about["data"].get(name) != _look(data):
             raise InputError(f"the {name} data isn't what it was when the run in {folder} began")
     checkpoint = folder / CHECKPOINT
-    saving: list[Callback] = [
-        StopOnInterrupt(),
-        HistoryFile(folder / HISTORY),
-        Checkpoints(checkpoint, save_every),
-    ]
+    leads = processes is None or processes.leads
+    told: list[Callback] = [StopOnInterrupt()]
+    if leads:
+        told += [HistoryFile(folder / HISTORY), Checkpoints(checkpoint, save_every), *callbacks]
     session = Session(parameters)
     start = checkpoint if checkpoint.exists() else None
-    trained = session.train(_usable(train), None, sets, [*saving, *callbacks], start)
+    trained = session.train(_usable(train), None, others, told, start, processes)
+    if not leads:
+        return trained
     save_model(trained.model, folder / MODEL)
     for suffix in (".svg", ".png"):
         draw_history(trained.history, parameters["validation_measure"], folder / f"curves{suffix}")
@@ -115,6 +128,11 @@ def model_in(folder: Path) -> Ranker:
                 f"twinrank train --resume {shlex.quote(str(folder))}"
             )
     return Ranker.load(folder / MODEL if of_run else folder)
+
+
+def _apart(sets: dict[str, Dataset]) -> tuple[Dataset, dict[str, Dataset]]:
+    """What trains, and what is measured."""
+    return sets["train"], {name: data for name, data in sets.items() if name != "train"}
 
 
 def _usable(train: Dataset) -> Dataset:

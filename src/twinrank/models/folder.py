@@ -35,6 +35,11 @@ class Model:
     provenance: dict[str, Any] = field(default_factory=dict)  # how it was trained, for people
 
     @property
+    def features(self) -> int:
+        """How many features it was trained on."""
+        return self.scorer.features
+
+    @property
     def per_query(self) -> bool:
         """Whether a score depends on the other documents of its query."""
         return self.scorer.architecture.per_query or self.transform.per_query

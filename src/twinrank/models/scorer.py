@@ -1,6 +1,7 @@
 """The scorer: features of documents in, one score per document out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,20 +11,22 @@ from torch import Tensor, nn
 
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture
+from twinrank.models.dropout import Dropout
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
     from twinrank.data.transforms import Transform
 
-_ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "celu": nn.CELU,
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    # In place where backward needs the result alone: fresh memory costs more than arithmetic.
+    "relu": partial(nn.ReLU, inplace=True),
+    "celu": partial(nn.CELU, inplace=True),
+    "leaky_relu": partial(nn.LeakyReLU, inplace=True),
     "gelu": nn.GELU,
     "silu": nn.SiLU,
     "tanh": nn.Tanh,
     "sigmoid": nn.Sigmoid,
-    "leaky_relu": nn.LeakyReLU,
 }
 
 
@@ -100,18 +103,27 @@ def checked_categories(given: Any, features: int) -> dict[int, int]:
 
 
 def score_all(
-    scorer: Scorer, data: "Dataset", transform: "Transform", documents: int
+    scorer: Scorer,
+    data: "Dataset",
+    transform: "Transform",
+    documents: int,
+    part: tuple[int, int] = (0, 1),
 ) -> npt.NDArray[np.float32]:
-    """The score of every document, batch by batch, with the net as it will be used."""
-    training, device = scorer.training, next(scorer.parameters()).device
+    """The score of every document, batch by batch, with the net as it will be used.
+
+    Part (i, n) scores every n-th batch from the i-th on; the other documents get 0, so that the
+    parts add up to what a process alone computes, bit for bit.
+    """
+    training, first_weight = scorer.training, next(scorer.parameters())
     scorer.eval()
     scores = np.zeros(data.documents, np.float32)
     offsets = data.lists.offsets
+    batches = data.batches(documents, transform=transform)
     with torch.inference_mode():
-        for batch in data.batches(documents, transform=transform):
+        for batch in batches.made(batches.plan(0)[part[0] :: part[1]]):
             first, last = offsets[batch.queries[0]], offsets[batch.queries[-1] + 1]
-            found = scorer(torch.from_numpy(batch.X).to(device), batch.lists)
-            scores[first:last] = found.cpu().numpy()
+            X = torch.from_numpy(batch.X).to(first_weight)
+            scores[first:last] = scorer(X, batch.lists).cpu().numpy()
     scorer.train(training)
     return scores
 
@@ -154,7 +166,7 @@ def _layers(inputs: int, a: Architecture) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for i in range(a.depth):
         if i and a.dropout:
-            layers.append(nn.Dropout(a.dropout))
+            layers.append(Dropout(a.dropout))
         layers += [
             nn.Linear(inputs, a.width),
             *_norm(a.norm, a.width),

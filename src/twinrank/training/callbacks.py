@@ -65,25 +65,29 @@ class HistoryFile(Callback):
 
 
 class StopOnInterrupt(Callback):
-    """Ctrl-C once: the step is finished and all is saved. Twice: at once."""
+    """Ctrl-C or SIGTERM once: the step is finished and all is saved. Ctrl-C twice: at once.
+
+    What starts several processes passes a Ctrl-C on that they have had already, so there the
+    second one changes nothing.
+    """
 
     def __init__(self) -> None:
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
 
     def on_start(self, trainer: "Trainer") -> None:
-        """Take over the signal, where that is possible."""
+        """Take over the signals, where that is possible."""
         if threading.current_thread() is not threading.main_thread():
             return
 
-        def note(_: int, __: FrameType | None) -> None:
-            if trainer.interrupted:
+        def note(number: int, _: FrameType | None) -> None:
+            if trainer.interrupted and number == signal.SIGINT and trainer.processes.count == 1:
                 raise KeyboardInterrupt
             trainer.interrupted = True
 
-        self._before = signal.signal(signal.SIGINT, note)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, note)
 
     def on_stop(self, trainer: "Trainer") -> None:  # noqa: ARG002
-        """Give the signal back."""
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._before = None
+        """Give the signals back."""
+        while self._before:
+            signal.signal(*self._before.popitem())

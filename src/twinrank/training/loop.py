@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,15 +21,14 @@ from twinrank.support.errors import InputError, TwinRankError
 from twinrank.support.suggest import unknown
 from twinrank.training.callbacks import Callback
 from twinrank.training.plan import RESERVED, Plan
+from twinrank.training.processes import Processes, TrainingError, others_alive
 from twinrank.training.seeds import seed_step
+
+__all__ = ["Interrupted", "Trainer", "TrainingError"]
 
 Loss = Callable[..., Tensor]
 Record = dict[str, Any]
 _SCORED = 12_000  # documents that are scored together at least
-
-
-class TrainingError(TwinRankError, RuntimeError):
-    """Training can't go on; what was learnt so far is kept where it was saved."""
 
 
 class Interrupted(TwinRankError):  # noqa: N818 (what happened, not what went wrong)
@@ -76,14 +76,18 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         device: str = "cpu",
         ahead: int = 2,
+        processes: Processes | None = None,
     ) -> None:
         self.device = torch.device(device)
+        self.processes = processes or Processes()
         self.scorer, self.loss, self.plan, self.train = scorer.to(self.device), loss, plan, train
+        self._precision = next(scorer.parameters()).dtype
         self.transform, self.evaluation = transform, dict(evaluation or {})
-        self.weights = None if weights is None else torch.as_tensor(weights, dtype=torch.float32)
+        self.weights = None if weights is None else torch.as_tensor(weights, dtype=torch.float64)
         self.callbacks = list(callbacks)
-        self.selecting = _selecting(plan, self.evaluation)
-        self.optimiser = _optimiser(scorer, plan)
+        self.selecting = selecting(plan, self.evaluation)
+        self.optimiser = _optimiser(scorer, plan, self.device)
+        self._net = self.processes.wrapped(self.scorer)
         self.batches = train.batches(
             plan.batch_documents,
             random_state=plan.seed if plan.shuffle else None,
@@ -126,51 +130,79 @@ class Trainer:
         self.scorer.train()
         plan = self.batches.plan(epoch)
         self.steps = len(plan)
-        for batch in self.batches.made(plan[state.step :]):
-            seed_step(self.plan.seed, epoch, state.step)
-            self._step(batch)
-            state.step += 1
-            self._tell("on_step")
-            if self.interrupted:
-                self._tell("on_interrupt")
-                raise Interrupted(f"Stopped in epoch {epoch + 1}, after step {state.step}")
+        sizes = self.train.lists.sizes
+        parts = [self.processes.part(whole, sizes[whole]) for whole in plan[state.step :]]
+        with closing(self.batches.made([queries for queries, _ in parts])) as made:
+            for batch, whole, (_, counts) in zip(made, plan[state.step :], parts, strict=True):
+                seed_step(self.plan.seed, epoch, state.step, self.processes.rank)
+                self._step(batch, whole, counts)
+                state.step += 1
+                self._tell("on_step")
+                if self._asked_to_stop():
+                    self._tell("on_interrupt")
+                    raise Interrupted(f"Stopped in epoch {epoch + 1}, after step {state.step}")
         record = self._record()
         self._choose(record)
         state.epoch, state.step, state.loss, state.queries = epoch + 1, 0, 0.0, 0
         state.history.append(record)
         self._tell("on_epoch", record)
-        if self.interrupted and state.epoch < self.plan.epochs and not self.stop_reason:
+        going_on = state.epoch < self.plan.epochs and not self.stop_reason
+        if going_on and self._asked_to_stop():
             self._tell("on_interrupt")
             raise Interrupted(f"Stopped after epoch {state.epoch}")
 
-    def _step(self, batch: Batch) -> None:
-        X = torch.from_numpy(batch.X).to(self.device)
-        labels = torch.from_numpy(batch.y).to(self.device)
-        weighted = {}
-        if self.weights is not None:
-            weighted["weights"] = self.weights[torch.from_numpy(batch.queries)].to(self.device)
-        scores = self.scorer(X, batch.lists)
-        if not bool(torch.isfinite(scores).all()):
-            raise self._trouble("scores aren't finite", batch)
-        loss = self.loss(scores, labels, batch.lists, **weighted)
-        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-            raise InputError("a loss must give one number, as a tensor that has a gradient")
-        if self.weights is not None:
-            # A loss is a mean within its batch; a heavy batch counts for more than a light one.
-            loss = loss * (weighted["weights"].mean() / self.weights.mean())
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise self._trouble(f"the loss is {value}", batch)
+    def _asked_to_stop(self) -> bool:
+        """Whether any process was interrupted: then all stop at the same step."""
+        return any(self.processes.sums([self.interrupted]))
+
+    def _step(self, batch: Batch, whole: npt.NDArray[np.int64], counts: bool) -> None:
+        """Learn from this process's part of a batch."""
+        loss, problem = self._loss(batch)
+        share = self._share(batch.queries, whole) if counts else 0.0
+        problems, value = self.processes.sums(
+            [bool(problem), 0.0 if problem else share * float(loss.detach())]
+        )
+        if problems:
+            raise self._trouble(problem, batch)
         self.optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        with others_alive():
+            # Processes average their gradients: times their number, a share is one of the whole.
+            (loss * (share * self.processes.count)).backward()  # type: ignore[no-untyped-call]
         most = math.inf if self.plan.clip is None else self.plan.clip
         norm = float(torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), most))
         if not math.isfinite(norm):  # before the weights are spoilt
             raise self._trouble("the gradient isn't finite", batch)
         self.optimiser.step()
-        self.progress.loss += value * len(batch.lists)
-        self.progress.queries += len(batch.lists)
-        self.step_documents = batch.lists.documents
+        self.processes.average_buffers(self.scorer)
+        self.progress.loss += value * whole.size
+        self.progress.queries += whole.size
+        self.step_documents = int(self.train.lists.sizes[whole].sum())
+
+    def _loss(self, batch: Batch) -> tuple[Tensor, str]:
+        """The mean loss of a batch's queries, and what is wrong with it, if anything is."""
+        X = torch.from_numpy(batch.X).to(self.device, self._precision)
+        labels = torch.from_numpy(batch.y).to(self.device)
+        weighted = {}
+        if self.weights is not None:
+            weighted["weights"] = self.weights[torch.from_numpy(batch.queries)].to(self.device)
+        scores = self._net(X, batch.lists)
+        if not bool(torch.isfinite(scores).all()):
+            return scores, "scores aren't finite"
+        loss = self.loss(scores, labels, batch.lists, **weighted)
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise InputError("a loss must give one number, as a tensor that has a gradient")
+        value = float(loss.detach())
+        return loss, "" if math.isfinite(value) else f"the loss is {value}"
+
+    def _share(self, queries: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> float:
+        """What the mean over some queries counts for in the mean over the whole batch.
+
+        Where lists are weighted, a heavy batch counts for more than a light one, too.
+        """
+        if self.weights is None:
+            return queries.size / whole.size
+        part = float(self.weights[torch.from_numpy(queries)].sum())
+        return part / whole.size / float(self.weights.mean())
 
     def _trouble(self, what: str, batch: Batch) -> TrainingError:
         spoilt = batch.lists.any(~np.isfinite(batch.X).all(axis=1))
@@ -181,10 +213,9 @@ class Trainer:
         if spoilt.any():
             advice = "their features aren't finite; transform them, or leave these queries out"
         state = self.progress
-        return TrainingError(
-            f"{what} in epoch {state.epoch + 1}, step {state.step + 1}, on the queries "
-            f"{names}{more}; {advice}"
-        )
+        where = f"in epoch {state.epoch + 1}, step {state.step + 1}"
+        found = f"{what} {where}, on the queries {names}{more}; {advice}" if what else ""
+        return TrainingError("\n".join(word for word in self.processes.told(found) if word))
 
     def _record(self) -> Record:
         """What is known about the epoch that has just ended."""
@@ -208,7 +239,9 @@ class Trainer:
     def measure(self, data: Dataset) -> float:
         """The mean validation measure on a dataset."""
         documents = max(self.plan.batch_documents, _SCORED)
-        scores = score_all(self.scorer, data, self.transform, documents)
+        part = (self.processes.rank, self.processes.count)
+        scores = score_all(self.scorer, data, self.transform, documents, part)
+        scores = self.processes.added(scores)
         name = self.plan.validation_measure
         return evaluate(scores, data.y, data.lists, [name])[name]
 
@@ -239,7 +272,7 @@ def learning_rate(plan: Plan, epoch: int) -> float:
     return plan.learning_rate
 
 
-def _optimiser(scorer: Scorer, plan: Plan) -> torch.optim.Optimizer:
+def _optimiser(scorer: Scorer, plan: Plan, device: torch.device) -> torch.optim.Optimizer:
     kinds: dict[str, Any] = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
@@ -247,12 +280,16 @@ def _optimiser(scorer: Scorer, plan: Plan) -> torch.optim.Optimizer:
     }
     kind = kinds[plan.optimiser]
     found: torch.optim.Optimizer = kind(
-        scorer.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay
+        scorer.parameters(),
+        lr=plan.learning_rate,
+        weight_decay=plan.weight_decay,
+        fused=device.type in ("cpu", "cuda"),
     )
     return found
 
 
-def _selecting(plan: Plan, evaluation: Mapping[str, Dataset]) -> str | None:
+def selecting(plan: Plan, evaluation: Mapping[str, Dataset]) -> str | None:
+    """The name of the evaluation set that selects the best epoch, if there is one."""
     for name in evaluation:
         if name in RESERVED:
             raise InputError(f"an evaluation set can't be called {name!r}; choose another name")

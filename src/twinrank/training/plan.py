@@ -1,6 +1,7 @@
 """How a net is trained, as a value."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +13,41 @@ OPTIMISERS = ("adam", "adamw", "sgd")
 SCHEDULES = ("constant", "halve", "cosine")
 RESERVED = ("epoch", "loss", "learning_rate", "seconds")
 """What an epoch's record holds in any case: no evaluation set can have such a name."""
+AUTO = "auto"
+MODES: dict[str, dict[str, Any]] = {
+    "default": {
+        "batch_documents": 12_000,
+        "shuffle": True,
+        "weight_decay": 0.0,
+        "schedule": "constant",
+        "validate_every": 1,
+        "early_stopping": 10,
+    },
+    "paper": {
+        "batch_documents": 1,  # one query a step
+        "shuffle": False,
+        "weight_decay": 1e-3,
+        "schedule": "halve",
+        "validate_every": 2,
+        "early_stopping": None,
+    },
+}
+"""What "auto" is in each mode; the paper's values are those of its author's library."""
+
+
+def of_mode(mode: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with what a mode has for those that are "auto"; any other value stands.
+
+    >>> of_mode("paper", {"weight_decay": "auto", "schedule": "cosine"})
+    {'weight_decay': 0.001, 'schedule': 'cosine'}
+    """
+    if mode not in MODES:
+        raise InputError(unknown("mode", str(mode), MODES))
+    own = MODES[mode]
+    return {
+        name: own[name] if name in own and isinstance(value, str) and value == AUTO else value
+        for name, value in given.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +83,10 @@ class Plan:
             _check("clip", self.clip)
         if self.early_stopping is not None:
             _check("early_stopping", self.early_stopping, whole=True)
+        if not isinstance(self.shuffle, bool):
+            raise InputError(f"shuffle must be true or false, not {self.shuffle!r}")
+        if not isinstance(self.select, str | None):
+            raise InputError(f"select must be the name of an evaluation set, not {self.select!r}")
         measure(self.validation_measure)
         if self.optimiser not in OPTIMISERS:
             raise InputError(unknown("optimiser", str(self.optimiser), OPTIMISERS))

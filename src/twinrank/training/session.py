@@ -1,5 +1,6 @@
 """One training from parameters to a model: what `Ranker.fit` and `twinrank train` both do."""
 
+import inspect
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -12,6 +13,7 @@ import torch
 
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
+from twinrank.data.transforms.base import FeatureError
 from twinrank.losses.direct import DirectLoss
 from twinrank.measures import Measure
 from twinrank.models.architecture import architecture
@@ -21,18 +23,9 @@ from twinrank.models.scorer import Scorer
 from twinrank.support.errors import InputError
 from twinrank.training.callbacks import Callback, EarlyStopping
 from twinrank.training.checkpoints import load_checkpoint
-from twinrank.training.loop import Trainer
-from twinrank.training.plan import Plan
-
-_PAPER = {
-    "batch_documents": 1,  # one query a step
-    "shuffle": False,
-    "optimiser": "adam",
-    "weight_decay": 1e-3,
-    "schedule": "halve",
-    "halve_every": 20,
-    "validate_every": 2,
-}
+from twinrank.training.loop import Trainer, selecting
+from twinrank.training.plan import Plan, of_mode
+from twinrank.training.processes import Processes
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +39,18 @@ class Trained:
 
 
 class Session:
-    """Parameters of a `Ranker`, turned into a net, a loss and a plan."""
+    """Parameters of a `Ranker`, turned into a net, a loss and a plan.
 
-    def __init__(self, parameters: dict[str, Any], before: Model | None = None) -> None:
+    `before` is a model to go on from, and `calls` how often that has been done: every time has
+    random numbers of its own.
+    """
+
+    def __init__(
+        self, parameters: dict[str, Any], before: Model | None = None, calls: int = 0
+    ) -> None:
         self.parameters = parameters
         self.before = before
+        self.calls = calls
 
     def train(
         self,
@@ -59,23 +59,27 @@ class Session:
         sets: dict[str, Dataset],
         callbacks: Sequence[Callback] = (),
         checkpoint: Path | None = None,
+        processes: Processes | None = None,
     ) -> Trained:
-        """Train, or go on from a checkpoint."""
+        """Train, or go on from a checkpoint, alone or as one of several processes."""
         given = self.parameters
         _check_widths(data, sets)
         scorer, fitted = self._net(data)
-        stopping = given["early_stopping"]
-        own = [EarlyStopping(stopping)] if stopping and sets else []
+        plan, loss = self.plan(), self.loss()
+        if weights is not None:
+            _check_takes_weights(loss)
+        own = [EarlyStopping(plan.early_stopping)] if plan.early_stopping and sets else []
         trainer = Trainer(
             scorer,
-            self.loss(),
+            loss,
             data,
-            self.plan(),
+            plan,
             fitted,
             evaluation=sets,
             weights=weights,
             callbacks=[*own, *callbacks],
             device=device_of(given["device"]),
+            processes=processes,
         )
         if checkpoint is not None:
             load_checkpoint(trainer, checkpoint)
@@ -95,17 +99,15 @@ class Session:
         self._scorer(data.features)
         transform(self.parameters["transforms"])
         device_of(self.parameters["device"])
-        self.plan()
+        selecting(self.plan(), sets)
         self.loss()
 
     def plan(self) -> Plan:
-        """The plan that the parameters describe; paper mode replaces some of them."""
+        """The plan that the parameters describe, with what their mode has for "auto"."""
         given = self.parameters
-        names = {f.name for f in fields(Plan)} & given.keys()
-        chosen: dict[str, Any] = {name: _plain(given[name]) for name in names}
-        if given["mode"] == "paper":
-            chosen |= _PAPER
-        return Plan(**chosen, seed=_seed(given["random_state"]))
+        named = {f.name for f in fields(Plan)} & given.keys()
+        chosen = of_mode(given["mode"], {name: _plain(given[name]) for name in named})
+        return Plan(**chosen, seed=_seed(given["random_state"], self.calls))
 
     def loss(self) -> Any:
         """The objective: a measure that is optimised itself, or what the caller wrote."""
@@ -130,7 +132,10 @@ class Session:
             return self.before.scorer, self.before.transform
         scorer = self._scorer(data.features)
         wanted = apart(transform(given["transforms"]), scorer.categories)
-        return scorer, wanted.fit(data.X, data.lists)
+        try:
+            return scorer, wanted.fit(data.X, data.lists)
+        except FeatureError as error:
+            raise error.named(data.query_ids, data.feature_names) from None
 
     def _scorer(self, features: int) -> Scorer:
         given = self.parameters
@@ -142,6 +147,7 @@ class Session:
         plain = {name: _plain(value) for name, value in self.parameters.items()}
         return {
             "parameters": {k: v for k, v in plain.items() if v is not ...},
+            "plan": self.plan().to_json(),
             "data": {"name": data.name, "queries": data.queries, "documents": data.documents},
             "threads": torch.get_num_threads(),
             "versions": versions(),
@@ -186,9 +192,29 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else ...
 
 
-def _seed(random_state: Any) -> int:
+def _check_takes_weights(loss: Any) -> None:
+    """Refuse lists of different weights where the loss can't know them."""
+    function = loss.forward if isinstance(loss, torch.nn.Module) else loss
+    try:
+        taken = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # not every callable says what it takes
+        return
+    if "weights" in taken or any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+        return
+    name = getattr(function, "__name__", type(loss).__name__)
+    raise InputError(
+        f"sample_weight needs an objective that takes weights, but {name}({', '.join(taken)}) "
+        f"doesn't: write (scores, labels, lists, weights=None), one weight per list"
+    )
+
+
+def _seed(random_state: Any, calls: int = 0) -> int:
+    """A seed; that of a later call is another one."""
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
         raise InputError(f"random_state must be a whole number, not {random_state!r}")
     if not 0 <= random_state < 2**63:
         raise InputError(f"random_state must be from 0 to below 2^63, not {random_state}")
-    return int(random_state)
+    if calls == 0:
+        return int(random_state)
+    words = np.random.SeedSequence([int(random_state), calls]).generate_state(1, np.uint64)
+    return int(words[0]) >> 1

@@ -18,6 +18,20 @@ _PER_THREAD = 200_000
 """Below this many values a second thread costs more than it saves."""
 
 
+class FeatureError(InputError):
+    """A feature that a transform can't take; a dataset knows the names of what it belongs to."""
+
+    feature, list, place, why = 0, 0, 0, ""  # numbers from 0; `place` is within the list
+
+    def named(self, query_ids: Any, feature_names: Sequence[str] | None) -> InputError:
+        """The same, with the query's id, and the feature's name or its number from 1 on."""
+        name = self.feature + 1 if feature_names is None else repr(feature_names[self.feature])
+        query = query_ids[self.list]
+        return InputError(
+            f"feature {name} of document {self.place + 1} of query {query} is {self.why}"
+        )
+
+
 class NotFiniteError(Exception):
     """Features without a finite result, in the first of some rows that a transform was given."""
 
@@ -25,13 +39,17 @@ class NotFiniteError(Exception):
         self.transform, self.row, self.feature = transform, row, int(wrong.argmax())
         self.value = x[row, self.feature]
 
-    def within(self, lists: Lists, first: int = 0) -> InputError:
+    def within(self, lists: Lists, first: int = 0) -> FeatureError:
         """What to tell the user, if the rows began with document `first` of these lists."""
         document = first + self.row
-        return InputError(
-            f"feature {self.feature} of document {document} (list {lists.list_of(document)}) is "
-            f"{self.value:g}, which {self.transform} can't take; put Clip before it"
+        number = int(lists.list_of(document))
+        why = f"{self.value:g}, which {self.transform} can't take; put Clip before it"
+        error = FeatureError(
+            f"feature {self.feature} of document {document} (list {number}) is {why}"
         )
+        error.feature, error.list, error.why = self.feature, number, why
+        error.place = document - int(lists.offsets[number])
+        return error
 
 
 @dataclass(frozen=True)

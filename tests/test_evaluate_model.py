@@ -1,0 +1,133 @@
+"""`twinrank evaluate MODEL… DATA`: models measured and compared on one data set."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import twinrank as tr
+from twinrank.cli import main
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two saved models, a run's folder that holds the first, and test data as LETOR text."""
+    folder = tmp_path_factory.mktemp("models")
+    train, test = tr.synthetic_web_search(queries=20).split(0.5)
+    for name, objective in (("ap", "AP"), ("ndcg", "nDCG")):
+        ranker = tr.Ranker(objective, architecture="Linear", epochs=2, random_state=len(name))
+        ranker.fit(train).save(folder / name)
+    (folder / "run").mkdir()
+    (folder / "run" / "run.json").write_text("{}")
+    tr.Ranker.load(folder / "ap").save(folder / "run" / "model")
+    test.save(folder / "test.txt")
+    return folder
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys, folder, tmp_path):
+    """A command among the models; exit code, output and errors."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TWINRANK_CACHE_DIR", str(tmp_path / "cache"))
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["twinrank", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        shown = capsys.readouterr()
+        return end.value.code or 0, shown.out, shown.err
+
+    return command
+
+
+def test_a_model_is_measured_as_its_scores_are(cli, folder, tmp_path):
+    asked = ["-m", "nDCG@5", "-m", "AP(rel=2)", "--convention", "letor", "-q", "-o", "json"]
+    code, out, err = cli("evaluate", "ap", "test.txt", *asked)
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    test = tr.load(folder / "test.txt")
+    scores = tr.Ranker.load(folder / "ap").predict(test)
+    expected = tr.evaluate(
+        scores, test.y, test.lists, ["nDCG@5", "AP(rel=2)"], convention="letor",
+        query_ids=test.query_ids,
+    )  # fmt: skip
+    assert found == json.loads(json.dumps(expected.to_json(True)))
+    assert cli("predict", "ap", "test.txt", "-o", tmp_path / "ap.txt")[0] == 0
+    assert cli("evaluate", "test.txt", "--scores", tmp_path / "ap.txt", *asked)[1] == out
+
+
+def test_a_runs_folder_is_its_model(cli):
+    assert cli("evaluate", "run", "test.txt", "-q")[1] == cli("evaluate", "ap", "test.txt", "-q")[1]
+
+
+def test_models_and_scores_are_compared(cli, folder, tmp_path):
+    test = tr.load(folder / "test.txt")
+    scores = test.in_source_order(np.asarray(test.y, float))
+    (tmp_path / "perfect.txt").write_text("".join(f"{s}\n" for s in scores))
+    words = ["evaluate", "ap", "ndcg", "test.txt", "--scores", tmp_path / "perfect.txt"]
+    code, out, err = cli(*words, "-m", "nDCG@10", "-o", "json", "-q", "--test", "t", "--holm")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert list(found["systems"]) == ["ap", "ndcg", "perfect.txt"]
+    alone = json.loads(cli("evaluate", "ndcg", "test.txt", "-m", "nDCG@10", "-o", "json", "-q")[1])
+    assert found["systems"]["ndcg"] == alone
+    assert found["systems"]["perfect.txt"] != alone
+    code, out, _ = cli(*words)
+    assert code == 0
+    assert all(name in out for name in ("ap", "ndcg", "perfect.txt"))
+
+
+def test_two_models_are_drawn_against_each_other(cli, tmp_path):
+    words = ["evaluate", "ap", "ndcg", "test.txt", "-m", "AP", "--plot", tmp_path / "wins.svg"]
+    code, _, err = cli(*words)
+    assert (code, err) == (0, f"AP drawn to {tmp_path / 'wins.svg'}\n")
+    assert "<svg" in (tmp_path / "wins.svg").read_text()
+
+
+def test_models_of_the_same_name_are_told_apart(cli):
+    code, out, _ = cli("evaluate", "run/model", "run/../run/model", "test.txt")
+    assert code == 0
+    assert "run/model" in out
+    assert "run/../run/model" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["ap"], "nothing to evaluate but ap: give MODEL DATA"),
+        (["ap", "ndcg"], "ndcg is a model's folder; DATA comes last"),
+        (["test.txt", "run"], "run is a model's folder; DATA comes last"),
+        (["ap", "ap", "test.txt"], "ap is given twice"),
+        (["none", "test.txt"], "none is not a model"),
+        (["test.txt", "test.txt"], "test.txt is not a model"),
+        (["ap", "none.txt"], "none.txt"),
+        (["ap", "test.txt", "--qrels", "q"], "--qrels goes with --run"),
+        (["ap", "test.txt", "--run", "r", "--qrels", "q"], "goes without MODEL, DATA and --scores"),
+        (["ap", "test.txt", "--plot", "a.png"], "--plot draws two systems"),
+        (["ap", "test.txt", "-m", "nDGC"], "unknown measure 'nDGC'"),
+        (["ap", "narrow.txt"], "the model 136; if the last ones are absent throughout, say --feat"),
+        (["ap", "wide.txt"], "137 features"),
+    ],
+)
+def test_mistakes(cli, folder, words, complaint):
+    (folder / "narrow.txt").write_text("1 qid:1 1:0.5\n0 qid:1 2:0.5\n")
+    (folder / "wide.txt").write_text("1 qid:1 1:0.5\n0 qid:1 137:0.5\n")
+    code, out, err = cli("evaluate", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert complaint in err
+
+
+def test_absent_features_can_be_said(cli, folder):
+    (folder / "narrow.txt").write_text("1 qid:1 1:0.5\n0 qid:1 2:0.5\n")
+    code, out, _ = cli("evaluate", "ap", "narrow.txt", "--features", "136")
+    assert code == 0
+    assert "nDCG" in out
+
+
+def test_an_unfinished_run_says_how_to_finish_it(cli, folder):
+    (folder / "cut").mkdir(exist_ok=True)
+    (folder / "cut" / "run.json").write_text("{}")
+    code, _, err = cli("evaluate", "cut", "test.txt")
+    assert code == 2
+    assert "twinrank train --resume cut" in err

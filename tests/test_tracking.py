@@ -1,0 +1,123 @@
+"""TensorBoard's files, read back: every epoch once, whatever happened to the run."""
+
+import json
+import sys
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import twinrank as tr
+from twinrank.cli import main
+from twinrank.support.errors import FileError, InputError
+from twinrank.training.callbacks import Callback
+from twinrank.training.loop import Interrupted
+from twinrank.training.tracking import TensorBoard
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def curves(folder):
+    """Values by tag and epoch."""
+    found = EventAccumulator(str(folder))
+    found.Reload()
+    return {
+        tag: [(event.step, event.value) for event in found.Scalars(tag)]
+        for tag in found.Tags()["scalars"]
+    }
+
+
+def of_history(history, key):
+    return [(line["epoch"], pytest.approx(line[key])) for line in history if key in line]
+
+
+def test_a_fit_is_written_by_epoch(tmp_path):
+    data = tr.synthetic_web_search(queries=12)
+    sets = {"validation": data.select(range(4)), "test": data.select(range(4, 8))}
+    ranker = tr.Ranker(
+        architecture="Linear", epochs=4, schedule="halve", halve_every=2, validate_every=3,
+        validation_measure="AP",
+    )  # fmt: skip
+    ranker.fit(data, eval_set=sets, callbacks=[TensorBoard(tmp_path)])
+    found = curves(tmp_path)
+    assert found == {
+        "loss": of_history(ranker.history_, "loss"),
+        "learning_rate": of_history(ranker.history_, "learning_rate"),
+        "AP/validation": of_history(ranker.history_, "validation"),
+        "AP/test": of_history(ranker.history_, "test"),
+    }
+    assert [epoch for epoch, _ in found["AP/validation"]] == [3, 4]
+
+
+def test_a_second_training_replaces_the_first(tmp_path):
+    data = tr.synthetic_web_search(queries=6)
+    for epochs in (3, 2):
+        ranker = tr.Ranker(architecture="Linear", epochs=epochs)
+        ranker.fit(data, callbacks=[TensorBoard(tmp_path)])
+    assert curves(tmp_path)["loss"] == of_history(ranker.history_, "loss")
+
+
+@pytest.fixture
+def train(monkeypatch, tmp_path, capsys):
+    def command(*words):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["twinrank", "train", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, capsys.readouterr().err
+
+    return command
+
+
+class _Cut(Callback):
+    """The end of a process in one of its epochs."""
+
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def on_epoch(self, trainer, record):
+        if record["epoch"] == self.epoch:
+            raise Interrupted("cut")
+
+
+def test_a_resumed_run_has_every_epoch_once(train, tmp_path, monkeypatch):
+    tr.synthetic_web_search(queries=8).save(tmp_path / "t.txt")
+    words = ["t.txt", "--epochs", 4, "--set", "architecture=Linear", "--quiet", "--tensorboard"]
+    with monkeypatch.context() as patch:  # after the checkpoint of epoch 2, before its curves
+        patch.setattr(
+            TensorBoard, "on_epoch", lambda _, trainer, record: _Cut(2).on_epoch(trainer, record)
+        )
+        assert train(*words)[0] == 130
+    assert curves(tmp_path / "run" / "tensorboard").keys() <= {"loss", "learning_rate"}
+    assert train("--resume", "run", "--quiet") == (0, "")
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    history = [json.loads(line) for line in lines]
+    assert len(history) == 4
+    found = curves(tmp_path / "run" / "tensorboard")
+    assert found["loss"] == of_history(history, "loss")
+    assert found["nDCG@5/validation"] == of_history(history, "validation")
+
+
+def test_what_to_do_where_it_is_not_installed(train, tmp_path, monkeypatch):
+    import twinrank.training.tracking as module
+
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "tensorboard" else 1)
+    with pytest.raises(InputError, match=r"pip install 'twinrank\[track\]'"):
+        TensorBoard(tmp_path)
+    assert train("--tensorboard")[0] == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    ranker = tr.Ranker(architecture="Linear", epochs=1)
+    with pytest.raises(FileError, match="can't write"):
+        ranker.fit(
+            tr.synthetic_web_search(queries=4), callbacks=[TensorBoard(tmp_path / "file" / "x")]
+        )
