@@ -16,13 +16,17 @@ ALLRANK_PADDING = -1.0  # the label that means "no document here" to allRank
 
 def allrank_losses() -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     """Give allRank's approxNDCGLoss and lambdaLoss, each called as loss(y_pred, y_true, …)."""
+    return allrank_loss("approxNDCG", "approxNDCGLoss"), allrank_loss("lambdaLoss", "lambdaLoss")
+
+
+def allrank_loss(module: str, function: str) -> Callable[..., Tensor]:
+    """Give one of allRank's losses, called as loss(y_pred, y_true, …)."""
     package = importlib.util.find_spec("allrank")  # finds, doesn't import
     if package is None or not package.submodule_search_locations:
         raise SystemExit("allRank is not installed; run benchmarks/install")
     folder = Path(package.submodule_search_locations[0]) / "models" / "losses"
-    approx_ndcg = _load(folder / "approxNDCG.py").approxNDCGLoss
-    lambda_loss = _load(folder / "lambdaLoss.py").lambdaLoss
-    return approx_ndcg, lambda_loss
+    loss: Callable[..., Tensor] = getattr(_load(folder / f"{module}.py"), function)
+    return loss
 
 
 def _load(file: Path) -> ModuleType:

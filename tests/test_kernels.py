@@ -68,7 +68,7 @@ def test_outliers_cost_no_panels_and_no_digits(strategy):
     lists = tr.Lists.from_sizes([3000])
     assert error(data, lists, strategy, 1.0, "long") < 1e-10
     scores, labels, g = data
-    panels = long._cut_into_panels(scores, g, labels.astype(int), strategy, 1.0, 14)
+    panels = long.cut_into_panels(scores, g, labels.astype(int), strategy, 1.0, 14)
     assert panels.centres.size < 20  # not the 10¹² that would fit between them
 
 

@@ -22,8 +22,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from twinrank import Dataset, DirectLoss, InputError, Ranker, measure, transform
+from twinrank.losses import NAMES as LOSS_NAMES
+from twinrank.losses import loss as loss_by_name
 from twinrank.models.architecture import Architecture
 from twinrank.training.callbacks import Callback
+from twinrank.training.session import Session
 
 SMALL = {"architecture": "CE4.L(width=4, depth=1)", "epochs": 2, "learning_rate": 0.05}
 NAMES = ["bm25", "length", "clicks"]
@@ -252,6 +255,9 @@ def test_data_that_cannot_be_used(given, message):
     ("changes", "message"),
     [
         ({"objective": "nDGC"}, "nDCG"),
+        ({"objective": "ListNte"}, "ListNet"),
+        ({"objective": "ListNet@5"}, "ListNet"),
+        ({"precision": "half"}, "mixed"),
         ({"strategy": "type4"}, "type"),
         ({"alpha": -1}, "alpha"),
         ({"samples": 0}, "samples"),
@@ -476,6 +482,33 @@ def test_the_set_that_selects():
         small(select="first").fit(DATA)
     ranker.partial_fit(DATA)  # which has no evaluation sets
     assert ranker.select == "validation"
+
+
+@pytest.mark.parametrize("name", [*LOSS_NAMES, "ApproxNDCG(alpha=3)", "LambdaRank(k=3)"])
+def test_a_loss_by_name(name):
+    weights = np.linspace(0.5, 1.5, 10)
+    ranker = small(objective=name, epochs=15).fit(DATA, sample_weight=weights)
+    untrained = small(objective=name, epochs=1, learning_rate=1e-9).fit(DATA)
+    assert ranker.score(DATA) > untrained.score(DATA)
+    again = small(objective=loss_by_name(name), epochs=15).fit(DATA, sample_weight=weights)
+    assert same(ranker, again)
+
+
+def test_wassrank_is_the_papers_in_paper_mode():
+    own, papers = (
+        Session(small(objective="WassRank", mode=mode).get_params()).loss()
+        for mode in ("default", "paper")
+    )
+    assert (own.mode, papers.mode) == ("default", "paper")
+
+
+def test_mixed_precision_learns_as_well(fitted):
+    mixed = small(precision="mixed").fit(DATA)
+    assert not same(mixed, fitted)
+    assert mixed.predict(DATA) == pytest.approx(fitted.predict(DATA), abs=0.2)
+    assert {p.dtype for p in mixed.model_.scorer.parameters()} == {torch.float32}
+    paper = small(precision="mixed", mode="paper", epochs=2).fit(DATA)
+    assert np.isfinite(paper.predict(DATA)).all()
 
 
 def test_a_callable_objective(fitted):

@@ -78,8 +78,10 @@ def train(
 
     Example: twinrank train MQ2008 --fold 1 --objective AP --epochs 50 --out runs/ap
     """
+    from twinrank.support.memory import keep_memory
     from twinrank.training.processes import processes_here
 
+    keep_memory()
     given: dict[str, Any] = {"objective": objective, "strategy": strategy}
     given |= {"architecture": architecture, "epochs": epochs}
     given |= {"random_state": seed, "mode": "paper" if paper else None}

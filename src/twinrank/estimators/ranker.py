@@ -28,7 +28,8 @@ class Ranker(BaseRanker):
 
     `objective` is a measure ("nDCG", "AP", "P@5", …), which is then optimised itself, through the
     gradient `strategy` with steepness `alpha`, on ranks perturbed by `perturbation` and averaged
-    over `samples`; or any callable (scores, labels, lists). `architecture` is one of the paper's
+    over `samples`; or a loss by name ("ListNet", "ApproxNDCG(alpha=5)", …); or any callable
+    (scores, labels, lists). `architecture` is one of the paper's
     ("R5", "CE5", "R4.L", "CE4.L"), "Linear", or "MLP(width=64, depth=3)".
 
     `mode="paper"` takes the paper's settings: batch norm has the statistics of the query at hand,
@@ -45,7 +46,8 @@ class Ranker(BaseRanker):
 
     `schedule` is "constant", "halve" or "cosine"; `optimiser` "adam" or "sgd", with coupled
     `weight_decay`, or "adamw". The evaluation set called `select` chooses the best epoch; None is
-    "validation", or else the first.
+    "validation", or else the first. `precision="mixed"` is for GPUs: the net is trained in bfloat16
+    where that is safe.
 
     A label is a number from 0 on, or −1, unjudged, which counts as 0. Missing features (NaN) are
     what `transforms` make of them: the mean with QueryZScore and Standardise, the least value with
@@ -79,6 +81,7 @@ class Ranker(BaseRanker):
         schedule: str = "auto",
         halve_every: int = 20,
         clip: float | None = None,
+        precision: str = "full",
         validation_measure: str = "nDCG@5",
         validate_every: int | str = "auto",
         select: str | None = None,
@@ -105,6 +108,7 @@ class Ranker(BaseRanker):
         self.schedule = schedule
         self.halve_every = halve_every
         self.clip = clip
+        self.precision = precision
         self.validation_measure = validation_measure
         self.validate_every = validate_every
         self.select = select

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from twinrank.data.dataset import Dataset
-from twinrank.estimators.inputs import teaching
+from twinrank.estimators.checks import usable
 from twinrank.estimators.ranker import Ranker
 from twinrank.models.folder import save_model
 from twinrank.support.errors import InputError, explained
@@ -39,7 +39,7 @@ def begin_run(
     train, others = _apart(sets)
     chosen = Ranker(**parameters).get_params(deep=False)
     Session(chosen).check(train, others)
-    _usable(train)
+    usable(train, None)
     with explained("write", folder):
         sweep(folder)  # what a run left that was killed before it began
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -109,7 +109,7 @@ def continue_run(
         told += [HistoryFile(folder / HISTORY), Checkpoints(checkpoint, save_every), *callbacks]
     session = Session(parameters)
     start = checkpoint if checkpoint.exists() else None
-    trained = session.train(_usable(train), None, others, told, start, processes)
+    trained = session.train(usable(train, None)[0], None, others, told, start, processes)
     if not leads:
         return trained
     save_model(trained.model, folder / MODEL)
@@ -133,17 +133,6 @@ def model_in(folder: Path) -> Ranker:
 def _apart(sets: dict[str, Dataset]) -> tuple[Dataset, dict[str, Dataset]]:
     """What trains, and what is measured."""
     return sets["train"], {name: data for name, data in sets.items() if name != "train"}
-
-
-def _usable(train: Dataset) -> Dataset:
-    """The queries that can teach."""
-    numbers = teaching(train)
-    if not numbers.size:
-        raise InputError(
-            f"none of {train.queries} queries can teach: each has a single document or nothing "
-            f"relevant"
-        )
-    return train.select(numbers)
 
 
 def _look(data: Dataset) -> dict[str, int]:

@@ -3,22 +3,47 @@
 import inspect
 from typing import Any
 
+from twinrank.losses.approx_ndcg import ApproxNDCG
 from twinrank.losses.base import SmoothLoss
+from twinrank.losses.lambdaloss import LambdaLoss
+from twinrank.losses.lambdarank import LambdaRank
+from twinrank.losses.listmle import ListMLE
 from twinrank.losses.listnet import ListNet
+from twinrank.losses.mse import MSE
+from twinrank.losses.ranknet import RankNet
+from twinrank.losses.softmax import SoftmaxCrossEntropy
+from twinrank.losses.wassrank import WassRank
 from twinrank.support.errors import InputError
 from twinrank.support.notation import check_options, parse
 from twinrank.support.suggest import unknown
 
-LOSSES: tuple[type[SmoothLoss], ...] = (ListNet,)
+LOSSES: tuple[type[SmoothLoss], ...] = (
+    ListNet,
+    ListMLE,
+    SoftmaxCrossEntropy,
+    MSE,
+    WassRank,
+    ApproxNDCG,
+    RankNet,
+    LambdaRank,
+    LambdaLoss,
+)
 
-__all__ = ["LOSSES", "NAMES", "loss"]
+__all__ = ["LOSSES", "NAMES", "is_loss", "loss"]
 
 _BY_NAME = {kind.name: kind for kind in LOSSES}
 NAMES = tuple(_BY_NAME)
 
 
-def loss(name: str) -> SmoothLoss:
+def is_loss(name: str) -> bool:
+    """Whether a name, with or without options, is that of a loss of this registry."""
+    return parse(name).name in _BY_NAME
+
+
+def loss(name: str, mode: str = "default") -> SmoothLoss:
     """The baseline loss of this name: `ListNet`, `ApproxNDCG(alpha=5)` and so on.
+
+    `mode` is "paper" for those that have the paper's own way, unless the name says which.
 
     >>> loss("ListNet")
     ListNet()
@@ -29,4 +54,5 @@ def loss(name: str) -> SmoothLoss:
     kind: Any = _BY_NAME[term.name]
     known = [p for p in inspect.signature(kind).parameters if p not in ("reduction", "generator")]
     check_options(kind.name, term, known)
-    return kind(**term.options)  # type: ignore[no-any-return]
+    of_mode = {"mode": mode} if "mode" in known else {}
+    return kind(**{**of_mode, **term.options})  # type: ignore[no-any-return]

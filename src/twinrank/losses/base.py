@@ -87,7 +87,7 @@ class SmoothLoss(RankingLoss):
         plain = to_numpy if on_cpu(scores) else Tensor.detach
         grades = at_least_zero(as_float(plain(labels.to(scores.device))))
         values, slopes = self.per_list(plain(scores.to(working_dtype(scores))), grades, lists)
-        counted = lists.any(grades > 0) if self.needs_relevant else as_float(lists.sizes) > 0
+        counted = lists.any(grades > 0 if self.needs_relevant else grades >= 0)
         loss, share = reduced(
             as_float(values), as_float(from_numpy(counted, values)), weights, self.reduction
         )

@@ -144,6 +144,7 @@ class QueryNorm(nn.Module):
         """Normalise [documents, width], query by query."""
         if lists is None:
             raise InputError("a scorer with norm='query' needs to know the queries: pass lists")
+        x = x if x.dtype == torch.float64 else x.float()  # bfloat16 can't sum
         index = lists.index(x)
         sizes = torch.from_numpy(lists.sizes.copy()).to(x).clamp(min=1)[:, None]
         mean = _sums(x, index, len(lists)) / sizes

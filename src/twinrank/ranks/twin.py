@@ -99,10 +99,10 @@ def attach_gradient(
     return _Attached.apply(scores, output, score_gradient)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def check_alpha(alpha: float) -> None:
+def check_alpha(alpha: float, name: str = "alpha") -> None:
     """Refuse a steepness that isn't a positive number."""
     if not (isinstance(alpha, Real) and 0 < alpha < math.inf):
-        raise InputError(f"alpha must be a positive number, not {alpha!r}")
+        raise InputError(f"{name} must be a positive number, not {alpha!r}")
 
 
 def _working_labels(labels: Tensor, scores: Tensor, lists: Lists) -> Tensor:

@@ -134,7 +134,7 @@ class Trainer:
         parts = [self.processes.part(whole, sizes[whole]) for whole in plan[state.step :]]
         with closing(self.batches.made([queries for queries, _ in parts])) as made:
             for batch, whole, (_, counts) in zip(made, plan[state.step :], parts, strict=True):
-                seed_step(self.plan.seed, epoch, state.step, self.processes.rank)
+                seed_step(self.device, self.plan.seed, epoch, state.step, self.processes.rank)
                 self._step(batch, whole, counts)
                 state.step += 1
                 self._tell("on_step")
@@ -185,7 +185,9 @@ class Trainer:
         weighted = {}
         if self.weights is not None:
             weighted["weights"] = self.weights[torch.from_numpy(batch.queries)].to(self.device)
-        scores = self._net(X, batch.lists)
+        mixed = self.plan.precision == "mixed"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):
+            scores = self._net(X, batch.lists).to(self._precision)
         if not bool(torch.isfinite(scores).all()):
             return scores, "scores aren't finite"
         loss = self.loss(scores, labels, batch.lists, **weighted)

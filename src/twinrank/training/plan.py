@@ -10,6 +10,7 @@ from twinrank.support.errors import InputError
 from twinrank.support.suggest import unknown
 
 OPTIMISERS = ("adam", "adamw", "sgd")
+PRECISIONS = ("full", "mixed")
 SCHEDULES = ("constant", "halve", "cosine")
 RESERVED = ("epoch", "loss", "learning_rate", "seconds")
 """What an epoch's record holds in any case: no evaluation set can have such a name."""
@@ -65,6 +66,8 @@ class Plan:
     halve_every: int = 20
     clip: float | None = None
     """The greatest norm that the gradient may have."""
+    precision: str = "full"
+    """ "mixed": the net computes in bfloat16 where that is safe; losses and measures never do."""
     early_stopping: int | None = 10
     """Stop after so many epochs without a better validation value."""
     validation_measure: str = "nDCG@5"
@@ -92,6 +95,8 @@ class Plan:
             raise InputError(unknown("optimiser", str(self.optimiser), OPTIMISERS))
         if self.schedule not in SCHEDULES:
             raise InputError(unknown("schedule", str(self.schedule), SCHEDULES))
+        if self.precision not in PRECISIONS:
+            raise InputError(unknown("precision", str(self.precision), PRECISIONS))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""

@@ -14,13 +14,18 @@ import torch
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.data.transforms.base import FeatureError
+from twinrank.losses import NAMES as LOSSES
+from twinrank.losses import is_loss
+from twinrank.losses import loss as loss_by_name
 from twinrank.losses.direct import DirectLoss
-from twinrank.measures import Measure
+from twinrank.measures import NAMES, Measure
 from twinrank.models.architecture import architecture
 from twinrank.models.columns import apart
 from twinrank.models.folder import Model
 from twinrank.models.scorer import Scorer
 from twinrank.support.errors import InputError
+from twinrank.support.notation import parse
+from twinrank.support.suggest import unknown
 from twinrank.training.callbacks import Callback, EarlyStopping
 from twinrank.training.checkpoints import load_checkpoint
 from twinrank.training.loop import Trainer, selecting
@@ -110,12 +115,18 @@ class Session:
         return Plan(**chosen, seed=_seed(given["random_state"], self.calls))
 
     def loss(self) -> Any:
-        """The objective: a measure that is optimised itself, or what the caller wrote."""
+        """The objective: a measure that is optimised itself, a loss by name, or a callable."""
         given = self.parameters
-        if callable(given["objective"]) and not isinstance(given["objective"], Measure):
-            return given["objective"]
+        objective = given["objective"]
+        if callable(objective) and not isinstance(objective, Measure):
+            return objective
+        if isinstance(objective, str):
+            if is_loss(objective):
+                return loss_by_name(objective, given["mode"])
+            if (name := parse(objective).name) not in NAMES:
+                raise InputError(unknown("objective", name, [*NAMES, *LOSSES]))
         return DirectLoss(
-            given["objective"],
+            objective,
             strategy=given["strategy"],
             alpha=given["alpha"],
             perturbation=given["perturbation"],

@@ -1,5 +1,6 @@
-"""The pair sum in plain torch, on any device, in blocks of bounded memory."""
+"""Sums over pairs in plain torch, on any device, in blocks of bounded memory."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,16 +11,15 @@ from twinrank.lists import Lists
 from twinrank.ranks.strategies import Strategy
 from twinrank.support.shapes import Float
 
+BLOCK = 2**22
+"""The most entries that a tensor of terms has."""
+
 
 @dataclass(frozen=True)
 class TorchKernel:
-    """Padded blocks of lists of like length, or of rows of one long list.
+    """The pair sum; no tensor holds more than `block` entries (or one row of the longest list)."""
 
-    No tensor holds more than `block` entries (or one row of the longest list, if that is more), and
-    about eight such tensors live at once: 130 MB in float32 with the default, 270 MB in float64.
-    """
-
-    block: int = 2**22
+    block: int = BLOCK
 
     def __call__(
         self,
@@ -31,26 +31,51 @@ class TorchKernel:
         alpha: float,
     ) -> Float[Tensor, "docs"]:
         """∂L/∂score of every document, in the precision of `scores`."""
-        result = torch.zeros_like(scores)
-        by_size = np.argsort(lists.sizes, kind="stable")
-        by_size = by_size[lists.sizes[by_size] > 1]
-        while by_size.size:
-            longest = int(lists.sizes[by_size[-1]])
-            together = max(1, self.block // longest**2)
-            chosen, by_size = by_size[-together:], by_size[:-together]
-            # Document i of each chosen list, and whether the list has that many.
-            place = np.arange(longest) + lists.offsets[chosen][:, None]
-            inside = np.arange(longest) < lists.sizes[chosen][:, None]
-            index = torch.from_numpy(np.where(inside, place, lists.offsets[chosen][:, None]))
-            index, mask = index.to(scores.device), torch.from_numpy(inside).to(scores.device)
-            rows = max(1, self.block // (longest * chosen.size))
-            y, label, g = scores[index], labels[index], rank_gradient[index]
-            for row in range(0, longest, rows):
-                block = slice(row, row + rows)
-                pairs = mask[:, block, None] & mask[:, None, :]
-                sums = torch.where(pairs, _terms(y, label, g, block, strategy, alpha), 0.0).sum(2)
-                result[index[:, block][mask[:, block]]] = sums[mask[:, block]]
+
+        def terms(rows: slice, y: Tensor, label: Tensor, g: Tensor) -> tuple[Tensor, ...]:
+            return (_terms(y, label, g, rows, strategy, alpha),)
+
+        (result,) = sum_rows(terms, 1, (scores, labels, rank_gradient), lists, self.block)
         return result
+
+
+def sum_rows(
+    terms: Callable[..., tuple[Tensor, ...]],
+    outputs: int,
+    arrays: tuple[Tensor, ...],
+    lists: Lists,
+    block: int = BLOCK,
+) -> list[Tensor]:
+    """Σ_j terms(a, j) over the list of each document a, for each of the `outputs` of `terms`.
+
+    `terms(rows, *padded)` gets the arrays as [lists, docs] and gives tensors [lists, rows, docs],
+    for padded blocks of lists of like length, or of rows of one long list. No such tensor holds
+    more than `block` entries (or one row of the longest list, if that is more); with the eight or
+    so that live at once these are 130 MB in float32, 270 MB in float64. A list of one document
+    gets 0: a document and itself are no pair.
+    """
+    results = [torch.zeros_like(arrays[0]) for _ in range(outputs)]
+    device = arrays[0].device
+    by_size = np.argsort(lists.sizes, kind="stable")
+    by_size = by_size[lists.sizes[by_size] > 1]
+    while by_size.size:
+        longest = int(lists.sizes[by_size[-1]])
+        together = max(1, block // longest**2)
+        chosen, by_size = by_size[-together:], by_size[:-together]
+        # Document i of each chosen list, and whether the list has that many.
+        place = np.arange(longest) + lists.offsets[chosen][:, None]
+        inside = np.arange(longest) < lists.sizes[chosen][:, None]
+        index = torch.from_numpy(np.where(inside, place, lists.offsets[chosen][:, None]))
+        index, mask = index.to(device), torch.from_numpy(inside).to(device)
+        step = max(1, block // (longest * chosen.size))
+        padded = [array[index] for array in arrays]
+        for row in range(0, longest, step):
+            rows = slice(row, row + step)
+            pairs = mask[:, rows, None] & mask[:, None, :]
+            for result, part in zip(results, terms(rows, *padded), strict=True):
+                sums = torch.where(pairs, part, 0.0).sum(2)
+                result[index[:, rows][mask[:, rows]]] = sums[mask[:, rows]]
+    return results
 
 
 def _terms(

@@ -10,7 +10,7 @@ twice but keeps rows independent. Either way the result has the same bits on any
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,32 +56,12 @@ class DirectKernel:
         alpha: float,
     ) -> Any:
         """∂L/∂score of every document, in the precision of `scores`."""
-        x, g, size = scores.astype(np.float64), rank_gradient, scores.size
-        scale: Any = SCALE[strategy] * alpha
-        if np.abs(g).max(initial=0) > _LARGEST[scores.dtype]:
-            largest = lists.max(np.abs(g))
-            largest = lists.spread(np.where(largest > 0, largest, 1.0))
-            with np.errstate(invalid="ignore"):
-                g, scale = (g / largest).astype(scores.dtype), scale * largest
-        lowest, highest = lists.min(x), lists.max(x)
-        with np.errstate(over="ignore"):  # beyond every limit is as good as infinity
-            wide = alpha * (highest - lowest) > _WIDEST[scores.dtype]
-            x = alpha * (x - lists.spread(lowest / 2 + highest / 2))
-        order, levels = np.arange(size), np.empty((2, size), np.int64)
-        if strategy == "type1":  # which knows no labels: every document is a level of its own
-            levels[0], levels[1] = order, order + 1
-        else:
-            grades, top = grades_of(labels, lists.offsets)
-            in_threads(
-                sort_by_grade, spans(lists.sizes, 16384), lists.offsets, grades, top, order, levels
-            )
-            x, g = x[order], g[order]
-        sums, within = np.empty_like(scores), x
-        if wide.any():
-            x = np.clip(x, -1e300, 1e300)  # so that differences are numbers
-            within = np.where(lists.spread(wide), 0.0, x)
-        arrays = (levels, np.exp(within).astype(scores.dtype), g, sums)
-        pairs = spans(lists.sizes**2, _PAIRS_PER_THREAD)
+        order, levels, x, E, g, wide, scale = by_grade(
+            scores, labels, rank_gradient, lists, strategy, alpha
+        )
+        sums = np.empty_like(scores)
+        arrays = (levels, E, g, sums)
+        pairs = pair_spans(lists)
         if strategy == "type3":
             in_threads(each_step, pairs, lists.offsets, *arrays)
         else:
@@ -89,23 +69,71 @@ class DirectKernel:
             in_threads(each_bell, pairs, sign, lists.offsets, *arrays)
         if lists.longest >= BY_ROWS:
             rows = {"type1": type1_rows, "type2": type2_rows, "type3": type3_rows}[strategy]
-            in_threads(rows, _row_spans(lists), _bounds(lists, lists.sizes >= BY_ROWS), *arrays)
+            in_threads(rows, row_spans(lists), bounds_of(lists, lists.sizes >= BY_ROWS), *arrays)
         if wide.any():
-            number, bounds = int(strategy[-1]), _bounds(lists, wide)
-            in_threads(wide_rows, _row_spans(lists), number, bounds, levels, x, g, sums)
+            number, bounds = int(strategy[-1]), bounds_of(lists, wide)
+            in_threads(wide_rows, row_spans(lists), number, bounds, levels, x, g, sums)
         result = np.empty_like(scores)
         result[order] = sums
         with np.errstate(over="ignore", invalid="ignore"):  # what is infinite may show as such
             return (scale * result).astype(scores.dtype, copy=False)
 
 
-def _bounds(lists: Lists, chosen: Any) -> Any:
+class ByGrade(NamedTuple):
+    """What the loops over pairs are given: the documents of each list sorted by grade."""
+
+    order: Any  # the documents in this order
+    levels: Any  # levels[:, a] bounds those that share the grade of a
+    x: Any  # α(y − centre), in double precision
+    E: Any  # exp(x), and 1 in wide lists
+    g: Any
+    wide: Any  # lists whose scores spread too far for E
+    scale: Any  # what stands before the sum: a number, or one per document in the caller's order
+
+
+def by_grade(
+    scores: Any, labels: Any, rank_gradient: Any, lists: Lists, strategy: Strategy, alpha: float
+) -> ByGrade:
+    """Sort each list by grade, and take the exponential of its scores where it has room for it."""
+    x, g, size = scores.astype(np.float64), rank_gradient, scores.size
+    scale: Any = SCALE[strategy] * alpha
+    if np.abs(g).max(initial=0) > _LARGEST[scores.dtype]:
+        largest = lists.max(np.abs(g))
+        largest = lists.spread(np.where(largest > 0, largest, 1.0))
+        with np.errstate(invalid="ignore"):
+            g, scale = (g / largest).astype(scores.dtype), scale * largest
+    lowest, highest = lists.min(x), lists.max(x)
+    with np.errstate(over="ignore"):  # beyond every limit is as good as infinity
+        wide = alpha * (highest - lowest) > _WIDEST[scores.dtype]
+        x = alpha * (x - lists.spread(lowest / 2 + highest / 2))
+    order, levels = np.arange(size), np.empty((2, size), np.int64)
+    if strategy == "type1":  # which knows no labels: every document is a level of its own
+        levels[0], levels[1] = order, order + 1
+    else:
+        grades, top = grades_of(labels, lists.offsets)
+        in_threads(
+            sort_by_grade, spans(lists.sizes, 16384), lists.offsets, grades, top, order, levels
+        )
+        x, g = x[order], g[order]
+    within = x
+    if wide.any():
+        x = np.clip(x, -1e300, 1e300)  # so that differences are numbers
+        within = np.where(lists.spread(wide), 0.0, x)
+    return ByGrade(order, levels, x, np.exp(within).astype(scores.dtype), g, wide, scale)
+
+
+def bounds_of(lists: Lists, chosen: Any) -> Any:
     """Where the list of each document begins and ends; nowhere if the list isn't chosen."""
     ends = np.stack([lists.offsets[:-1], lists.offsets[1:]]) * chosen
     return np.repeat(ends, lists.sizes, axis=1)
 
 
-def _row_spans(lists: Lists) -> list[tuple[int, int]]:
+def pair_spans(lists: Lists) -> list[tuple[int, int]]:
+    """Cut the lists into ranges with like numbers of pairs."""
+    return spans(lists.sizes**2, _PAIRS_PER_THREAD)
+
+
+def row_spans(lists: Lists) -> list[tuple[int, int]]:
     """Cut the rows of all lists into ranges with like numbers of pairs, through long lists too."""
     pairs = np.concatenate([[0], np.cumsum(lists.sizes.astype(np.float64) ** 2)])
     parts = int(min(threads(), pairs[-1] // _PAIRS_PER_THREAD))

@@ -64,7 +64,7 @@ class LongKernel:
     ) -> Any:
         """∂L/∂score of every document, in the precision of `scores`."""
         accuracy = self.accuracy or (1e-7 if scores.dtype == np.float32 else 1e-11)
-        p = _nodes_for(accuracy)
+        p = nodes_for(accuracy)
         x, g = scores.astype(np.float64), rank_gradient.astype(np.float64)
         grades = np.zeros(scores.size, np.int64)
         if strategy != "type1":
@@ -75,8 +75,8 @@ class LongKernel:
         def sum_lists(start: int, stop: int) -> None:
             for q in range(start, stop):
                 docs = slice(lists.offsets[q], lists.offsets[q + 1])
-                panels = _cut_into_panels(x[docs], g[docs], grades[docs], strategy, alpha, p)
-                if panels is not None and (self.always or panels.cost < _direct_cost(x[docs].size)):
+                panels = cut_into_panels(x[docs], g[docs], grades[docs], strategy, alpha, p)
+                if panels is not None and (self.always or panels.cost < direct_cost(x[docs].size)):
                     _sum_panels(panels, strategy, alpha, p, result[docs])
                     done[q] = True
 
@@ -91,12 +91,12 @@ class LongKernel:
         return result
 
 
-def _direct_cost(size: int) -> float:
+def direct_cost(size: int) -> float:
     """What visiting every pair costs, in the unit of `Panels.cost`: a pair of nodes."""
     return 0.12 * size**2
 
 
-def _nodes_for(accuracy: float) -> int:
+def nodes_for(accuracy: float) -> int:
     """Chebyshev nodes a panel: the ellipse with poles at ±iπ has ρ = π + √(1 + π²) ≈ 6.44.
 
     Two more make up for the constant, which is larger for the slope of σ than for σ.
@@ -123,7 +123,7 @@ class Panels(NamedTuple):
         return nodes * min(panels, 41) * nodes / panels * (1 + self.grades) + 100.0 * size
 
 
-def _cut_into_panels(
+def cut_into_panels(
     scores: Any, g: Any, grade: Any, strategy: Strategy, alpha: float, p: int
 ) -> Panels | None:
     """Sort one list by panels of width 2/α; None where that can't be done."""
@@ -157,11 +157,57 @@ def _cut_into_panels(
     return Panels(by_panel, t, g[by_panel], grade[by_panel], grades, ends, node_ends, centres)
 
 
-def _sum_panels(panels: Panels, strategy: Strategy, alpha: float, p: int, result: Any) -> None:
-    """Write the unscaled pair sum of one list."""
+def bends_of(
+    scores: Any, labels: Any, sizes: Any, lists: Lists, strategy: Strategy, alpha: float
+) -> tuple[Any, Any]:
+    """Σ_j (s_a + s_j) · |u_aj| · K(y_aj) / α for sizes s ≥ 0, and for which lists it was found.
+
+    With type1, which knows no labels, |u_aj| is 1 for every other document.
+    """
+    p = nodes_for(1e-7 if scores.dtype == np.float32 else 1e-11)
+    x, s = scores.astype(np.float64), sizes.astype(np.float64)
+    grades = np.zeros(scores.size, np.int64)
+    if strategy != "type1":
+        grades, _ = grades_of(labels, lists.offsets)
+    result, done = np.zeros(scores.size), np.zeros(len(lists), np.bool_)
+
+    def sum_lists(start: int, stop: int) -> None:
+        for q in range(start, stop):
+            docs = slice(lists.offsets[q], lists.offsets[q + 1])
+            panels = cut_into_panels(x[docs], s[docs], grades[docs], "type2", alpha, p)
+            if panels is not None and panels.cost < direct_cost(x[docs].size):
+                _sum_panels(panels, strategy, alpha, p, result[docs], bends=True)
+                done[q] = True
+
+    in_threads(sum_lists, spans(lists.sizes, per_thread=1000))
+    if strategy == "type1":
+        result -= s / 2  # a document with itself: 2s · ¼
+    return np.maximum(result, 0.0), done
+
+
+def polynomials(p: int) -> Any:
+    """T[n, k] = T_k(t_n): the Chebyshev polynomials at the p nodes of a panel."""
+    return np.cos(np.arange(p) * (np.pi * (np.arange(p) + 0.5) / p)[:, None])
+
+
+def near_panels(centres: Any, alpha: float) -> tuple[Any, Any]:
+    """The first panel within reach of each panel, and the one after the last."""
+    reach = _FAR / alpha
+    return (
+        np.searchsorted(centres, centres - reach),
+        np.searchsorted(centres, centres + reach, side="right"),
+    )
+
+
+def _sum_panels(
+    panels: Panels, strategy: Strategy, alpha: float, p: int, result: Any, bends: bool = False
+) -> None:
+    """Write the unscaled pair sum of one list, or that of its `bends`, in which |u| stands for u.
+
+    All bends are bells.
+    """
     order, t, g, grade, grades, ends, node_ends, centres = panels
-    points = np.cos(np.pi * (np.arange(p) + 0.5) / p)
-    T = np.cos(np.arange(p) * np.arccos(points)[:, None])  # T[n, k] = T_k(t_n)
+    T = polynomials(p)
     nodes, columns = int(node_ends[-1]), 2 * grades
     E, weights = np.empty(nodes), np.zeros((nodes, columns))
     make_nodes(t, g, grade, ends, node_ends, T, np.empty((columns, p)), E, weights)
@@ -174,18 +220,15 @@ def _sum_panels(panels: Panels, strategy: Strategy, alpha: float, p: int, result
         falling, rising = np.zeros_like(weights), np.zeros_like(weights)
         falling[:, 2:] = np.cumsum(weights.reshape(nodes, grades, 2), 1)[:, :-1].reshape(nodes, -1)
         from_top = np.cumsum(weights.reshape(nodes, grades, 2)[:, ::-1], 1)[:, -2::-1]
-        rising[:, :-2] = -from_top.reshape(nodes, -1)
+        rising[:, :-2] = from_top.reshape(nodes, -1) * (1.0 if bends else -1.0)
     field = np.zeros((nodes, columns))
-    reach = _FAR / alpha
-    near = (
-        np.searchsorted(centres, centres - reach),
-        np.searchsorted(centres, centres + reach, side="right"),
-    )
-    if strategy == "type3":
+    near = near_panels(centres, alpha)
+    steps = strategy == "type3" and not bends
+    if steps:
         zero = np.zeros((1, columns))
         before = np.concatenate([zero, np.cumsum(rising, 0)])[node_ends]
         after = np.concatenate([np.cumsum(falling[::-1], 0)[::-1], zero])[node_ends]
         field += np.repeat(before[near[0]] + after[near[1]], np.diff(node_ends), axis=0)
-    meet(strategy != "type3", alpha, centres, node_ends, *near, E, falling, rising, field)
-    sign = -1.0 if strategy == "type1" else 1.0
+    meet(not steps, alpha, centres, node_ends, *near, E, falling, rising, field)
+    sign = -1.0 if strategy == "type1" and not bends else 1.0
     read_field(sign, t, g, grade, order, ends, node_ends, T, field, np.empty((columns, p)), result)

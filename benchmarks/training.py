@@ -1,0 +1,263 @@
+"""Documents per second of a whole training, against the bare net, its matrix products, and peers.
+
+At MSLR's shape: 136 features, lists of 120 documents on average, the longest about 1,000, batches
+of 12,000 documents, the paper's CE4.L. Everything in one run; figures are ratios.
+
+--scale adds epochs over 10,000 to 2,200,000 documents from a memory-mapped folder, each in a
+process of its own, whose memory is watched.
+"""
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import twinrank as tr
+from common import (
+    Bar,
+    Call,
+    console,
+    describe_environment,
+    lognormal_sizes,
+    milliseconds,
+    parser,
+    race,
+    save,
+    show_bars,
+    show_table,
+    times,
+)
+from training_peers import allrank_epoch, ptranking_epoch
+from twinrank.data.transforms import transform
+from twinrank.losses.direct import DirectLoss
+from twinrank.models.architecture import architecture
+from twinrank.models.dropout import Dropout
+from twinrank.models.scorer import Scorer
+from twinrank.support.memory import keep_memory
+from twinrank.training.loop import Trainer
+from twinrank.training.plan import Plan
+
+FEATURES, BATCH, WIDTH = 136, 12_000, 100
+SIZES = (10_000, 100_000, 1_000_000, 2_200_000)
+
+
+def make_data(documents: int, seed: int = 0) -> tr.Dataset:
+    """Random features and labels for lists of MSLR's lengths."""
+    random = np.random.default_rng(seed)
+    sizes = np.maximum(lognormal_sizes(max(2, documents // 120), 120, 1_000, seed), 2)
+    X = random.standard_normal((sizes.sum(), FEATURES), np.float32)
+    y = random.choice(5, size=len(X), p=(0.514, 0.325, 0.134, 0.019, 0.008))
+    y[np.cumsum(sizes) - 1] = 1  # something relevant everywhere
+    return tr.Dataset.from_arrays(X, y, group=sizes)
+
+
+def trainer(data: tr.Dataset, batch_documents: int = BATCH) -> Trainer:
+    """What `Ranker.fit` runs: nDCG through type3 on CE4.L, per-query z-scores."""
+    plan = Plan(epochs=1, batch_documents=batch_documents)
+    fitted = transform("QueryZScore").fit(data.X, data.lists)
+    return Trainer(Scorer(FEATURES, architecture("CE4.L")), DirectLoss("nDCG"), data, plan, fitted)
+
+
+def bare_step(net: nn.Module) -> Any:
+    """Forward, backward and optimiser of the net alone."""
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True)
+
+    def step(X: torch.Tensor) -> None:
+        optimiser.zero_grad()
+        scores = net(X)
+        scores.backward(torch.ones_like(scores))
+        optimiser.step()
+
+    return step
+
+
+def products(documents: int) -> Call:
+    """The matrix products of one step, without biases: forward, weights' and inputs' gradients."""
+    X, H, D = (torch.randn(documents, n) for n in (FEATURES, WIDTH, WIDTH))
+    first, hidden, last = torch.randn(FEATURES, WIDTH), torch.randn(WIDTH, WIDTH), torch.randn(1, 1)
+
+    def run() -> None:
+        X @ first
+        X.t() @ D
+        for _ in range(3):
+            H @ hidden
+            D @ hidden
+            H.t() @ D
+        H @ hidden[:, :1]
+        D[:, :1] @ last
+
+    return run
+
+
+def layers_alone() -> dict[str, Call]:
+    """Each kind of layer by itself, forward and backward, on one batch."""
+    H, D = torch.randn(BATCH, WIDTH, requires_grad=True), torch.randn(BATCH, WIDTH)
+    kinds = {
+        "Linear": nn.Linear(WIDTH, WIDTH),
+        "BatchNorm1d": nn.BatchNorm1d(WIDTH),
+        "CELU": nn.CELU(),
+        "Dropout(0.01), ours": Dropout(0.01),
+        "Dropout(0.01), torch's": nn.Dropout(0.01),
+    }
+
+    def of(layer: nn.Module) -> Call:
+        def run() -> None:
+            H.grad = None
+            layer(H).backward(D)
+
+        return run
+
+    return {name: of(layer.train()) for name, layer in kinds.items()}
+
+
+def whole_loop(data: tr.Dataset) -> dict[str, Any]:
+    """The loop against the bare net and its matrix products."""
+    batches = list(data.batches(BATCH, transform=transform("QueryZScore"), random_state=0))
+    resident = [torch.from_numpy(batch.X) for batch in batches]
+    step = bare_step(Scorer(FEATURES, architecture("CE4.L")).train())
+    alone = [products(len(X)) for X in resident]
+    ours = trainer(data)
+
+    def loop() -> None:
+        ours.progress.epoch = 0
+        ours._run_epoch()
+
+    contestants: dict[str, Call] = {
+        "whole loop": loop,
+        "bare net": lambda: [step(X) for X in resident],
+        "matrix products": lambda: [run() for run in alone],
+    }
+    timings = race(contestants, rounds=15, budget=60)
+    seconds = {name: timing.median for name, timing in timings.items()}
+    show_table(
+        f"{data.documents:,} documents, {len(resident)} steps",
+        ["", "a step", "documents a second"],
+        [
+            [name, milliseconds(s / len(resident)), f"{data.documents / s:,.0f}"]
+            for name, s in seconds.items()
+        ],
+    )
+    return seconds
+
+
+def peers(data: tr.Dataset) -> dict[str, float]:
+    """Documents a second of ours and of the others."""
+    ours, single = trainer(data), trainer(data, batch_documents=1)
+
+    def epoch_of(one: Trainer) -> Call:
+        def run() -> None:
+            one.progress.epoch = 0
+            one._run_epoch()
+
+        return run
+
+    theirs, theirs_documents = allrank_epoch(data)
+    pt, _ = ptranking_epoch(data)
+    contestants = {
+        "ours, 12,000 documents a step": (epoch_of(ours), data.documents),
+        "ours, one query a step": (epoch_of(single), data.documents),
+        "allRank (ApproxNDCG, 64 slates of 240)": (theirs, theirs_documents),
+        "ptranking (ApproxNDCG, one query a step)": (pt, data.documents),
+    }
+    timings = race({n: call for n, (call, _) in contestants.items()}, rounds=3, budget=90)
+    speed = {n: contestants[n][1] / t.median for n, t in timings.items()}
+    best = next(iter(speed.values()))
+    show_table(
+        f"Training loops, {data.documents:,} documents, a net of 4 × 100",
+        ["", "documents a second", "ours is faster"],
+        [[name, f"{s:,.0f}", times(best / s)] for name, s in speed.items()],
+    )
+    return speed
+
+
+def epoch_from_disk(folder: str, documents: int) -> None:
+    """One epoch from a memory-mapped folder, in this process; prints time and memory."""
+    keep_memory()
+    data = tr.load(folder)
+    data = data.select(np.arange(int(np.searchsorted(data.lists.offsets, documents))))
+    one = trainer(data)
+    one.plan = one.plan  # one epoch
+    start = time.perf_counter()
+    one.run()
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(data.documents, seconds, peak)
+
+
+def at_scale() -> list[tuple[int, float, float]]:
+    """Epochs of growing size, each in its own process."""
+    found = []
+    with tempfile.TemporaryDirectory() as place:
+        folder = f"{place}/data"
+        make_data(SIZES[-1]).save(folder)
+        for documents in SIZES:
+            code = f"import training; training.epoch_from_disk({folder!r}, {documents})"
+            run = subprocess.run(
+                [sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                check=True,
+                cwd=Path(__file__).parent,
+            )
+            count, seconds, peak = map(float, run.stdout.split()[-3:])
+            found.append((int(count), seconds, peak))
+    show_table(
+        "One epoch from a memory-mapped folder",
+        ["documents", "seconds", "µs a document", "peak memory, pages of the file included"],
+        [[f"{n:,}", f"{s:.2f}", f"{s / n * 1e6:.2f}", f"{m / 1e9:.2f} GB"] for n, s, m in found],
+        texts=0,
+    )
+    return found
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--documents", type=int, default=240_000, help="of the data (240,000)")
+    options.add_argument("--scale", action="store_true", help="also epochs up to 2.2 M documents")
+    chosen = options.parse_args()
+    console.print(describe_environment())
+    data = make_data(chosen.documents)
+
+    before = whole_loop(data)
+    keep_memory()
+    console.print("The same with the memory kept, as `twinrank train` has it:")
+    kept = whole_loop(data)
+    parts = {name: t.median for name, t in race(layers_alone(), rounds=15).items()}
+    show_table(
+        "Layers, forward and backward on 12,000 × 100",
+        ["", "time"],
+        [[name, milliseconds(s)] for name, s in parts.items()],
+    )
+    speed = peers(make_data(chosen.documents // 8))
+    names = list(speed)
+    share, limit = kept["bare net"] / kept["whole loop"], kept["matrix products"]
+    over_allrank, over_pt = speed[names[0]] / speed[names[2]], speed[names[0]] / speed[names[3]]
+    bars = [
+        Bar("the loop runs at 85 % of the bare net's speed", f"{share:.0%}", share >= 0.85),
+        Bar("the bare net's share of matrix products", f"{limit / kept['bare net']:.0%}", None),
+        Bar("3× allRank's loop", times(over_allrank), over_allrank >= 3),
+        Bar("10× ptranking's loop as it ships", times(over_pt), over_pt >= 10),
+        Bar("… at one query a step", times(speed[names[1]] / speed[names[3]]), None),
+    ]
+    figures: dict[str, Any] = {"before": before, "kept": kept, "layers": parts, "speed": speed}
+    if chosen.scale:
+        found = at_scale()
+        first, last = found[1], found[-1]
+        growth = (last[1] / last[0]) / (first[1] / first[0])
+        bars.append(Bar("time grows linearly", f"{growth:.2f} of linear", growth <= 1.25))
+        peak = found[-1][2] / 1e9
+        bars.append(Bar("2.2 M documents within 3 GB", f"{peak:.2f} GB", peak <= 3))
+        figures["scale"] = found
+    show_bars(bars)
+    save(chosen.json, figures, bars)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""ApproxNDCG: minus nDCG with ranks that are smooth functions of the scores."""
+
+from typing import ClassVar
+
+import torch
+
+from twinrank.lists import Lists
+from twinrank.losses.base import Reduction, SmoothLoss
+from twinrank.measures.dcg import NDCG
+from twinrank.ranks.kernels import pair_sum
+from twinrank.ranks.twin import check_alpha
+from twinrank.support.arrays import Array, as_float
+
+
+class ApproxNDCG(SmoothLoss):
+    """L = −Σ_i (2^label_i − 1) / idealDCG / log2(1 + r_i), r_i = ½ + Σ_j σ(α(s_j − s_i)).
+
+    The sum over j includes i itself, which counts ½, and the whole list: r_i is 1 plus the number
+    of documents ahead of i. L is between −1 and 0, minus a smoothed nDCG, as DirectLoss is minus
+    the exact one.
+
+    Qin, Liu & Li, "A general approximation framework for direct optimization of information
+    retrieval measures" (Information Retrieval 2010); Bruch, Zoghi, Bendersky & Najork, "Revisiting
+    approximate metric optimization in the age of deep neural networks" (SIGIR 2019).
+    α = 10 is the setting in Yu (2020); allRank's and rax's (where it is 1/temperature) is 1.
+
+    >>> scores = torch.tensor([0.0, 100.0], requires_grad=True)
+    >>> round(ApproxNDCG()(scores, torch.tensor([1.0, 0.0]), Lists.from_sizes([2])).item(), 4)
+    -0.6309
+    """
+
+    name: ClassVar[str] = "ApproxNDCG"
+
+    def __init__(
+        self,
+        alpha: float = 10.0,
+        *,
+        reduction: Reduction = "mean",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(reduction=reduction, generator=generator)
+        check_alpha(alpha)
+        self.alpha = alpha
+
+    def extra_repr(self) -> str:
+        """What distinguishes this loss when it is printed."""
+        return f"alpha={self.alpha:g}"
+
+    def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
+        """Minus the smoothed nDCG, and the pair sum of type1."""
+        from twinrank.ranks.kernels.soft_ranks import soft_ranks  # numba takes its time to load
+
+        ndcg, scores = NDCG(), as_float(scores)
+        ranks = as_float(soft_ranks(scores, lists, self.alpha))
+        credit = ndcg.credit(labels, lists)  # that of nDCG is the same in any order
+        rank_gradient = -credit * ndcg.slope(ranks)
+        slopes = pair_sum(scores, labels, rank_gradient, lists, strategy="type1", alpha=self.alpha)
+        return -lists.sum(credit * ndcg.discount(ranks)), slopes

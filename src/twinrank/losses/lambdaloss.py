@@ -1,0 +1,67 @@
+"""LambdaLoss: a bound on nDCG made of pairs, NDCG-Loss2++."""
+
+import math
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from twinrank.lists import Lists
+from twinrank.losses.base import Reduction, SmoothLoss
+from twinrank.measures.dcg import NDCG
+from twinrank.ranks.exact import exact_ranks
+from twinrank.ranks.twin import check_alpha
+from twinrank.support.arrays import Array
+from twinrank.support.errors import InputError
+
+
+class LambdaLoss(SmoothLoss):
+    """L = Σ_{label_i > label_j} (ρ_ij + µ·δ_ij) · |G_i − G_j| · log2(1 + e^{−σ(s_i − s_j)}).
+
+    With the gains G = (2^label − 1) / idealDCG, the current ranks r and D(r) = 1 / log2(1 + r),
+    ρ_ij = |D(r_i) − D(r_j)| are the weights of LambdaRank, and
+    δ_ij = D(|r_i − r_j|) − D(|r_i − r_j| + 1) those of NDCG-Loss2. Weights are constants of the
+    ranking: the gradient is that of the logarithm alone. Tied scores are ranked in a random order.
+
+    Wang, Li, Golbandi, Bendersky & Najork, "The LambdaLoss framework for ranking metric
+    optimization" (CIKM 2018), NDCG-Loss2++ with their µ = 10. This is allRank's
+    `lambdaLoss(weighing_scheme="ndcgLoss2PP_scheme")` of one list but for its clamp, which lets a
+    pair lose at most log2(10¹⁰).
+
+    >>> scores = torch.zeros(2, requires_grad=True)
+    >>> round(LambdaLoss()(scores, torch.tensor([1.0, 0.0]), Lists.from_sizes([2])).item(), 4)
+    4.0598
+    """
+
+    name: ClassVar[str] = "LambdaLoss"
+
+    def __init__(
+        self,
+        sigma: float = 1.0,
+        mu: float = 10.0,
+        *,
+        reduction: Reduction = "mean",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(reduction=reduction, generator=generator)
+        check_alpha(sigma, "sigma")
+        if not isinstance(mu, int | float) or not 0 <= mu < math.inf:
+            raise InputError(f"mu must be a number ≥ 0, not {mu!r}")
+        self.sigma = sigma
+        self.mu = mu
+
+    def extra_repr(self) -> str:
+        """What distinguishes this loss when it is printed."""
+        return f"sigma={self.sigma:g}, mu={self.mu:g}"
+
+    def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
+        """The weighted sum over pairs and its gradient."""
+        from twinrank.ranks.kernels.lambdas import lambda_sums  # numba takes its time to load
+
+        ndcg = NDCG()
+        ranks = exact_ranks(scores, lists, generator=self.random_source())
+        gains = ndcg.credit(labels, lists)  # that of nDCG is the same in any order
+        discounts = ndcg.discount(np.arange(1.0, lists.longest + 2))
+        near = self.mu * np.concatenate([[0.0], discounts[:-1] - discounts[1:]])  # by distance
+        values, slopes = lambda_sums(scores, gains, ranks, lists, discounts[:-1], near, self.sigma)
+        return values / math.log(2), slopes / math.log(2)

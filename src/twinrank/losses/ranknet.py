@@ -1,0 +1,55 @@
+"""RankNet: the logistic loss of pairs."""
+
+from typing import ClassVar
+
+import torch
+
+from twinrank.lists import Lists
+from twinrank.losses.base import Reduction, SmoothLoss
+from twinrank.ranks.kernels import pair_sum
+from twinrank.ranks.twin import check_alpha
+from twinrank.support.arrays import Array, namespace
+
+
+class RankNet(SmoothLoss):
+    """L = mean over the list's pairs with label_i > label_j of log(1 + e^{−σ(s_i − s_j)}).
+
+    Burges, Shaked, Renshaw, Lazier, Deeds, Hamilton & Hullender, "Learning to rank using gradient
+    descent" (ICML 2005). A mean and not a sum, so that a list of 1,000 documents doesn't count ten
+    thousand times as much as one of 10: of one list this is allRank's `rankNet` and rax's
+    `pairwise_logistic_loss`, which take the mean over the pairs of the whole batch. ptranking's
+    counts pairs of equal labels too, which should score alike. The gradient is the pair sum of
+    type3 with a constant ∂L/∂rank.
+
+    >>> scores = torch.zeros(2, requires_grad=True)
+    >>> round(RankNet()(scores, torch.tensor([1.0, 0.0]), Lists.from_sizes([2])).item(), 4)
+    0.6931
+    """
+
+    name: ClassVar[str] = "RankNet"
+
+    def __init__(
+        self,
+        sigma: float = 1.0,
+        *,
+        reduction: Reduction = "mean",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(reduction=reduction, generator=generator)
+        check_alpha(sigma, "sigma")
+        self.sigma = sigma
+
+    def extra_repr(self) -> str:
+        """What distinguishes this loss when it is printed."""
+        return f"sigma={self.sigma:g}"
+
+    def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
+        """The mean over pairs, and the pair sum."""
+        from twinrank.ranks.kernels.logistic import logistic_sum  # numba takes its time to load
+
+        total, pairs = logistic_sum(scores, labels, lists, self.sigma)
+        share = 1.0 / namespace(pairs).where(pairs > 0, pairs, 1.0)
+        # −2σ Σ_j (g_a + g_j) · u_aj · σ(…) with g = ¼ is the gradient of the sum.
+        quarter = lists.spread(share / 4)
+        slopes = pair_sum(scores, labels, quarter, lists, strategy="type3", alpha=self.sigma)
+        return total * share, slopes

@@ -1,0 +1,176 @@
+"""The logistic loss of pairs weighted by what a swap would change, and its gradient, in one pass.
+
+    L = Σ_{gain_i > gain_j} w_ij · log(1 + e^{−α(s_i − s_j)})
+    w_ij = (gain_i − gain_j) · (|D(r_i) − D(r_j)| + N(|r_i − r_j|))
+
+with the current ranks r, a discount D and a function N of the ranks' distance; w is held constant
+in the gradient. On the CPU documents come in rank order, in which D and N are read one after the
+other, and of a pair the one behind has the smaller e^x. Each pair is visited once: what it adds to
+one document it takes from the other. Weights with ranks in them are not smooth, so long lists visit
+every pair too. Their rows are shared out in parts with sums of their own, and as the parts don't
+depend on the number of threads, neither do the bits. Beyond rank k no D is left: with no N either,
+only pairs with a document among the first k are visited.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from twinrank.lists import Lists
+from twinrank.ranks.kernels.logs import log_one_plus
+from twinrank.support.arrays import Array, as_float, on_cpu
+from twinrank.support.compiled import compiled, compiled_sums, in_threads, spans
+
+_WIDEST = 600.0
+"""The spread α(max − min) up to which e^x keeps clear of the limits of double precision."""
+
+_PART = 2_000_000
+"""Pairs in a part of a long list …"""
+
+_MOST_PARTS = 64
+"""… and the most parts that a list is cut into, each with a sum for every document."""
+
+_PAIRS_PER_THREAD = 500_000
+
+
+_LIST, _FIRST, _BEGIN, _END, _PLACE, _WIDE = range(6)
+"""Of a part: its list, the list's first document, its rows, where its sums are, is it wide."""
+
+
+def lambda_sums(
+    scores: Array,
+    gains: Array,
+    ranks: Array,
+    lists: Lists,
+    discounts: Any,
+    nearness: Any,
+    alpha: float,
+) -> tuple[Array, Array]:
+    """L of each list, and ∂L/∂score of each document.
+
+    The tables are NumPy's: `discounts` D(1), D(2), …, falling, and 0 after the last of them;
+    `nearness` N(0), N(1), … up to the longest list's length, or None for 0.
+    """
+    reach = lists.longest
+    if nearness is None:
+        reach, nearness = min(reach, len(discounts)), np.zeros(reach + 1)
+    discounts = np.concatenate([discounts, np.zeros(max(0, lists.longest - len(discounts)))])
+    if not on_cpu(scores):
+        from twinrank.ranks.kernels.pair_blocks import lambda_sums_in_blocks
+
+        return lambda_sums_in_blocks(scores, gains, ranks, lists, discounts, nearness, alpha)
+    lowest, highest = lists.min(scores), lists.max(scores)
+    with np.errstate(over="ignore"):  # beyond every limit is as good as infinity
+        wide = alpha * (highest - lowest) > _WIDEST
+        x = alpha * (as_float(scores) - lists.spread(lowest / 2 + highest / 2))
+    x = np.clip(lists.arrange(x, ranks), -1e300, 1e300)  # so that differences are numbers
+    E = np.exp(np.where(lists.spread(wide), 0.0, x))
+    parts, pairs = _cut(lists, wide, reach)
+    values, forces = np.zeros(len(parts)), np.zeros(parts[:, _END].sum())
+    shared = (parts, reach, x, E, lists.arrange(gains, ranks), discounts, nearness, values, forces)
+    in_threads(_sum_parts, spans(pairs, _PAIRS_PER_THREAD), *shared)
+    slopes = np.zeros(scores.size)
+    _add_parts(parts, forces, slopes)
+    totals = np.bincount(parts[:, _LIST], values, minlength=len(lists))
+    return totals, alpha * lists.restore(slopes, ranks)
+
+
+def _cut(lists: Lists, wide: Any, reach: int) -> tuple[Any, Any]:
+    """Parts: ranges of rows of one list with like numbers of pairs; and these numbers.
+
+    Row a holds the pairs of document a with the min(a, reach) first ones.
+    """
+    heads = np.minimum(lists.sizes, reach).astype(np.float64)  # rows that grow: half a square
+    pairs = heads**2 / 2 + heads * (lists.sizes - heads)
+    count = np.clip(np.ceil(pairs / _PART), 1, _MOST_PARTS).astype(np.int64)
+    of_list = np.repeat(np.arange(len(lists)), count)
+    number = np.arange(of_list.size) - np.repeat(np.cumsum(count) - count, count)
+    wanted, heads = (pairs / count)[of_list], heads[of_list]
+
+    def row_after(parts: Any) -> Any:
+        before, square = parts * wanted, heads**2 / 2
+        beyond = heads + (before - square) / np.maximum(heads, 1)
+        return np.where(before <= square, np.sqrt(2 * before), beyond).astype(np.int64)
+
+    end = np.where(number + 1 == count[of_list], lists.sizes[of_list], row_after(number + 1))
+    begin = np.where(number == 0, 0, row_after(number))
+    place = np.cumsum(end) - end
+    parts = np.stack([of_list, lists.offsets[of_list], begin, end, place, wide[of_list]], axis=1)
+    return parts.astype(np.int64), wanted.astype(np.int64)
+
+
+@compiled
+def _sum_parts(
+    start: int,
+    stop: int,
+    parts: Any,
+    reach: int,
+    x: Any,
+    E: Any,
+    gains: Any,
+    D: Any,
+    N: Any,
+    values: Any,
+    forces: Any,
+) -> None:
+    """The losses of parts start…stop − 1, and what their pairs do to their documents."""
+    for part in range(start, stop):
+        total = 0.0
+        for a in range(parts[part, _BEGIN], parts[part, _END]):
+            first, place, until = parts[part, _FIRST], parts[part, _PLACE], min(a, reach)
+            if parts[part, _WIDE]:
+                total += _wide_row(first, place, a, until, x, gains, D, N, forces)
+            else:
+                total += _row(first, place, a, until, x, E, gains, D, N, forces)
+        values[part] = total
+
+
+@compiled_sums
+def _row(
+    first: int, place: int, a: int, until: int,
+    x: Any, E: Any, gains: Any, D: Any, N: Any, forces: Any,
+) -> float:  # fmt: skip
+    """Document a and those ranked before it, up to `until`."""
+    # Unsigned indices need no check for negative ones, which keeps loops off vector units.
+    i, behind, base, sums = np.uintp(first + a), np.uintp(a), np.uintp(first), np.uintp(place)
+    x_a, E_a, gain_a, D_a = x[i], E[i], gains[i], D[behind]
+    total, pull = 0.0, 0.0
+    for j in range(np.uintp(0), np.uintp(until)):
+        weight = (gain_a - gains[base + j]) * (D[j] - D_a + N[behind - j])
+        rise = E_a / (E_a + E[base + j])  # σ(x_a − x_j), at most ½
+        wrong = weight > 0  # the better document is behind
+        log = log_one_plus(E_a, E[base + j]) + (x[base + j] - x_a if wrong else 0.0)
+        force = weight * (1 - rise if wrong else rise)
+        total += abs(weight) * log
+        forces[sums + j] += force
+        pull += force
+    forces[sums + behind] -= pull
+    return total
+
+
+@compiled
+def _wide_row(
+    first: int, place: int, a: int, until: int,
+    x: Any, gains: Any, D: Any, N: Any, forces: Any,
+) -> float:  # fmt: skip
+    """The same where scores spread too far for E: an exponential per pair."""
+    total = 0.0
+    for j in range(until):
+        weight = (gains[first + a] - gains[first + j]) * (D[j] - D[a] + N[a - j])
+        ahead = x[first + j] - x[first + a]
+        near = math.exp(-ahead)
+        log = math.log1p(near) + (ahead if weight > 0 else 0.0)
+        force = weight * (1.0 if weight > 0 else near) / (1 + near)
+        total += abs(weight) * log
+        forces[place + j] += force
+        forces[place + a] -= force
+    return total
+
+
+@compiled
+def _add_parts(parts: Any, forces: Any, slopes: Any) -> None:
+    """Add up the parts, in their order."""
+    for part in range(len(parts)):
+        for i in range(parts[part, _END]):
+            slopes[parts[part, _FIRST] + i] += forces[parts[part, _PLACE] + i]

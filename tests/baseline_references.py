@@ -1,0 +1,162 @@
+"""The baseline losses once more, as their papers write them: one list, m × m or loops, autograd.
+
+`REFERENCES[notation](scores, labels)` takes the float64 scores and labels of one list with at
+least one document and returns a scalar whose gradient autograd finds. Where a loss defines a
+gradient that isn't its value's, `with_gradient` ties the two together.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Reference = Callable[[Tensor, Tensor], Tensor]
+
+
+def with_gradient(value: Tensor, scores: Tensor, gradient: Tensor) -> Tensor:
+    """A scalar with this value and this gradient."""
+    return value.detach() + (gradient.detach() * (scores - scores.detach())).sum()
+
+
+def listnet(scores: Tensor, labels: Tensor) -> Tensor:
+    return -(torch.softmax(labels, 0) * torch.log_softmax(scores, 0)).sum()
+
+
+def listmle(scores: Tensor, labels: Tensor) -> Tensor:
+    """Documents of the same label in the order in which they come."""
+    ideal = scores[torch.argsort(labels, descending=True, stable=True)]
+    return sum(torch.logsumexp(ideal[i:], 0) - ideal[i] for i in range(len(ideal)))
+
+
+def softmax_cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    return -(labels / labels.sum() * torch.log_softmax(scores, 0)).sum()
+
+
+def mse(scores: Tensor, labels: Tensor) -> Tensor:
+    return ((scores - labels) ** 2).sum() / len(scores)
+
+
+def wassrank_costs(labels: Tensor) -> Tensor:
+    place = 4.0 ** torch.where(labels > 0, labels, -10.0)
+    costs = (place[:, None] - place[None, :]).abs()
+    costs = torch.where(labels[:, None] == labels[None, :], math.e, costs)
+    return costs.fill_diagonal_(0.0)
+
+
+def sinkhorn(
+    log_a: Tensor, log_b: Tensor, costs: Tensor, lam: float, sweeps: int, tolerance: float = -1.0
+) -> tuple[Tensor, Tensor]:
+    """log u, log v after so many sweeps of v and u, or when v hardly changes."""
+    log_k, log_v = -costs / lam, torch.zeros_like(log_b)
+    log_u = torch.full_like(log_a, -math.log(len(log_a)))
+    for _ in range(sweeps):
+        before = log_v
+        log_v = log_b - torch.logsumexp(log_k + log_u[:, None], 0)
+        log_u = log_a - torch.logsumexp(log_k + log_v[None, :], 1)
+        if (log_v - before).abs().max() <= tolerance:
+            break
+    return log_u, log_v
+
+
+def wassrank(scores: Tensor, labels: Tensor, lam: float = 1.0) -> Tensor:
+    """The dual of the entropic problem: at its maximum, potentials are its slopes."""
+    a, log_b = torch.softmax(scores, 0), torch.log_softmax(labels, 0)
+    costs = wassrank_costs(labels)
+    log_a = torch.log_softmax(scores, 0).detach()
+    log_u, log_v = sinkhorn(log_a, log_b, costs, lam, 20_000, 1e-12)
+    return lam * ((a * log_u).sum() + (log_b.exp() * log_v).sum())
+
+
+def wassrank_of_the_paper(scores: Tensor, labels: Tensor) -> Tensor:
+    """⟨P, C⟩, and λ log u, centred, in place of its slope with respect to a."""
+    a, costs = torch.softmax(scores, 0), wassrank_costs(labels)
+    log_a = torch.log_softmax(scores, 0).detach()
+    log_u, log_v = sinkhorn(log_a, torch.log_softmax(labels, 0), costs, 0.1, 10)
+    cost = (torch.exp(log_u[:, None] - costs / 0.1 + log_v[None, :]) * costs).sum()
+    (gradient,) = torch.autograd.grad(a, scores, 0.1 * (log_u - log_u.mean()))
+    return with_gradient(cost, scores, gradient)
+
+
+# Losses of pairs: [i, j] of a matrix belongs to the documents i and j.
+
+
+def pair_losses(scores: Tensor, labels: Tensor, sigma: float) -> Tensor:
+    """log(1 + e^{−σ(s_i − s_j)}) where label_i > label_j, else 0."""
+    losses = torch.logaddexp(torch.zeros(()), -sigma * (scores[:, None] - scores[None, :]))
+    return torch.where(labels[:, None] > labels[None, :], losses, 0.0)
+
+
+def ranknet(scores: Tensor, labels: Tensor, sigma: float = 1.0) -> Tensor:
+    pairs = (labels[:, None] > labels[None, :]).sum()
+    return pair_losses(scores, labels, sigma).sum() / max(int(pairs), 1)
+
+
+def ideal_dcg(labels: Tensor, k: int | None = None) -> Tensor:
+    gains = torch.sort(2**labels - 1, descending=True).values[:k]
+    return sum(gain / math.log2(2 + i) for i, gain in enumerate(gains))
+
+
+def approx_ndcg(scores: Tensor, labels: Tensor, alpha: float = 10.0) -> Tensor:
+    ranks = 0.5 + torch.sigmoid(alpha * (scores[None, :] - scores[:, None])).sum(1)
+    return -((2**labels - 1) / ideal_dcg(labels) / torch.log2(1 + ranks)).sum()
+
+
+def rank_of(scores: Tensor) -> Tensor:
+    return 1.0 + (scores[None, :] > scores[:, None]).sum(1)
+
+
+def lambdarank(scores: Tensor, labels: Tensor, sigma: float = 1.0, k: int | None = None) -> Tensor:
+    """The change of nDCG@k, found by swapping."""
+    ranks, gains = rank_of(scores), 2**labels - 1
+
+    def ndcg(ranks: Tensor) -> Tensor:
+        terms = gains / torch.log2(1.0 + ranks.double())
+        return terms[ranks <= (k or len(scores))].sum() / ideal_dcg(labels, k)
+
+    weights = torch.zeros(len(scores), len(scores), dtype=torch.float64)
+    for i in range(len(scores)):
+        for j in range(len(scores)):
+            swapped = ranks.clone()
+            swapped[i], swapped[j] = ranks[j], ranks[i]
+            weights[i, j] = (ndcg(swapped) - ndcg(ranks)).abs()
+    return (weights * pair_losses(scores, labels, sigma)).sum()
+
+
+def lambdaloss(scores: Tensor, labels: Tensor, sigma: float = 1.0, mu: float = 10.0) -> Tensor:
+    """NDCG-Loss2++ of Wang et al., with 1 / D_r = 1 / log2(1 + r)."""
+    ranks, gains = rank_of(scores).double(), (2**labels - 1) / ideal_dcg(labels)
+    apart = (ranks[:, None] - ranks[None, :]).abs()
+    rho = (1 / torch.log2(1 + ranks[:, None]) - 1 / torch.log2(1 + ranks[None, :])).abs()
+    delta = (1 / torch.log2(1 + apart) - 1 / torch.log2(2 + apart)).abs()
+    weights = (rho + mu * delta) * (gains[:, None] - gains[None, :]).abs()
+    weights.fill_diagonal_(0)
+    return (weights * pair_losses(scores, labels, sigma)).sum() / math.log(2)
+
+
+REFERENCES: dict[str, Reference] = {
+    "ListNet": listnet,
+    "ListMLE": listmle,
+    "SoftmaxCrossEntropy": softmax_cross_entropy,
+    "MSE": mse,
+    "WassRank": wassrank,
+    "WassRank(smoothing=30)": lambda s, y: wassrank(s, y, 30.0),
+    "WassRank(mode=paper)": wassrank_of_the_paper,
+    "RankNet": ranknet,
+    "RankNet(sigma=2.5)": lambda s, y: ranknet(s, y, 2.5),
+    "ApproxNDCG": approx_ndcg,
+    "ApproxNDCG(alpha=0.7)": lambda s, y: approx_ndcg(s, y, 0.7),
+    "LambdaRank": lambdarank,
+    "LambdaRank(sigma=3, k=4)": lambda s, y: lambdarank(s, y, 3.0, 4),
+    "LambdaLoss": lambdaloss,
+    "LambdaLoss(sigma=0.5, mu=2)": lambda s, y: lambdaloss(s, y, 0.5, 2.0),
+}
+
+SHUFFLE_TIED_LABELS = {"ListMLE"}
+"""Losses that order documents of the same label at random: references hold for distinct labels."""
+
+SHUFFLE_TIED_SCORES: set[str] = {"LambdaRank", "LambdaLoss"}
+"""Losses that order documents of the same score at random: references hold for distinct scores."""
+
+NOT_ITS_GRADIENT = {"WassRank(mode=paper)"}
+"""Losses that define a gradient which isn't that of their value."""

@@ -1,0 +1,268 @@
+"""The contract of every baseline loss: its formula, and what holds for all of them alike."""
+
+import importlib
+import pkgutil
+
+import numpy as np
+import pytest
+import torch
+
+import twinrank as tr
+from baseline_references import (
+    NOT_ITS_GRADIENT,
+    REFERENCES,
+    SHUFFLE_TIED_LABELS,
+    SHUFFLE_TIED_SCORES,
+)
+from twinrank.losses import NAMES, loss
+from twinrank.support.notation import parse
+
+NOTATIONS = sorted({*NAMES, *REFERENCES})
+SIZES = [7, 1, 0, 12, 2, 5]
+
+
+def example(name, sizes=SIZES, seed=0):
+    """Scores without ties and labels of lists that have something relevant, as float64."""
+    draw = np.random.default_rng(seed)
+    lists = tr.Lists.from_sizes(sizes)
+    scores = torch.tensor(draw.standard_normal(lists.documents))
+    labels = np.zeros(lists.documents)
+    for documents in lists:
+        size = documents.stop - documents.start
+        if parse(name).name in SHUFFLE_TIED_LABELS:
+            labels[documents] = draw.permutation(np.linspace(4, 0, size, endpoint=False))
+        else:
+            labels[documents] = draw.integers(0, 5, size)
+            labels[documents][:1] = 3
+    return scores, torch.tensor(labels), lists
+
+
+def outcome(name, scores, labels, lists=None, weights=None, *, reduction="none", **more):
+    """The loss and its gradient."""
+    function = loss(name)
+    function.reduction, function.generator = reduction, torch.Generator().manual_seed(3)
+    scores = scores.detach().clone().requires_grad_()
+    result = function(scores, labels, lists, weights, **more)
+    result.sum().backward()
+    return result.detach(), scores.grad
+
+
+def expected(name, scores, labels, lists):
+    """What the formula gives, list by list."""
+    values, gradient = torch.zeros(len(lists), dtype=torch.float64), torch.zeros_like(scores)
+    for q, documents in enumerate(lists):
+        if documents.stop > documents.start:
+            s = scores[documents].detach().clone().requires_grad_()
+            value = REFERENCES[name](s, labels[documents])
+            (slope,) = torch.autograd.grad(value, s)
+            values[q], gradient[documents] = value.detach(), slope
+    return values, gradient
+
+
+def test_every_loss_has_a_reference():
+    assert set(NAMES) == {parse(name).name for name in REFERENCES}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", REFERENCES)
+def test_values_and_gradients(name, seed):
+    data = example(name, seed=seed)
+    values, gradient = outcome(name, *data)
+    true_values, true_gradient = expected(name, *data)
+    torch.testing.assert_close(values, true_values, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(gradient, true_gradient, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_scores_of_any_size(name):
+    """Gaps of 10,000 between scores: finite, and what the formula gives."""
+    scores, labels, lists = example(name)
+    scores = 1e4 * scores / scores.abs().max()
+    values, gradient = outcome(name, scores, labels, lists)
+    true_values, true_gradient = expected(name, scores, labels, lists)
+    torch.testing.assert_close(values, true_values, rtol=1e-9, atol=1e-7)
+    torch.testing.assert_close(gradient, true_gradient, rtol=1e-9, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_lists_do_not_meet(name):
+    """A ragged batch is the same as its lists one by one."""
+    scores, labels, lists = example(name)
+    values, gradient = outcome(name, scores, labels, lists)
+    for q, documents in enumerate(lists):
+        alone = tr.Lists.from_sizes([documents.stop - documents.start])
+        value, slope = outcome(name, scores[documents], labels[documents], alone)
+        torch.testing.assert_close(value[0], values[q], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(slope, gradient[documents], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_padded_is_flat(name):
+    scores, labels, lists = example(name)
+    mask = torch.zeros(len(lists), lists.longest + 2, dtype=torch.bool)
+    for q, size in enumerate(lists.sizes):
+        mask[
+            q, torch.randperm(mask.shape[1], generator=torch.Generator().manual_seed(q))[:size]
+        ] = True
+    padded_scores = torch.full(mask.shape, 7.0, dtype=torch.float64)
+    padded_labels = torch.full(mask.shape, -1.0, dtype=torch.float64)
+    padded_scores[mask], padded_labels[mask] = scores, labels
+    values, gradient = outcome(name, padded_scores, padded_labels, mask=mask)
+    flat_values, flat_gradient = outcome(name, scores, labels, lists)
+    assert torch.equal(values, flat_values)
+    assert torch.equal(gradient[mask], flat_gradient)
+    assert not gradient[~mask].any()
+
+
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_order_of_documents_does_not_matter(name):
+    scores, labels, lists = example(name)
+    draw = np.random.default_rng(5)
+    order = torch.tensor(
+        np.concatenate([draw.permutation(np.arange(d.start, d.stop)) for d in lists])
+    )
+    values, gradient = outcome(name, scores, labels, lists)
+    moved_values, moved_gradient = outcome(name, scores[order], labels[order], lists)
+    torch.testing.assert_close(moved_values, values, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(moved_gradient, gradient[order], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_weights_and_reductions(name):
+    scores, labels, lists = example(name)
+    labels[lists.index(labels) == 4] = 0  # a list with nothing relevant
+    weights = torch.tensor([0.5, 2.0, 1.0, 0.0, 3.0, 1.5])
+    values, gradient = outcome(name, scores, labels, lists)
+    counted = lists.any(labels > 0 if loss(name).needs_relevant else labels >= 0)
+    assert not values[~counted].any()
+    for given in (None, weights):
+        share = counted.double() * (1 if given is None else given)
+        for reduction, scale in (("sum", share), ("mean", share / share.sum())):
+            total, slopes = outcome(name, scores, labels, lists, given, reduction=reduction)
+            torch.testing.assert_close(total, (scale * values).sum(), rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(slopes, lists.spread(scale) * gradient)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_low_precision(name, dtype):
+    """Scores of few bits: the loss of these scores as float64, rounded."""
+    scores, labels, lists = example(name)
+    scores = scores.to(dtype)
+    values, gradient = outcome(name, scores, labels, lists)
+    true_values, true_gradient = outcome(name, scores.double(), labels, lists)
+    assert gradient.dtype == dtype
+    assert values.dtype == torch.float32
+    torch.testing.assert_close(values.double(), true_values, rtol=1e-5, atol=1e-5)
+    bits = 4 * torch.finfo(dtype).eps
+    scale = float(true_gradient.abs().max())
+    torch.testing.assert_close(
+        gradient.double(), true_gradient, rtol=bits, atol=max(bits, 1e-5) * scale
+    )
+
+
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_ties(name):
+    """Equal scores, equal labels: finite, reproducible, and the formula's where it says."""
+    scores, labels, lists = example(name)
+    scores, labels = scores.round(), labels.round()
+    values, gradient = outcome(name, scores, labels, lists)
+    again = outcome(name, scores, labels, lists)
+    assert torch.equal(values, again[0])
+    assert torch.equal(gradient, again[1])
+    assert values.isfinite().all()
+    assert gradient.isfinite().all()
+    if parse(name).name not in SHUFFLE_TIED_LABELS | SHUFFLE_TIED_SCORES:
+        true_values, true_gradient = expected(name, scores, labels, lists)
+        torch.testing.assert_close(values, true_values, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(gradient, true_gradient, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_nothing_relevant(name):
+    """Lists without anything relevant have no loss and no gradient; unjudged counts as 0."""
+    scores, labels, lists = example(name)
+    values, gradient = outcome(name, scores, 0 * labels, lists)
+    unjudged = outcome(name, scores, 0 * labels - 1, lists)
+    assert torch.equal(values, unjudged[0])
+    assert torch.equal(gradient, unjudged[1])
+    if loss(name).needs_relevant:
+        assert not values.any()
+        assert not gradient.any()
+    else:
+        assert (values[torch.tensor(SIZES) > 0] > 0).all()
+
+
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_nothing_at_all(name):
+    for sizes in ([], [0], [0, 0]):
+        lists = tr.Lists.from_sizes(np.array(sizes, dtype=np.int64))
+        for reduction in ("none", "mean", "sum"):
+            nothing = torch.zeros(0)
+            value, gradient = outcome(name, nothing, nothing, lists, reduction=reduction)
+            assert not value.any()
+            assert gradient.shape == (0,)
+
+
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_long_list(name):
+    """10,000 documents: finite, and twice the same."""
+    scores, labels, lists = example(name, sizes=[10_000])
+    values, gradient = outcome(name, scores, labels, lists)
+    assert values.isfinite().all()
+    assert gradient.isfinite().all()
+    assert gradient.abs().max() > 0
+    again = outcome(name, scores, labels, lists)
+    assert torch.equal(values, again[0])
+    assert torch.equal(gradient, again[1])
+
+
+@pytest.mark.parametrize("name", [name for name in NOTATIONS if name not in NOT_ITS_GRADIENT])
+def test_downhill(name):
+    """A short step against the gradient lowers the loss."""
+    scores, labels, lists = example(name, sizes=[30])
+    value, gradient = outcome(name, scores, labels, lists)
+    lower, _ = outcome(name, scores - 1e-4 * gradient / gradient.abs().max(), labels, lists)
+    assert lower < value
+
+
+def modules_that_look():
+    """The modules that ask where an array is."""
+    import twinrank
+
+    for module in pkgutil.walk_packages(twinrank.__path__, "twinrank."):
+        if module.name.startswith(("twinrank.lists", "twinrank.losses", "twinrank.ranks")):
+            loaded = importlib.import_module(module.name)
+            if hasattr(loaded, "on_cpu"):
+                yield loaded
+
+
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_the_same_by_tensors_alone(name, monkeypatch):
+    """The way that tensors on other devices take, walked on the CPU."""
+    scores, labels, lists = example(name)
+    for s, y in ((scores, labels), (scores.round(), labels.round()), (scores * 1e4, labels)):
+        values, gradient = outcome(name, s, y, lists)
+        with monkeypatch.context() as patch:
+            for module in modules_that_look():
+                patch.setattr(module, "on_cpu", lambda _: False)
+            other_values, other_gradient = outcome(name, s, y, lists)
+        torch.testing.assert_close(other_values, values, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(other_gradient, gradient, rtol=1e-8, atol=1e-8)
+
+
+def test_listmle_shuffles_documents_of_one_label():
+    """The order is drawn from the generator at each call; the formula holds for that order."""
+    scores, _, lists = example("ListNet")
+    labels = torch.tensor(np.random.default_rng(1).integers(0, 3, len(scores)).astype(float))
+    labels[list(lists.offsets[:2])] = 2  # something relevant in the first two lists
+    seen = set()
+    for seed in range(20):
+        ideal = tr.exact_ranks(labels, lists, generator=torch.Generator().manual_seed(seed))
+        function = tr.ListMLE(reduction="none", generator=torch.Generator().manual_seed(seed))
+        values = function(scores, labels, lists)
+        true, _ = expected("ListMLE", scores, -ideal, lists)
+        torch.testing.assert_close(values[0], true[0])
+        seen.add(values[0].item())
+        assert function(scores, labels, lists)[3] != values[3]  # another order
+    assert len(seen) > 1
