@@ -2,6 +2,10 @@
 
 import os
 
+# As the command line has it: OpenMP's threads mustn't spin against each other. Read by torch when
+# it is loaded, and by the processes that tests start.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
 import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook

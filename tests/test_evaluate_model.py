@@ -131,3 +131,15 @@ def test_an_unfinished_run_says_how_to_finish_it(cli, folder):
     code, _, err = cli("evaluate", "cut", "test.txt")
     assert code == 2
     assert "twinrank train --resume cut" in err
+
+
+def test_trees_are_models_like_nets(cli, folder, tmp_path):
+    train = tr.synthetic_web_search(queries=10)
+    trees = tr.BoostedRanker(n_estimators=3, n_jobs=1).fit(train)
+    trees.save(tmp_path / "trees")
+    code, out, _ = cli("evaluate", "ap", tmp_path / "trees", "test.txt", "-m", "AP")
+    assert code == 0
+    assert "trees" in out
+    assert cli("predict", tmp_path / "trees", "test.txt", "-o", tmp_path / "scores.txt")[0] == 0
+    scores = np.loadtxt(tmp_path / "scores.txt", np.float32)
+    assert np.array_equal(scores, trees.predict(tr.load(folder / "test.txt")))

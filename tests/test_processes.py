@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import twinrank as tr
 from twinrank.data.transforms import transform
-from twinrank.estimators.runs import model_in
+from twinrank.estimators.models import model_in
 from twinrank.models.architecture import architecture
 from twinrank.models.scorer import Scorer
 from twinrank.training.loop import Trainer, TrainingError

@@ -38,7 +38,7 @@ def predict(
 
     Example: twinrank predict runs/ap test.txt -o test.run
     """
-    from twinrank.estimators.runs import model_in
+    from twinrank.estimators.models import model_in
     from twinrank.estimators.writing import write_scores
 
     if output.suffix not in (".txt", ".run", ".trec", ".csv", ".parquet"):

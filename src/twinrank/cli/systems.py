@@ -125,7 +125,7 @@ def _rankers(folders: "list[Path]", data: Path) -> list[Any]:
     """Models, loaded before the data, which may take long; without them, nothing is imported."""
     if not folders:
         return []
-    from twinrank.estimators.runs import model_in
+    from twinrank.estimators.models import model_in
 
     if (data / "config.json").is_file() or (data / "run.json").is_file():
         raise InputError(f"{data} is a model's folder; DATA comes last")

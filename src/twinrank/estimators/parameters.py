@@ -25,16 +25,23 @@ def parameters_of(
             found = tomllib.loads(text.decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{config} is not TOML: {error}") from error
-    for setting in settings or []:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise InputError(f"--set {setting}: write key=value")
-        found[key.strip()] = _value(value.strip())
+    found |= settings_of(settings or [])
     known = list(inspect.signature(estimator).parameters)
     for key in found:
         if key not in known:
             raise InputError(unknown(f"parameter of {estimator.__name__}", key, known))
     return {key: _or_none(key, value) for key, value in found.items()}
+
+
+def settings_of(settings: list[str]) -> dict[str, Any]:
+    """Settings `key=value` as parameters, of whatever estimator."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InputError(f"--set {setting}: write key=value")
+        found[key.strip()] = _or_none(key.strip(), _value(value.strip()))
+    return found
 
 
 def _or_none(key: str, value: Any) -> Any:

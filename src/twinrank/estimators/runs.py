@@ -1,7 +1,6 @@
 """A training as a folder: its configuration, history, checkpoint, model and curves."""
 
 import json
-import shlex
 import zlib
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 
 from twinrank.data.dataset import Dataset
 from twinrank.estimators.checks import usable
+from twinrank.estimators.models import CONFIG, MODEL
 from twinrank.estimators.ranker import Ranker
 from twinrank.models.folder import save_model
 from twinrank.support.errors import InputError, explained
@@ -21,8 +21,7 @@ from twinrank.training.processes import Processes
 from twinrank.training.session import Session, Trained, versions
 
 FORMAT, VERSION = "twinrank-run", 1
-CONFIG, HISTORY, CHECKPOINT = "run.json", "history.jsonl", "checkpoint.safetensors"
-MODEL = "model"
+HISTORY, CHECKPOINT = "history.jsonl", "checkpoint.safetensors"
 
 
 def begin_run(
@@ -116,18 +115,6 @@ def continue_run(
     for suffix in (".svg", ".png"):
         draw_history(trained.history, parameters["validation_measure"], folder / f"curves{suffix}")
     return trained
-
-
-def model_in(folder: Path) -> Ranker:
-    """The ranker of a run's folder, or of one that `save` wrote."""
-    with explained("read", folder):
-        of_run = (folder / CONFIG).is_file()
-        if of_run and not (folder / MODEL).exists():
-            raise InputError(
-                f"the run in {folder} isn't complete; finish it with: "
-                f"twinrank train --resume {shlex.quote(str(folder))}"
-            )
-    return Ranker.load(folder / MODEL if of_run else folder)
 
 
 def _apart(sets: dict[str, Dataset]) -> tuple[Dataset, dict[str, Dataset]]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture
@@ -145,6 +146,10 @@ class QueryNorm(nn.Module):
         if lists is None:
             raise InputError("a scorer with norm='query' needs to know the queries: pass lists")
         x = x if x.dtype == torch.float64 else x.float()  # bfloat16 can't sum
+        if len(lists) == 1 and lists.documents > 1:  # the paper's one query a step
+            return functional.batch_norm(
+                x, None, None, self.weight, self.bias, training=True, eps=self.epsilon
+            )
         index = lists.index(x)
         sizes = torch.from_numpy(lists.sizes.copy()).to(x).clamp(min=1)[:, None]
         mean = _sums(x, index, len(lists)) / sizes

@@ -1,0 +1,1 @@
+"""Boosting: gradient-boosted trees on the library's own objectives."""

@@ -1,0 +1,420 @@
+"""`BoostedRanker`: what it takes and refuses, what it promises, and methods of the study."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import twinrank as tr
+from twinrank.boosting.session import Session
+from twinrank.study.comparing import compare_methods
+from twinrank.study.methods import Method, method
+
+NAMES = ["bm25", "length", "site", "clicks"]
+random = np.random.default_rng(1)
+SIZES = np.array([16, 9, 24, 8, 17, 15, 29, 6, 18, 25] * 2)
+QID = np.repeat(np.arange(100, 120), SIZES)
+X = random.normal(size=(QID.size, 4)).astype(np.float32)
+X[:, 2] = random.integers(0, 6, QID.size)
+BONUS = np.array([0, 2, 0, 2, 0, 2])  # of a site: no threshold tells them apart
+Y = np.clip(np.rint(X[:, 0] + BONUS[X[:, 2].astype(int)] + random.normal(size=QID.size) / 3), 0, 3)
+Y[np.r_[0, np.cumsum(SIZES)[:-1]]] = 1
+DATA = tr.Dataset.from_arrays(X, Y, qid=QID)
+SCATTERED = random.permutation(QID.size)
+TINY = {"min_data_in_leaf": 3, "min_sum_hessian_in_leaf": 1e-3, "cat_smooth": 1.0}
+SMALL = {"n_estimators": 6, "num_leaves": 5, "n_jobs": 1}
+BOTH = [{"engine": "lightgbm", "engine_params": TINY}, {"engine": "xgboost", "engine_params": None}]
+both = pytest.mark.parametrize("engine", BOTH, ids=["lightgbm", "xgboost"])
+
+
+def small(**changes):
+    return tr.BoostedRanker(**{"engine_params": TINY, **SMALL, **changes})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return small().fit(X, Y, qid=QID)
+
+
+# What it takes
+
+
+@both
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x: x.tolist(),
+        sp.csr_array,
+        lambda x: pd.DataFrame(x, columns=NAMES),
+        lambda x: x.astype(np.float64),
+    ],
+    ids=["list", "sparse", "frame", "float64"],
+)
+def test_the_same_trees_from_every_form_of_features(form, engine):
+    expected = small(**engine).fit(DATA)
+    ranker = small(**engine).fit(form(X), Y, qid=QID)
+    assert np.array_equal(ranker.predict(form(X)), expected.predict(X))
+    assert ranker.predict(X).dtype == np.float32
+    assert hasattr(ranker, "feature_names_in_") == (form(X).__class__ is pd.DataFrame)
+
+
+def test_rows_may_come_in_any_order(fitted):
+    assert np.array_equal(
+        fitted.predict(X[SCATTERED], qid=QID[SCATTERED]), fitted.predict(X)[SCATTERED]
+    )
+    assert np.array_equal(
+        fitted.rank(X[SCATTERED], qid=QID[SCATTERED]).min(), fitted.rank(X, qid=QID).min()
+    )
+    parts = fitted.contributions(X[SCATTERED], qid=QID[SCATTERED])
+    assert np.array_equal(parts, fitted.contributions(DATA)[SCATTERED])
+    apart = np.argsort(np.arange(QID.size) % 2, kind="stable")
+    again = small(perturbation=0, samples=1).fit(X[apart], Y[apart], qid=QID[apart])
+    assert again.score(X[apart], Y[apart], qid=QID[apart]) == pytest.approx(
+        again.score(X, Y, qid=QID), abs=0.02
+    )
+
+
+def test_queries_are_needed_where_scores_depend_on_them(fitted):
+    assert np.array_equal(fitted.predict(X), fitted.predict(X, qid=QID))
+    whole = small(transforms="QueryZScore").fit(DATA)
+    for call in (whole.predict, whole.contributions):
+        with pytest.raises(tr.InputError, match="pass qid or group"):
+            call(X)
+    for call in (fitted.rank, lambda x: fitted.score(x, Y)):
+        with pytest.raises(tr.InputError, match="qid"):
+            call(X)
+
+
+@both
+def test_missing_values_are_left_to_the_engine(engine):
+    gaps = X.copy()
+    gaps[Y >= 2, 3] = np.nan  # that it is missing tells most
+    ranker = small(**engine).fit(gaps, Y, qid=QID)
+    assert ranker.score(gaps, Y, qid=QID) > small(**engine).fit(DATA).score(DATA)
+    assert ranker.feature_importances_.argmax() == 3
+    assert np.isfinite(ranker.predict(gaps * np.nan)).all()
+    gaps[5, 1] = np.inf
+    for call in (ranker.predict, lambda x: small(**engine).fit(x, Y, qid=QID)):
+        with pytest.raises(tr.InputError, match=r"feature 2 of .* is infinite; put Clip"):
+            call(gaps)
+    small(**engine, transforms="Clip").fit(gaps, Y, qid=QID)
+
+
+@both
+def test_categories(engine):
+    kept = {"categorical_features": [2], "num_leaves": 2, "n_estimators": 1}
+    one = small(**engine, **kept).fit(DATA)  # one split can tell sites apart, no threshold could
+    sites = one.predict(np.c_[np.zeros((6, 2)), np.arange(6), np.zeros(6)])
+    assert (sites == sites[1]).tolist() == (BONUS > 0).tolist()
+    frame = pd.DataFrame(X, columns=NAMES)
+    named = small(**engine, **{**kept, "categorical_features": ["site"]}).fit(frame, Y, qid=QID)
+    assert np.array_equal(named.predict(frame), one.predict(X))
+    missing = X.copy()
+    missing[:, 2] = np.nan
+    assert np.isfinite(one.predict(missing)).all()
+    for value, said in ((-1, "-1"), (0.5, "0.5")):
+        odd = X.copy()
+        odd[30, 2] = value
+        for call in (one.predict, lambda x: small(**engine, **kept).fit(x, Y, qid=QID)):
+            with pytest.raises(tr.InputError, match=f"feature 3 of .* is {said}, but a category"):
+                call(odd)
+
+
+@both
+def test_contributions_add_up_to_scores(engine):
+    ranker = small(**engine, categorical_features=[2], transforms="QueryZScore").fit(DATA)
+    parts = ranker.contributions(DATA)
+    assert parts.shape == (Y.size, 5)
+    np.testing.assert_allclose(parts.sum(1), ranker.predict(DATA), atol=1e-5)
+    assert np.ptp(parts[:, -1]) == 0
+    assert ranker.feature_importances_.sum() == pytest.approx(1)
+    assert ranker.feature_importances_[[0, 2]].sum() > 0.7
+    assert np.abs(parts[:, [0, 2]]).sum() > np.abs(parts[:, [1, 3]]).sum()
+
+
+@both
+def test_weights_of_queries(engine):
+    some = np.arange(20) % 2
+    rows = np.repeat(some, SIZES) > 0
+    settings = {**engine, "perturbation": 0.0, "samples": 1}
+    weighted = small(**settings).fit(X, Y, qid=QID, sample_weight=some)
+    alone = small(**settings).fit(X[rows], Y[rows], qid=QID[rows])
+    assert np.array_equal(weighted.predict(X), alone.predict(X))
+    by_row = small(**settings).fit(X, Y, qid=QID, sample_weight=np.repeat(some, SIZES))
+    assert np.array_equal(by_row.predict(X), alone.predict(X))
+    heavy = small(**settings).fit(X, Y, qid=QID, sample_weight=1 + 99 * some)
+    assert not np.array_equal(heavy.predict(X), small(**settings).fit(DATA).predict(X))
+
+
+def test_unjudged_documents_count_as_zero(fitted):
+    unjudged = np.where((Y == 0) & (np.arange(Y.size) % 2 == 0), -1, Y)
+    for objective in ("nDCG", "LambdaMART"):
+        one, other = (small(objective=objective).fit(X, y, qid=QID) for y in (Y, unjudged))
+        assert np.array_equal(one.predict(X), other.predict(X))
+
+
+# What it promises
+
+
+def test_the_same_random_state_gives_the_same_trees_with_any_number_of_jobs(fitted):
+    expected = fitted.predict(X)
+    for jobs in (1, 2, -1, None):
+        assert np.array_equal(small(n_jobs=jobs).fit(DATA).predict(X), expected)
+    assert not np.array_equal(small(random_state=1).fit(DATA).predict(X), expected)
+    assert np.array_equal(clone(fitted).fit(DATA).predict(X), expected)
+    assert np.array_equal(fitted.predict(X), expected)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strategy": "type1"},
+        {"strategy": "type2"},
+        {"objective": "AP", "engine": "xgboost", "engine_params": None},
+        {"objective": "P@5"},
+        {"objective": tr.measure("nERR@10")},
+        {"objective": "LambdaMART"},
+        {"objective": "rank_xendcg"},
+        {"objective": "rank:ndcg", "engine": "xgboost", "engine_params": None},
+    ],
+)
+def test_every_objective_learns(changes):
+    ranker = small(**changes, n_estimators=20, num_leaves=8).fit(DATA)
+    assert ranker.score(DATA) > 0.85
+    assert ranker.best_iteration_ == len(ranker.history_) == 20
+
+
+def test_lambdamart_is_lightgbms_own():
+    import lightgbm as lgb
+
+    settings = {"objective": "lambdarank", "num_leaves": 5, "num_threads": 1, "verbosity": -1}
+    settings |= {**TINY, "deterministic": True, "force_col_wise": True, "learning_rate": 0.1}
+    expected = lgb.train(settings, lgb.Dataset(X, Y, group=SIZES), 6).predict(X)
+    found = small(objective="LambdaMART").fit(DATA).predict(X)
+    assert np.array_equal(found, expected.astype(np.float32))
+
+
+def test_paper_mode_gives_way_to_what_is_set():
+    def chosen(**changes):
+        ranker = tr.BoostedRanker(objective="LambdaMART", mode="paper", **changes)
+        return Session.of(ranker.get_params()).parameters
+
+    paper = chosen()
+    assert (paper["n_estimators"], paper["learning_rate"], paper["num_leaves"]) == (1000, 0.05, 400)
+    assert (paper["early_stopping"], paper["transforms"]) == (200, "QueryZScore")
+    assert paper["engine_params"]["min_data_in_leaf"] == 50
+    assert paper["engine_params"]["min_sum_hessian_in_leaf"] == 200
+    own = chosen(num_leaves=7, early_stopping=None, engine_params={"min_data_in_leaf": 1})
+    assert (own["num_leaves"], own["early_stopping"], own["n_estimators"]) == (7, None, 1000)
+    assert own["engine_params"]["min_data_in_leaf"] == 1
+    assert own["engine_params"]["min_sum_hessian_in_leaf"] == 200
+    ranker = tr.BoostedRanker(
+        objective="LambdaMART", mode="paper", n_estimators=2, engine_params=TINY
+    )
+    assert ranker.fit(DATA).booster_.num_trees() == 2
+
+
+# What it refuses
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": "nDGC"}, "did you mean nDCG"),
+        ({"objective": "lambdarank"}, "did you mean 'LambdaMART'"),
+        ({"objective": "rank:ndcg"}, "choose engine='xgboost'"),
+        ({"objective": "LambdaMART", "engine": "xgboost"}, "choose engine='lightgbm'"),
+        ({"objective": None}, "objective must be a measure"),
+        ({"strategy": "type4"}, "strategy"),
+        ({"perturbation": -1}, "perturbation"),
+        ({"samples": 0}, "samples"),
+        ({"engine": "catboost"}, "engine 'catboost'"),
+        ({"mode": "papers"}, "paper"),
+        ({"mode": "paper"}, "mode='paper' is for objective='LambdaMART'"),
+        ({"n_estimators": 0}, "n_estimators"),
+        ({"n_estimators": None}, "n_estimators"),
+        ({"num_leaves": 1}, "num_leaves must be a whole number from 2 on"),
+        ({"learning_rate": 0}, "learning_rate"),
+        ({"early_stopping": 0}, "early_stopping"),
+        ({"transforms": "ZScore"}, "QueryZScore"),
+        ({"validation_measure": "nDCG5"}, "nDCG"),
+        ({"n_jobs": 0}, "n_jobs"),
+        ({"random_state": None}, "random_state"),
+        ({"categorical_features": [4]}, "no column 4: X has 4 features"),
+        ({"categorical_features": ["sites"]}, "feature 'sites'"),
+        ({"categorical_features": 2}, "must list columns"),
+        ({"categorical_features": [1.5]}, "must list columns"),
+        ({"engine_params": {"num_leafs": 3}}, "did you mean num_leaf"),
+        ({"engine_params": {"eta": 0.3}}, "set learning_rate of the ranker"),
+        ({"engine_params": ["a"]}, "must be a dict"),
+        ({"engine_params": {"boosting": "forest"}}, "LightGBM: "),
+        ({"engine_params": {"max_dept": 3}, "engine": "xgboost"}, 'XGBoost: .*"max_dept"'),
+        ({"engine_params": {"max_depth": -3}, "engine": "xgboost"}, "XGBoost: .*max_depth"),
+    ],
+)
+def test_parameters_that_cannot_be_used(changes, message):
+    with pytest.raises(tr.InputError, match=message):
+        small(**changes).fit(DATA)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "give either qid .* or group"),
+        ({"y": Y * 0, "qid": QID}, "none of 20 queries can teach"),
+        ({"qid": QID, "eval_set": (X, Y * 0, QID)}, "'validation' has no relevant document"),
+        ({"qid": QID, "eval_set": (X[:, :3], Y, QID)}, "'validation' has 3 features"),
+    ],
+)
+def test_data_that_cannot_be_used(given, message):
+    with pytest.raises(tr.InputError, match=message):
+        small().fit(**{"X": X, "y": Y, **given})
+
+
+def test_engines_own_objectives_take_whole_grades():
+    with pytest.raises(tr.InputError, match=r"labels must be whole numbers .* but one is 1.5"):
+        small(objective="LambdaMART").fit(X, np.where(Y == 1, 1.5, Y), qid=QID)
+    small(objective="AP").fit(X, np.where(Y == 1, 1.5, Y), qid=QID)
+    with pytest.raises(tr.InputError, match=r"LightGBM: .*40"):
+        small(objective="LambdaMART").fit(X, np.where(Y == 3, 40, Y), qid=QID)
+
+
+def test_before_fit_nothing_is_known(tmp_path):
+    ranker = small()
+    for call in (ranker.predict, ranker.rank, ranker.score, ranker.contributions):
+        with pytest.raises(NotFittedError):
+            call(DATA)
+    with pytest.raises(NotFittedError):
+        ranker.save(tmp_path / "model")
+    for name in ("feature_importances_", "best_iteration_", "booster_"):
+        assert not hasattr(ranker, name)
+
+
+def test_features_are_counted_and_named(fitted):
+    for call in (fitted.predict, fitted.contributions):
+        with pytest.raises(tr.InputError, match="X has 3 features, but BoostedRanker is expecting"):
+            call(X[:, :3])
+    frame = pd.DataFrame(X, columns=NAMES)
+    named = small().fit(frame, Y, qid=QID)
+    assert named.feature_names_in_.tolist() == NAMES
+    with pytest.raises(tr.InputError, match="feature 1 of X is 'length'"):
+        named.predict(frame[["length", "bm25", "site", "clicks"]])
+
+
+# Beside scikit-learn, and in the study
+
+
+class OneQuery(tr.BoostedRanker):
+    """All rows are one query's: scikit-learn's checks know no queries."""
+
+    def __init__(self, n_estimators=3, engine="lightgbm", engine_params=None, random_state=0):
+        super().__init__(
+            n_estimators=n_estimators,
+            engine=engine,
+            engine_params=engine_params,
+            random_state=random_state,
+            n_jobs=1,
+        )
+
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(X, y, qid=_same_id(X), sample_weight=sample_weight)
+
+    def score(self, X, y=None):
+        return super().score(X, y, qid=_same_id(X))
+
+
+def _same_id(X):
+    return np.zeros(X.shape[0] if hasattr(X, "shape") else np.asarray(X).shape[0])
+
+
+_WEIGHTS = "weights are those of queries: within one query they must not differ"
+EXCEPTIONS = {
+    "check_sample_weights_not_overwritten": _WEIGHTS,
+    "check_sample_weight_equivalence_on_dense_data": _WEIGHTS,
+    "check_sample_weight_equivalence_on_sparse_data": _WEIGHTS,
+}
+
+
+@parametrize_with_checks(
+    [OneQuery(engine_params=TINY), OneQuery(engine="xgboost")],
+    expected_failed_checks=lambda _: EXCEPTIONS,
+)
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+def test_cross_validation_and_search_route_queries():
+    with config_context(enable_metadata_routing=True):
+        ranker = small().set_fit_request(qid=True).set_score_request(qid=True)
+        params = {"qid": QID, "groups": QID}
+        values = cross_val_score(ranker, X, Y, cv=GroupKFold(3), params=params)
+        assert values.shape == (3,)
+        assert (values > 0.6).all()
+        search = GridSearchCV(ranker, {"num_leaves": [2, 5]}, cv=GroupKFold(2), refit=True)
+        search.fit(X, Y, **params)
+        assert search.best_params_["num_leaves"] in (2, 5)
+        assert search.predict(X).shape == Y.shape
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "written"),
+    [
+        ("LambdaMART", Method("LambdaMART", "", "Boosted"), "LambdaMART"),
+        ("rank_xendcg (LightGBM)", Method("rank_xendcg", "", "Boosted"), "rank_xendcg"),
+        ("rank:ndcg", Method("rank:ndcg", "", "Boosted(engine=xgboost)"), "rank:ndcg (XGBoost)"),
+        ("AP-type2 (Boosted)", Method("AP", "type2", "Boosted"), "AP-type2 (Boosted)"),
+        (
+            "nDCG@5-type3 (Boosted(engine=xgboost))",
+            Method("nDCG@5", "type3", "Boosted(engine=xgboost)"),
+            "nDCG@5-type3 (Boosted(engine=xgboost))",
+        ),
+        ("ListNet", Method("ListNet", "", "CE4.L"), "ListNet (CE4.L)"),
+        ("ListNet (R4.L)", Method("ListNet", "", "R4.L"), "ListNet (R4.L)"),
+    ],
+)
+def test_methods_by_name(name, expected, written):
+    assert method(name) == expected
+    assert str(expected) == written
+    assert method(written) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("LambdaMart", "can't read the method"),
+        ("LambdaMART (CE4.L)", "always lightgbm's"),
+        ("AP-type3 (Boosted(engine=catboost))", "unknown engine 'catboost'"),
+        ("AP-type3 (Boosted(depth=3))", "depth"),
+        ("AP-type3 (Boostedd)", "unknown model 'Boostedd'"),
+        ("ListNet (Boosted)", "a loss for nets"),
+        ("ListNet(beta=2)", "beta"),
+    ],
+)
+def test_methods_that_are_none(name, complaint):
+    with pytest.raises(tr.InputError) as error:
+        method(name)
+    assert complaint in str(error.value)
+
+
+def test_trees_and_nets_are_compared():
+    sets = dict(zip(("train", "validation", "test"), DATA.split(0.6, 0.2), strict=True))
+    methods = [method("LambdaMART"), method("AP-type3 (Boosted)"), method("AP-type3 (Linear)")]
+    shared = {"n_estimators": 3, "epochs": 1, "engine_params": TINY, "random_state": 3}
+    found = compare_methods(methods, sets, ["nDCG@5"], shared, nets={"transforms": "none"})
+    assert list(found.epochs.values()) == [3, 3, 1]
+    assert found.table().columns[-2] == "epochs or rounds"
+    alone = tr.BoostedRanker(objective="AP", n_estimators=3, engine_params=TINY, random_state=3)
+    alone.fit(sets["train"], eval_set=sets["validation"])
+    expected = tr.evaluate(
+        alone.predict(sets["test"]), sets["test"].y, sets["test"].lists, "nDCG@5"
+    )
+    assert np.array_equal(
+        found.comparison.values["AP-type3 (Boosted)"]["nDCG@5"],
+        expected.values["nDCG@5"],
+        equal_nan=True,
+    )
