@@ -212,6 +212,16 @@ class TestThreads:
             for result in pool.map(run, [2, 3, 1, 4] * 5, timeout=60):
                 np.testing.assert_array_equal(result, expected)
 
+    def test_the_number_of_threads_can_be_limited(self, monkeypatch):
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+        with compiled.threads_at_most(3):
+            assert compiled.threads() == 3
+            with compiled.threads_at_most(-1):
+                assert compiled.threads() == 3
+            with compiled.threads_at_most(100):
+                assert compiled.threads() == 8
+        assert compiled.threads() == 8
+
     def test_an_error_reaches_the_caller_and_the_pool_lives_on(self, expected):
         def fail(start, stop):
             if start == 1:

@@ -91,6 +91,18 @@ class Session:
 
         Every list of `data` can teach, and the sets have the same features.
         """
+        from twinrank.support.compiled import threads_at_most
+
+        with threads_at_most(self.parameters["n_jobs"]):
+            return self._grown(data, weights, sets, callbacks)
+
+    def _grown(
+        self,
+        data: Dataset,
+        weights: Any,
+        sets: dict[str, Dataset],
+        callbacks: Sequence[Callback],
+    ) -> tuple[BoostedModel, Boosting]:
         given, module = self.parameters, engine(self.parameters["engine"])
         newton = self.newton()
         columns = columns_of(given["categorical_features"], data.features, data.feature_names)

@@ -10,9 +10,10 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +28,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
+_most: ContextVar[int] = ContextVar("twinrank_threads", default=sys.maxsize)
 
 
 def compiled(function: Function) -> Function:
@@ -88,11 +90,28 @@ def _survive_failing_writes(dispatcher: Any) -> None:
 
 
 def threads() -> int:
-    """How many threads a parallel loop uses: torch's number if torch is loaded, else all cores."""
+    """How many threads a parallel loop uses: torch's number if torch is loaded, else all cores.
+
+    Or fewer, within `threads_at_most`.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_num_threads"):
-        return int(torch.get_num_threads())
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        found = int(torch.get_num_threads())
+    elif hasattr(os, "sched_getaffinity"):
+        found = len(os.sched_getaffinity(0))
+    else:
+        found = os.cpu_count() or 1
+    return min(found, _most.get())
+
+
+@contextmanager
+def threads_at_most(number: int | None) -> Iterator[None]:
+    """Limit the threads of loops in this context, as scikit-learn's `n_jobs`: −1, None: don't."""
+    token = _most.set(number if number is not None and number > 0 else _most.get())
+    try:
+        yield
+    finally:
+        _most.reset(token)
 
 
 def spans(costs: Any, per_thread: int) -> list[tuple[int, int]]:
