@@ -461,7 +461,7 @@ def test_checkpoints_that_cant_be_used(tmp_path):
         load_checkpoint(trainer(), path)
     about = {"format": "twinrank-checkpoint", "version": 2}
     save_file({"x": torch.zeros(2)}, path, metadata={"twinrank": json.dumps(about)})
-    with pytest.raises(tr.InputError, match="has version 2; this TwinRank reads 1"):
+    with pytest.raises(tr.InputError, match="has version 2 of the format; this TwinRank reads 1"):
         load_checkpoint(trainer(), path)
     with pytest.raises(tr.FileError, match="can't read"):
         load_checkpoint(trainer(), tmp_path / "nowhere")

@@ -17,7 +17,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, Transform
 from twinrank.data.transforms import from_json as transform_from_json
 from twinrank.support.errors import InputError, explained
-from twinrank.support.files import new_folder, publish, read_json
+from twinrank.support.files import check_format, new_folder, publish, read_json
 
 FORMAT, VERSION, CONFIG = "twinrank-boosted-model", 1, "config.json"
 
@@ -95,12 +95,7 @@ def load_boosted(folder: Path) -> BoostedModel:
 
 
 def _from_config(config: Any, folder: Path) -> BoostedModel:
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise InputError(f"{CONFIG} is not that of boosted trees")
-    if config.get("version") != VERSION or isinstance(config["version"], bool):
-        raise InputError(
-            f"it has version {config.get('version')} of the format; this TwinRank reads {VERSION}"
-        )
+    config = check_format(config, CONFIG, FORMAT, VERSION, "that of boosted trees")
     if config.get("engine") not in ENGINES:
         raise InputError(f"{CONFIG} is damaged: there is no engine {config.get('engine')!r}")
     features, names, categorical = _columns(config)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.support.errors import InputError, explained
-from twinrank.support.files import check_regular, read_json
+from twinrank.support.files import check_format, check_regular, read_json
 
 MANIFEST = "manifest.json"
 FORMAT = "twinrank-data"
@@ -207,14 +207,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a folder, checked for being one."""
     path = folder / MANIFEST
     check_regular(path)
-    manifest = read_json(path)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise InputError(f"{path} is not the manifest of TwinRank data")
-    if manifest.get("version") != VERSION:
-        raise InputError(
-            f"{path} has version {manifest.get('version')} of the format; "
-            f"this TwinRank reads version {VERSION}: convert the data again"
-        )
+    what, hint = "the manifest of TwinRank data", ": convert the data again"
+    manifest = check_format(read_json(path), path, FORMAT, VERSION, what, hint)
     if manifest.pop("crc32", None) != _stamp(manifest):
         raise InputError(f"{path} is damaged: its checksum is wrong")
     names, notes = manifest.get("feature_names"), manifest.get("notes")

@@ -13,7 +13,7 @@ from twinrank.estimators.models import CONFIG, MODEL
 from twinrank.estimators.ranker import Ranker
 from twinrank.models.folder import save_model
 from twinrank.support.errors import InputError, explained
-from twinrank.support.files import read_json, replacing, sweep
+from twinrank.support.files import check_format, read_json, replacing, sweep
 from twinrank.training.callbacks import Callback, HistoryFile, StopOnInterrupt
 from twinrank.training.checkpoints import Checkpoints
 from twinrank.training.curves import draw_history
@@ -68,13 +68,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     with explained("read", path):
         if not path.is_file():
             raise InputError(f"{folder} is not the folder of a run: there is no {CONFIG} in it")
-    about = read_json(path)
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise InputError(f"{path} is not that of a run")
-    if about.get("version") != VERSION:
-        raise InputError(
-            f"{path} has version {about.get('version')}; this TwinRank reads {VERSION}"
-        )
+    about = check_format(read_json(path), path, FORMAT, VERSION, "that of a run")
     kinds = {"parameters": dict, "source": dict, "data": dict, "threads": int, "processes": int}
     for key, kind in kinds.items():
         if not isinstance(about.get(key), kind):

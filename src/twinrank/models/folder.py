@@ -19,7 +19,7 @@ from twinrank.models.architecture import Architecture
 from twinrank.models.columns import apart
 from twinrank.models.scorer import Scorer, score_all
 from twinrank.support.errors import InputError, explained
-from twinrank.support.files import new_folder, publish, read_json
+from twinrank.support.files import check_format, new_folder, publish, read_json
 
 FORMAT, VERSION = "twinrank-model", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -93,12 +93,7 @@ def load_model(folder: Path) -> Model:
 
 
 def _from_config(config: Any, folder: Path) -> Model:
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise InputError(f"{CONFIG} is not that of a TwinRank model")
-    if config.get("version") != VERSION or isinstance(config["version"], bool):
-        raise InputError(
-            f"it has version {config.get('version')} of the format; this TwinRank reads {VERSION}"
-        )
+    config = check_format(config, CONFIG, FORMAT, VERSION, "that of a TwinRank model")
     features, names = _features(config)
     provenance = config.get("provenance")
     if not isinstance(provenance, dict) or not isinstance(provenance.get("parameters", {}), dict):

@@ -52,6 +52,20 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path} is damaged: {error}") from error
 
 
+def check_format(
+    about: Any, name: str | Path, kind: str, version: int, what: str, hint: str = ""
+) -> dict[str, Any]:
+    """What a file of ours says about itself, if it is of this kind and version."""
+    if not isinstance(about, dict) or about.get("format") != kind:
+        raise InputError(f"{name} is not {what}")
+    found = about.get("version")
+    if found != version or isinstance(found, bool):
+        raise InputError(
+            f"{name} has version {found} of the format; this TwinRank reads {version}{hint}"
+        )
+    return about
+
+
 @contextmanager
 def replacing(path: Path, hint: str = "") -> Iterator[Path]:
     """A temporary name to write a file to; it gets its real name when all went well.

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from twinrank.support.errors import InputError, explained
-from twinrank.support.files import replacing
+from twinrank.support.files import check_format, replacing
 from twinrank.training.callbacks import Callback
 from twinrank.training.loop import Best, Progress
 
@@ -81,12 +81,7 @@ def load_checkpoint(trainer: "Trainer", path: Path) -> dict[str, Any]:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, ValueError) as error:
             raise InputError(f"{path} is damaged: {error}") from error
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise InputError(f"{path} is not a checkpoint of TwinRank")
-    if about.get("version") != VERSION:
-        raise InputError(
-            f"{path} has version {about.get('version')}; this TwinRank reads {VERSION}"
-        )
+    about = check_format(about, path, FORMAT, VERSION, "a checkpoint of TwinRank")
     _check_plan(trainer.plan.to_json(), about.get("plan"), path)
     try:
         _restore(trainer, about, tensors)
