@@ -1,0 +1,173 @@
+"""SVG that lives inside a page: colours follow the page, names don't clash, nothing is loaded."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from xml.etree import ElementTree
+
+from twinrank.display.plots import COLOURS, drawing
+from twinrank.support.errors import InputError
+
+SERIES = "series-"  # the gid of a drawn line, followed by the number of its method
+_VARIABLES = {
+    **{colour: f"var(--series-{i})" for i, colour in enumerate(COLOURS)},
+    "#000000": "currentColor",
+    "#666666": "var(--muted)",
+    "#e6e6e6": "var(--line)",
+    "#ffffff": "var(--page)",
+}
+_LOOK: Any = {
+    "svg.fonttype": "none",  # text stays text, in the page's font
+    "text.parse_math": False,
+    "savefig.transparent": True,
+    "font.size": 9,
+    "xtick.color": "#666666",
+    "ytick.color": "#666666",
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "axes.labelcolor": "#666666",
+    "axes.spines.left": False,
+    "axes.xmargin": 0.03,
+    "axes.unicode_minus": True,
+}
+_DRAWN = {
+    "svg", "g", "defs", "use", "symbol", "clipPath", "mask", "pattern", "marker", "path", "rect",
+    "circle", "ellipse", "line", "polyline", "polygon", "text", "tspan", "image",
+    "linearGradient", "radialGradient", "stop",
+}  # fmt: skip
+_METHOD = re.compile(rf"{SERIES}(\d+)")
+_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+_DIGITS = re.compile(r"-?\d+\.\d{3,}")
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+
+
+class Drawing:
+    """What was drawn, once drawing has ended."""
+
+    svg = ""
+
+
+@contextmanager
+def sketch(size: tuple[float, float], rows: int = 1, **choices: Any) -> Iterator[tuple[Any, Any]]:
+    """Axes one above the other to draw on, and where the SVG text will be."""
+    from matplotlib import rc_context
+
+    made = Drawing()
+    with TemporaryDirectory() as folder, rc_context(_LOOK | choices):
+        path = Path(folder) / "drawn.svg"
+        with drawing(path, rows, 1, size) as axes:
+            yield axes[:, 0], made
+        made.svg = path.read_text("utf-8")
+
+
+def inlined(text: str, prefix: str, names: Mapping[int, str] | None = None) -> str:
+    """An SVG document as an element of an HTML page.
+
+    Known colours become the page's variables, so that they follow light and dark; ids that are
+    referred to get a prefix, others go; so do scripts, styles (which would hold for the whole page)
+    and anything that would be fetched. `names` are those of the lines that are methods.
+    """
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise InputError(f"a figure of the report is no SVG: {error}") from error
+    if _local(root.tag) != "svg":
+        raise InputError(f"a figure of the report is no SVG, but <{_local(root.tag)}>")
+    _clean(root, prefix)
+    _drop_unused_ids(root)
+    _name(root, names or {})
+    _fit(root)
+    return ElementTree.tostring(root, encoding="unicode", method="html")
+
+
+def _clean(element: ElementTree.Element, prefix: str) -> None:
+    """Take out what doesn't belong on a page, from an element and all in it."""
+    element.tag = _local(element.tag)
+    element.text, element.tail = (_unspaced(t) for t in (element.text, element.tail))
+    attributes = {_local(name): value for name, value in element.attrib.items()}
+    element.attrib.clear()
+    for name, value in attributes.items():
+        if (kept := _attribute(name, value, prefix)) is not None:
+            element.set(name, kept)
+    for child in list(element):
+        if isinstance(child.tag, str) and _local(child.tag) in _DRAWN:
+            _clean(child, prefix)
+        else:
+            element.remove(child)
+
+
+def _attribute(name: str, value: str, prefix: str) -> str | None:
+    """What an attribute becomes; None if it goes."""
+    if name.lower().startswith("on") or "javascript:" in value.lower():
+        return None
+    if name == "id":
+        return value if _METHOD.fullmatch(value) else prefix + value
+    if name == "href":
+        embedded = value if value.startswith("data:image/") else None
+        return f"#{prefix}{value[1:]}" if value.startswith("#") else embedded
+    if name in ("d", "points"):
+        return _DIGITS.sub(lambda m: f"{float(m[0]):.2f}", _line(value))
+    if name in ("x", "y", "width", "height", "cx", "cy", "r"):
+        return _DIGITS.sub(lambda m: f"{float(m[0]):.2f}", value)
+    value = _REFERENCE.sub(lambda m: f"url(#{prefix}{m[1]})", value)
+    if name == "style":
+        parts = [p for p in value.split(";") if not p.strip().startswith("font-family")]
+        value = ";".join(parts)
+    if "url(" in value.replace("url(#", "") or "@import" in value:
+        return None
+    return _COLOUR.sub(lambda m: _VARIABLES.get(m[0].lower(), m[0]), value)
+
+
+def _drop_unused_ids(root: ElementTree.Element) -> None:
+    """Ids that nothing refers to only cost space."""
+    used = set()
+    for element in root.iter():
+        for name, value in element.attrib.items():
+            used.update(_REFERENCE.findall(value))
+            if name == "href":
+                used.add(value[1:])
+    for element in root.iter():
+        own = element.get("id")
+        if own is not None and own not in used and not _METHOD.fullmatch(own):
+            del element.attrib["id"]
+
+
+def _name(root: ElementTree.Element, names: Mapping[int, str]) -> None:
+    """Say which line is which method's, for scripts and on hover."""
+    for element in root.iter():
+        if found := _METHOD.fullmatch(element.get("id", "")):
+            number = int(found[1])
+            del element.attrib["id"]
+            element.set("data-series", str(number))
+            if number in names:
+                title = ElementTree.Element("title")
+                title.text = names[number]
+                element.insert(0, title)
+
+
+def _fit(root: ElementTree.Element) -> None:
+    """As wide as its place; the figure around it says what it shows."""
+    if "viewBox" not in root.attrib:
+        sizes = [re.match(r"[\d.]+", root.get(name, "")) for name in ("width", "height")]
+        width, height = (found[0] if found else "100" for found in sizes)
+        root.set("viewBox", f"0 0 {width} {height}")
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    root.set("aria-hidden", "true")
+    root.set("focusable", "false")
+
+
+def _local(tag: str) -> str:
+    return tag.rpartition("}")[2]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _unspaced(text: str | None) -> str | None:
+    """Nothing where there was only layout."""
+    return text if text and text.strip() else None
