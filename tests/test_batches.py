@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import twinrank as tr
 from twinrank import Dataset, InputError, Lists, load, transform
 
 NAME = "twinrank-batches"
@@ -216,3 +217,25 @@ def test_a_long_query_is_a_batch_by_itself():
 
 def test_lists_of_a_batch_are_lists():
     assert next(iter(made([2, 3]).batches(5))).lists == Lists.from_sizes([2, 3])
+
+
+def test_what_a_transform_made_is_kept_where_it_fits():
+    data = tr.synthetic_web_search(queries=12)
+    calls = []
+
+    class Counted(type(tr.transform("QueryZScore"))):
+        def apply(self, x, lists, out):
+            calls.append(len(lists))
+            super().apply(x, lists, out)
+
+    size = data.documents * data.features * 4
+    for keep, expected in ((0, 36), (size - 1, 36), (size, 12)):
+        calls.clear()
+        kept = data.batches(300, random_state=0, transform=Counted(), keep=keep)
+        plain = data.batches(300, random_state=0, transform=tr.transform("QueryZScore"))
+        for epoch in range(3):
+            for a, b in zip(kept.epoch(epoch), plain.epoch(epoch), strict=True):
+                assert np.array_equal(a.X, b.X)
+                assert np.array_equal(a.y, b.y)
+                a.X[:] = 0  # a batch is the caller's own
+        assert sum(calls) == expected

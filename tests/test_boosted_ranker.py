@@ -12,7 +12,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import twinrank as tr
 from twinrank.boosting.session import Session
-from twinrank.study.comparing import compare_methods
 from twinrank.study.methods import Method, method
 
 NAMES = ["bm25", "length", "site", "clicks"]
@@ -399,22 +398,3 @@ def test_methods_that_are_none(name, complaint):
     with pytest.raises(tr.InputError) as error:
         method(name)
     assert complaint in str(error.value)
-
-
-def test_trees_and_nets_are_compared():
-    sets = dict(zip(("train", "validation", "test"), DATA.split(0.6, 0.2), strict=True))
-    methods = [method("LambdaMART"), method("AP-type3 (Boosted)"), method("AP-type3 (Linear)")]
-    shared = {"n_estimators": 3, "epochs": 1, "engine_params": TINY, "random_state": 3}
-    found = compare_methods(methods, sets, ["nDCG@5"], shared, nets={"transforms": "none"})
-    assert list(found.epochs.values()) == [3, 3, 1]
-    assert found.table().columns[-2] == "epochs or rounds"
-    alone = tr.BoostedRanker(objective="AP", n_estimators=3, engine_params=TINY, random_state=3)
-    alone.fit(sets["train"], eval_set=sets["validation"])
-    expected = tr.evaluate(
-        alone.predict(sets["test"]), sets["test"].y, sets["test"].lists, "nDCG@5"
-    )
-    assert np.array_equal(
-        found.comparison.values["AP-type3 (Boosted)"]["nDCG@5"],
-        expected.values["nDCG@5"],
-        equal_nan=True,
-    )

@@ -48,8 +48,8 @@ def test_mistakes_are_one_line_and_exit_code_2(words, complaint):
     assert "Traceback" not in answer.stderr
 
 
-def test_reproduce_shows_measured_beside_published():
-    shown = run("reproduce", "--table", "3")
+def test_reproduce_shows_measured_beside_published(tmp_path):
+    shown = run("reproduce", "--table", "3", "--out", str(tmp_path))
     assert shown.returncode == 0
     assert "Table 3" in shown.stdout
     assert "Table 2" not in shown.stdout

@@ -13,7 +13,7 @@ import twinrank as tr
 from twinrank.data.transforms import transform
 from twinrank.models.architecture import ACTIVATIONS, Architecture, architecture
 from twinrank.models.columns import apart
-from twinrank.models.dropout import Dropout
+from twinrank.models.dropout import DropoutLinear, dropped_places
 from twinrank.models.folder import Model, load_model, save_model
 from twinrank.models.scorer import QueryNorm, Scorer
 
@@ -46,21 +46,22 @@ def kinds(scorer):
 def test_the_papers_nets(name, features):
     scorer = Scorer(features, architecture(name), generator=seeded())
     activation = "ReLU" if name.startswith("R") else "CELU"
-    hidden = ["Linear", "BatchNorm1d", activation]
+    hidden = ["DropoutLinear", "BatchNorm1d", activation]
     last = ["Linear", activation] if name.endswith("5") else ["Linear"]
-    assert kinds(scorer) == hidden + ["Dropout", *hidden] * 3 + last
+    assert kinds(scorer) == hidden * 4 + last
     sizes = [x.weight.shape for x in scorer.layers if isinstance(x, nn.Linear)]
     assert sizes == [(100, features), (100, 100), (100, 100), (100, 100), (1, 100)]
-    assert {x.p for x in scorer.layers if isinstance(x, nn.Dropout)} == {0.01}
+    dropped = [x.p for x in scorer.layers if isinstance(x, DropoutLinear)]
+    assert dropped == [0, 0.01, 0.01, 0.01]
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_paper_mode_normalises_everywhere_by_query(name):
     scorer = Scorer(9, architecture(name, "paper"))
     activation = "ReLU" if name.startswith("R") else "CELU"
-    hidden = ["Linear", "QueryNorm", activation]
+    hidden = ["DropoutLinear", "QueryNorm", activation]
     last = ["Linear", "QueryNorm"] + [activation] * name.endswith("5")
-    assert kinds(scorer) == hidden + ["Dropout", *hidden] * 3 + last
+    assert kinds(scorer) == hidden * 4 + last
     assert scorer.architecture.per_query
 
 
@@ -81,7 +82,7 @@ def test_every_part_is_free():
         chosen = architecture(f"MLP(width=7, depth=2, activation={activation}, dropout=0.5)")
         scorer = Scorer(4, chosen, generator=seeded()).eval()
         assert scorer(torch.randn(6, 4)).shape == (6,)
-        assert [x.p for x in scorer.layers if isinstance(x, nn.Dropout)] == [0.5]
+        assert [x.p for x in scorer.layers if isinstance(x, DropoutLinear)] == [0, 0.5]
     assert kinds(Scorer(4, architecture("Linear"))) == ["Linear"]
     assert kinds(Scorer(4, architecture("MLP(depth=1, norm=layer)")))[1] == "LayerNorm"
     assert architecture(Architecture(width=3)).width == 3
@@ -376,10 +377,11 @@ def test_weights_that_dont_fit(damaged):
 
 @pytest.mark.parametrize("p", [0.01, 0.3, 0.9])
 def test_dropout_drops_every_value_alike_and_independently(p):
-    layer, x = Dropout(p).train(), torch.ones(2000, 50)
     torch.manual_seed(0)
-    first, second = layer(x) == 0, layer(x) == 0
-    deviation = (p * (1 - p) / x.numel()) ** 0.5
+    first, second = torch.zeros(2, 2000, 50, dtype=torch.bool)
+    for mask in (first, second):
+        mask.view(-1)[dropped_places(mask.numel(), p)] = True
+    deviation = (p * (1 - p) / first.numel()) ** 0.5
     assert abs(first.float().mean() - p) < 5 * deviation
     for a, b in ((first, second), (first[:, 1:], first[:, :-1]), (first[1:], first[:-1])):
         both = (a & b).float().mean()
@@ -388,21 +390,45 @@ def test_dropout_drops_every_value_alike_and_independently(p):
         assert abs(half.float().mean() - p) < 6 * deviation
 
 
-def test_dropout_keeps_the_expected_value_and_passes_the_same_gradient():
-    layer, x = Dropout(0.25).train(), torch.randn(300, 7, dtype=torch.float64, requires_grad=True)
-    y = layer(x)
-    y.sum().backward()
-    kept = y != 0
-    torch.testing.assert_close(y[kept], x[kept] / 0.75)
-    torch.testing.assert_close(x.grad, kept.double() / 0.75)
-    assert layer.eval()(x) is x
-    assert Dropout(0.0).train()(x).equal(x)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("norm", ["batch", "query", "layer", "none"])
+def test_gradients_with_dropout_are_those_of_a_mask(activation, norm):
+    given = architecture(
+        f"MLP(width=6, depth=3, dropout=0.3, norm={norm}, activation={activation})"
+    )
+    scorer = Scorer(4, given, generator=seeded()).double().train()
+    X, lists = (
+        torch.randn(30, 4, dtype=torch.float64, generator=seeded(1)),
+        tr.Lists.from_sizes([20, 10]),
+    )
+    torch.manual_seed(3)
+    scorer(X, lists).pow(2).sum().backward()
+    found = [p.grad.clone() for p in scorer.parameters()]
+    scorer.zero_grad()
+    torch.manual_seed(3)
+    x = X
+    for layer in scorer.layers:  # the same, written out of place
+        if isinstance(layer, DropoutLinear):
+            mask = torch.ones_like(x)
+            if layer.p:
+                mask.view(-1)[dropped_places(x.numel(), layer.p)] = 0
+            x = nn.functional.linear(x * mask / (1 - layer.p), layer.weight, layer.bias)
+        else:
+            x = layer(x, lists) if isinstance(layer, QueryNorm) else layer(x.clone())
+    x.squeeze(-1).pow(2).sum().backward()
+    for a, p in zip(found, scorer.parameters(), strict=True):
+        torch.testing.assert_close(a, p.grad, rtol=1e-9, atol=1e-9)
 
 
-def test_dropout_depends_on_torchs_generator_alone():
-    layer, x = Dropout(0.1).train(), torch.ones(1000)
-    torch.manual_seed(1)
-    first = layer(x)
-    torch.manual_seed(1)
-    assert layer(x).equal(first)
-    assert not layer(x).equal(first)
+def test_dropout_is_for_training_and_leaves_the_mean_as_it_is():
+    layer = DropoutLinear(50, 1, 0.25).double()
+    x = torch.rand(4000, 50, dtype=torch.float64)
+    plain = nn.functional.linear(x, layer.weight, layer.bias)
+    assert layer.eval()(x).equal(plain)
+    torch.manual_seed(0)
+    dropped = layer.train()(x.clone())
+    assert not dropped.equal(plain)
+    assert float((dropped - plain).detach().mean()) == pytest.approx(0, abs=0.02)
+    assert DropoutLinear(50, 1, 0.0).train()(x.float()).shape == (4000, 1)
+    torch.manual_seed(0)
+    assert layer(x.clone()).equal(dropped)  # torch's generator, and nothing else

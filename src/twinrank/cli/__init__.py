@@ -1,5 +1,6 @@
 """The command line, one file a command."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from twinrank.cli.measures import measures
 from twinrank.cli.predict import predict
 from twinrank.cli.reproduce import reproduce
 from twinrank.cli.train import train
+from twinrank.cli.tune import tune
 from twinrank.support.errors import TwinRankError
 
 app = typer.Typer(
@@ -31,6 +33,7 @@ app.command()(measures)
 app.command()(predict)
 app.command()(reproduce)
 app.command()(train)
+app.command()(tune)
 
 
 def _version(asked: bool) -> None:
@@ -50,6 +53,9 @@ def _options(
 
 def main() -> None:
     """Run a command; a user's mistake is one line and exit code 2, not a traceback."""
+    # OpenMP's threads spin while they wait for each other. On a busy machine that slows training
+    # down ten times and more, unless they give up early; on a quiet one it makes no difference.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # read when torch is loaded
     try:
         app()
     except TwinRankError as error:

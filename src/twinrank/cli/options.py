@@ -139,18 +139,20 @@ def load_data(path: Path | None, reading: dict[str, Any]) -> "Dataset":
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # `show_notes` says it in plain words
         try:
-            return load(path, **{**reading, "features": _features(path, reading["features"])})
+            return load(path, **{**reading, "features": features_of(path, reading["features"])})
         except TwinRankError as error:
             raise type(error)(as_options(str(error))) from error
 
 
-def _features(path: Path, given: list[str] | None) -> int | list[str] | None:
-    """A number for LETOR text, names for anything that has columns."""
+def features_of(path: Path, given: list[str] | None) -> int | list[str] | None:
+    """A number for LETOR text, names for anything that has columns, or may have: a folder."""
     from twinrank.data.sources import FRAMES, plain_suffix
 
     if not given or plain_suffix(path) in FRAMES:
         return given or None
     if len(given) > 1 or not given[0].isdecimal():
+        if path.is_dir():
+            return given
         raise InputError(f"{path} has no columns to choose by name; --features is a number here")
     return int(given[0])
 

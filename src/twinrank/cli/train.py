@@ -1,14 +1,14 @@
 """twinrank train: a ranker on a data set, resumable."""
 
 import shlex
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import as_options, load_data, show_notes, takes_data
-from twinrank.support.errors import DataWarning, InputError, TwinRankError, explained
+from twinrank.cli.options import load_data, show_notes, takes_data
+from twinrank.cli.sources import in_words_of_options, source_of
+from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -217,10 +217,12 @@ def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
         fold, reading = source["fold"], source["reading"]
     except (KeyError, TypeError) as error:
         raise InputError(f"the run doesn't say what it was trained on: {error}") from None
-    if data is None or _has_folds(data):
-        if valid is not None or test is not None:
-            raise InputError("--valid and --test go with a file of training data")
-        return data_sets(data, fold or 1, reading)
+    with in_words_of_options():
+        whole_or_folds = source_of(data, reading, cut=1)
+        if data is None or whole_or_folds.has_folds:
+            if valid is not None or test is not None:
+                raise InputError("--valid and --test go with a file of training data")
+            return whole_or_folds.sets(fold or 1)
     if fold is not None:
         raise InputError(f"--fold goes with a folder of folds, and {data} is none")
     whole = load_data(data, reading)
@@ -231,38 +233,3 @@ def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
     if test is not None:
         found["test"] = load_data(test, reading)
     return found
-
-
-def data_sets(data: Path | None, fold: int, reading: dict[str, Any]) -> "dict[str, Dataset]":
-    """Training, validation and test data: of a fold, or of a file's queries cut in three."""
-    if data is not None and _has_folds(data):
-        return _fold(data, fold, reading)
-    parts = load_data(data, reading).split(0.6, 0.2)
-    return dict(zip(("train", "validation", "test"), parts, strict=True))
-
-
-def _has_folds(path: Path) -> bool:
-    with explained("read", path):
-        return path.is_dir() and not (path / "manifest.json").is_file()
-
-
-def _fold(folder: Path, number: int, reading: dict[str, Any]) -> "dict[str, Dataset]":
-    from twinrank.data.layouts import load_folds
-    from twinrank.data.table import counted
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        names = reading["features"]  # of columns, or the one number of LETOR text
-        features = int(names[0]) if names and names[0].isdecimal() else names
-        try:
-            folds = load_folds(folder, **{**reading, "features": features})
-            if number > len(folds):
-                raise InputError(f"{folder} has {counted(len(folds), 'fold')}, no fold {number}")
-            training, validation, test = folds[number - 1]
-        except TwinRankError as error:
-            raise type(error)(as_options(str(error))) from error
-    if training is None or test is None:
-        raise InputError(f"fold {number} of {folder} is incomplete")
-    if validation is None:
-        training, validation = training.split(0.8)
-    return {"train": training, "validation": validation, "test": test}

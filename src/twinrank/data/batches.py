@@ -44,6 +44,9 @@ class Batches:
     a batch by itself. With a `random_state` the queries are shuffled, differently in every epoch
     and always the same for the same state and epoch; without, they come in order. A `transform`
     is applied to each batch. `ahead` batches are prepared by a thread while one is used.
+
+    What a transform makes of a query is the same in every epoch. Where all of it takes at most
+    `keep` bytes, it is kept.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Batches:
         random_state: int | None = None,
         transform: "Transform | None" = None,
         ahead: int = 2,
+        keep: int = 0,
     ) -> None:
         if documents < 1:
             raise InputError(f"documents of a batch must be at least 1, not {documents}")
@@ -64,6 +68,10 @@ class Batches:
         self._random_state = random_state
         self._transform = transform
         self._ahead = ahead
+        self._kept: npt.NDArray[np.float32] | None = None
+        if transform is not None and data.documents * data.features * 4 <= keep:
+            self._kept = np.empty((data.documents, data.features), np.float32)
+            self._done = np.zeros(data.queries, np.bool_)
 
     def __iter__(self) -> Iterator[Batch]:
         return self.epoch(0)
@@ -94,15 +102,26 @@ class Batches:
     def _batch(self, queries: npt.NDArray[np.int64]) -> Batch:
         data = self._data
         lists = Lists.from_sizes(data.lists.sizes[queries])
-        X = data.take(queries)
-        if self._transform is not None:
-            try:
-                X = self._transform(X, lists, out=X)
-            except FeatureError as error:
-                raise error.named(data.query_ids[queries], data.feature_names) from None
         starts = data.lists.offsets[queries]
         rows = np.arange(lists.documents) + np.repeat(starts - lists.offsets[:-1], lists.sizes)
+        if self._kept is None:
+            X = self._transformed(queries, lists)
+        elif self._done[queries].all():
+            X = self._kept.take(rows, axis=0)
+        else:
+            X = self._transformed(queries, lists)
+            self._kept[rows], self._done[queries] = X, True
         return Batch(X, data.y[rows], lists, queries)
+
+    def _transformed(self, queries: npt.NDArray[np.int64], lists: Lists) -> npt.NDArray[np.float32]:
+        data = self._data
+        X = data.take(queries)
+        if self._transform is None:
+            return X
+        try:
+            return self._transform(X, lists, out=X)
+        except FeatureError as error:
+            raise error.named(data.query_ids[queries], data.feature_names) from None
 
     def _prefetched(self, plan: list[npt.NDArray[np.int64]]) -> Generator[Batch]:
         """Batches in their order, made by a thread that stops when the iterator is dropped."""

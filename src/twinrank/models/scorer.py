@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture
-from twinrank.models.dropout import Dropout
+from twinrank.models.dropout import DropoutLinear
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -171,10 +171,9 @@ def _embedding_size(categories: int) -> int:
 def _layers(inputs: int, a: Architecture) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for i in range(a.depth):
-        if i and a.dropout:
-            layers.append(Dropout(a.dropout))
+        dropout = a.dropout if i else 0.0
         layers += [
-            nn.Linear(inputs, a.width),
+            DropoutLinear(inputs, a.width, dropout),
             *_norm(a.norm, a.width),
             _ACTIVATIONS[a.activation](),
         ]

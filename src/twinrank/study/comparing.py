@@ -1,67 +1,83 @@
-"""Methods side by side on one split of a dataset."""
+"""`twinrank compare`: what is compared if nobody says, and what of it each method is told."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from twinrank.data.dataset import Dataset
-from twinrank.display.tables import Cell, Table
-from twinrank.estimators.ranker import Ranker
-from twinrank.evaluation.comparison import Comparison, compare
-from twinrank.evaluation.evaluating import evaluate
-from twinrank.study.methods import Method
+from twinrank.study.methods import Method, method
+from twinrank.study.running import MEASURES, Study
+from twinrank.study.source import Source
+from twinrank.support.errors import InputError
+from twinrank.support.suggest import unknown
 
 METHODS = (
-    "nDCG-type3",
+    "LambdaMART",
+    "ListNet",
+    "ApproxNDCG",
     "AP-type3",
-    "nERR@10-type3",
-    "P-type3",
-    "nDCG-type1",
-    "nDCG-type3 (Linear)",
+    "nDCG-type3",
+    "nDCG-type3 (Boosted)",
 )
-MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP", "nERR@10")
+NETS: Mapping[str, Any] = {"epochs": 30, "transforms": "SignedLog1p + QueryZScore"}
+"""Parameters of nets, unless others are given; trees don't need transforms."""
+QUICK: Mapping[str, Any] = {"epochs": 5, "n_estimators": 40}
+BUILT_IN_FOLDS = 3
+"""Of the built-in data: with the methods above, some two minutes on two cores."""
+QUICK_QUERIES = 150
 
 
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """Test measures of several methods with significance, and how long each took to train."""
-
-    comparison: Comparison
-    seconds: Mapping[str, float]
-    epochs: Mapping[str, int]
-
-    def table(self) -> Table:
-        """Methods by measures, with training times."""
-        plain = self.comparison.table()
-        rows = [
-            [*row, Cell(str(self.epochs[row[0].text])), Cell(f"{self.seconds[row[0].text]:.1f} s")]
-            for row in plain.rows
-        ]
-        return replace(plain, columns=[*plain.columns, "epochs", "time"], rows=rows)
-
-
-def compare_methods(
-    methods: Sequence[Method],
-    sets: Mapping[str, Dataset],
+def comparison_study(
+    source: Source,
+    methods: Sequence[str] = METHODS,
     measures: Sequence[str] = MEASURES,
-    parameters: Mapping[str, Any] | None = None,
-    begin: Callable[[Method], list[Any]] = lambda _: [],
-) -> Compared:
-    """Train every method on sets["train"], select by "validation", and measure on "test".
+    folds: Sequence[int] | None = None,
+    seeds: Sequence[int] = (0,),
+    shared: Mapping[str, Any] | None = None,
+    own: Mapping[str, Mapping[str, Any]] | None = None,
+    quick: bool = False,
+) -> Study:
+    """A study of methods side by side.
 
-    `begin` is told which method comes next, and gives callbacks for its training.
+    Each of the `shared` parameters goes to all methods that have it, `own` ones to one method. A
+    quick one has fewer epochs and rounds, and only the first fold.
     """
-    results, seconds, epochs = {}, {}, {}
-    test = sets["test"]
-    for one in methods:
-        start = time.perf_counter()
-        ranker = Ranker(**{**(parameters or {}), **one.parameters()})
-        ranker.fit(sets["train"], eval_set={"validation": sets["validation"]}, callbacks=begin(one))
-        name = str(one)
-        seconds[name] = time.perf_counter() - start
-        epochs[name] = len(ranker.history_)
-        results[name] = evaluate(
-            ranker.predict(test), test.y, test.lists, measures, query_ids=test.query_ids
-        )
-    return Compared(compare(results), seconds, epochs)
+    chosen = [method(name) for name in methods]
+    _check_known(chosen, shared or {})
+    given = {str(method(name)): dict(one) for name, one in (own or {}).items()}
+    parameters = {
+        str(one): {
+            **({} if one.boosted else NETS),
+            **(_of(one, QUICK) if quick else {}),
+            **_of(one, shared or {}),
+            **given.pop(str(one), {}),
+        }
+        for one in chosen
+    }
+    if quick and folds is None:
+        folds = source.folds[:1]
+    measured = str((shared or {}).get("validation_measure", "nDCG@5"))
+    return Study(
+        source,
+        [str(one) for one in chosen],
+        folds,
+        seeds,
+        measures,
+        parameters | given,
+        validation_measure=measured,
+    )
+
+
+def _of(one: Method, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Those parameters that a method has."""
+    known = one.estimator._get_param_names()
+    return {name: value for name, value in parameters.items() if name in known}
+
+
+def _check_known(methods: Sequence[Method], parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters that none of the methods has."""
+    known = list(dict.fromkeys(n for m in methods for n in m.estimator._get_param_names()))
+    for name in parameters:
+        if name not in known:
+            raise InputError(unknown("parameter", name, known))
+        if name in ("objective", "strategy", "random_state"):
+            hint = "--seeds" if name == "random_state" else "the methods"
+            raise InputError(f"{name} is no parameter that methods share: choose {hint}")

@@ -28,6 +28,7 @@ __all__ = ["Interrupted", "Trainer", "TrainingError"]
 
 Loss = Callable[..., Tensor]
 Record = dict[str, Any]
+_KEPT = 1024**3  # bytes of transformed features that are kept from one epoch to the next
 _SCORED = 12_000  # documents that are scored together at least
 
 
@@ -93,6 +94,7 @@ class Trainer:
             random_state=plan.seed if plan.shuffle else None,
             transform=transform,
             ahead=ahead,
+            keep=_KEPT,
         )
         self.steps = 0  # of the epoch at hand, once it has begun
         self.step_documents = 0  # of the latest step

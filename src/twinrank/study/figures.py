@@ -1,0 +1,216 @@
+"""Figures 1 and 2 of the paper, drawn anew: the twin-sigmoid, and how training goes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.display.plots import COLOURS, FORMATS, drawing
+from twinrank.display.tables import Cell, Table
+from twinrank.study.paper import TREES_METHOD, VALIDATION
+from twinrank.study.paper_writing import csv_text
+from twinrank.support.files import replacing
+
+Floats = npt.NDArray[np.float64]
+
+_OUTPUT, _SECOND, _THIRD, _FOURTH = COLOURS[:4]
+_REACH = 4.0
+_GRADIENTS: Sequence[tuple[str, tuple[float, float], str, int, Any]] = (
+    ("type1; type2, u = 1", (-3.9, 0.32), "type1", 1, {"color": _THIRD}),
+    ("type2, u = −1", (0.9, -0.45), "type2", -1, {"color": _THIRD, "linestyle": "--"}),
+    ("type3, u = 1", (-0.7, 1.5), "type3", 1, {"color": _FOURTH}),
+    ("type3, u = −1", (1.0, -1.4), "type3", -1, {"color": _FOURTH, "linestyle": "--"}),
+)
+"""Label and where it stands, strategy, u, and line."""
+_METRICS = ("type1", "type2", "type3")
+# How each record counts: nets by epoch, trees by round.
+_COUNTS = {"epoch": "epochs", "round": "trees"}
+
+
+def draw_figure_1(stem: Path) -> list[Path]:
+    """Draw the sigmoid, its derivative, and the twin-sigmoid with its three gradients."""
+    z = np.linspace(-_REACH, _REACH, 1601)
+    with _pictures(stem, 1, 3, (10.5, 3.2)) as panels:
+        plain, slope, twin = panels[0]
+        for alpha, colour in ((1, _OUTPUT), (5, _SECOND), (25, _FOURTH)):
+            sigmoid = 1 / (1 + np.exp(-alpha * z))
+            plain.plot(z, sigmoid, color=colour, label=f"α = {alpha}")
+            slope.plot(z, alpha * sigmoid * (1 - sigmoid), color=colour, label=f"α = {alpha}")
+        plain.set(title="(a) Sigmoid σ(z)", xlabel="z")
+        slope.set(title="(b) Its derivative ∂σ/∂z", xlabel="z")
+        twin.plot(z, (np.sign(z) + 1) / 2, color=_OUTPUT)
+        twin.text(1.2, 1.06, "output σ⁺(z)", color=_OUTPUT)
+        for label, place, strategy, sign, look in _GRADIENTS:
+            twin.plot(z, gradient(z, strategy, sign), **look)
+            twin.text(*place, label, color=look["color"])
+        twin.set(title="(c) Twin-sigmoid and gradients", xlabel="z (backward: α = 1)")
+        plain.legend(loc="upper left")
+        slope.legend(loc="upper left")
+        for panel in panels.flat:
+            panel.set_xlim(-_REACH, _REACH)
+    return [stem.with_suffix(kind) for kind in FORMATS]
+
+
+@contextmanager
+def _pictures(stem: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[Any]:
+    """Axes of a picture that is saved in every format, but laid out once, which takes longest."""
+    with drawing(stem.with_suffix(".svg"), rows, columns, size) as axes:
+        yield axes
+        figure = axes.flat[0].figure
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        for kind, undated in ((".png", {}), (".pdf", {"CreationDate": None})):
+            with replacing(stem.with_suffix(kind)) as partial:
+                figure.savefig(partial, format=kind[1:], metadata=undated)
+
+
+def gradient(z: Floats, strategy: Any, sign: int) -> Floats:
+    """∂σ⁺/∂z of a strategy, from the twin-sigmoid that the library has."""
+    import torch
+
+    from twinrank.ranks.sigmoid import twin_sigmoid
+
+    given = torch.tensor(z, requires_grad=True)
+    twin_sigmoid(given, strategy=strategy, sign=float(sign)).sum().backward()  # type: ignore[no-untyped-call]
+    assert given.grad is not None
+    return np.asarray(given.grad.numpy(), np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """A training: what is optimised on the training data, and nDCG@5 on all, by epoch or tree."""
+
+    method: str
+    system: str
+    counted: str
+    """ "epochs" or "trees"."""
+    optimised: str
+    """ "loss" falls, any other rises."""
+    objective: tuple[Floats, Floats]
+    """Where, and how much."""
+    measured: Mapping[str, tuple[Floats, Floats]]
+    """The same of nDCG@5 on the validation and test data."""
+
+    @classmethod
+    def of(cls, method: str, system: str, history: Sequence[Mapping[str, Any]]) -> "Panel":
+        """From a unit's history: loss by epoch, or nDCG@5 on the training data by tree."""
+        if not history:
+            raise ValueError(f"{system} has no history")
+        count = "round" if "round" in history[0] else "epoch"
+        measured = {
+            name: _series(history, count, name)
+            for name in ("validation", "test")
+            if any(record.get(name) is not None for record in history)
+        }
+        if method == TREES_METHOD:
+            objective, optimised = _series(history, count, "train"), f"{VALIDATION} on train"
+        else:
+            where, loss = _series(history, count, "loss")
+            direct = method == "ApproxNDCG" or method.endswith(_METRICS)
+            name = "nDCG, smoothed" if method == "ApproxNDCG" else method.rpartition("-")[0]
+            objective = (where, -loss if direct else loss)
+            optimised = f"{name} on train" if direct else "loss"
+        return cls(method, system, _COUNTS[count], optimised, objective, measured)
+
+    @property
+    def correlations(self) -> dict[str, float]:
+        """Spearman's ρ of the objective (minus the loss) with nDCG@5, where both are known."""
+        return {name: self._correlation(*series) for name, series in self.measured.items()}
+
+    def _correlation(self, where: Floats, values: Floats) -> float:
+        from scipy.stats import spearmanr
+
+        common, first, second = np.intersect1d(self.objective[0], where, return_indices=True)
+        objective = self.objective[1][first] * (-1 if self.optimised == "loss" else 1)
+        if common.size < 3 or np.ptp(objective) == 0 or np.ptp(values[second]) == 0:
+            return float("nan")
+        return float(spearmanr(objective, values[second]).statistic)
+
+
+def _series(history: Sequence[Mapping[str, Any]], count: str, name: str) -> tuple[Floats, Floats]:
+    known = [(record[count], record[name]) for record in history if record.get(name) is not None]
+    where, values = np.array(known, np.float64).reshape(-1, 2).T
+    return where, values
+
+
+def draw_figure_2(stem: Path, panels: Sequence[Panel]) -> list[Path]:
+    """Draw trainings side by side: the objective (left), nDCG@5 (right), and how they agree."""
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // columns)
+    with _pictures(stem, rows, columns, (3.4 * columns, 2.9 * rows + 0.5)) as grid:
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        lines: list[Any] = []
+        for letter, axes, panel in zip("abcdefghijkl", grid.flat, panels, strict=False):
+            lines = _panel(axes, panel, letter)
+        figure = grid.flat[0].figure
+        names = ["on the training data: loss or metric (left)"]
+        names += [f"{VALIDATION} on {name} data (right)" for name in panels[-1].measured]
+        figure.legend(lines, names, loc="outside lower center", ncols=3)
+    return [stem.with_suffix(kind) for kind in FORMATS]
+
+
+def _panel(axes: Any, panel: Panel, letter: str) -> list[Any]:
+    """One training; gives its lines, for the legend that all share."""
+    look = {"markersize": 2.5, "linewidth": 1.3}
+    marker = "o" if panel.objective[0].size < 30 else None
+    lines: list[Any] = axes.plot(*panel.objective, color=COLOURS[0], marker=marker, **look)
+    axes.set_title(f"({letter}) {panel.system}", fontsize=9, pad=15)
+    axes.set_xlabel(panel.counted)
+    axes.set_ylabel(panel.optimised, color=COLOURS[0])
+    axes.tick_params(axis="y", labelcolor=COLOURS[0])
+    axes.locator_params(axis="both", nbins=5)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    right = axes.twinx()
+    right.grid(visible=False)
+    right.spines["right"].set_visible(True)
+    right.locator_params(axis="y", nbins=5)
+    for (where, values), colour in zip(
+        panel.measured.values(), (COLOURS[1], COLOURS[2]), strict=False
+    ):
+        marker = "o" if where.size < 30 else None
+        lines += right.plot(where, values, color=colour, marker=marker, **look)
+    shown = ", ".join(f"{_shown(rho)} ({name})" for name, rho in panel.correlations.items())
+    small: Any = {"fontsize": 7.5, "va": "bottom", "color": "#444444"}
+    axes.text(0, 1.02, f"Spearman's ρ {shown}", transform=axes.transAxes, **small)
+    return lines
+
+
+def correlation_table(panels: Sequence[Panel]) -> Table:
+    """How well the objective's order of epochs agrees with that of nDCG@5."""
+    sets = [name for name in ("validation", "test") if any(name in p.measured for p in panels)]
+    rows = [
+        [
+            Cell(panel.system),
+            Cell(panel.optimised),
+            *(Cell(_shown(panel.correlations.get(name, float("nan")))) for name in sets),
+        ]
+        for panel in panels
+    ]
+    return Table(
+        "Figure 2: rank correlation of the objective with nDCG@5, by epoch or tree",
+        ["", "objective", *sets],
+        rows,
+        [
+            "Spearman's ρ; of losses with the sign changed, so that 1 is full agreement "
+            "for every method."
+        ],
+    )
+
+
+def correlation_csv(panels: Sequence[Panel]) -> str:
+    """The same with all digits."""
+    rows = (
+        [panel.system, panel.optimised, name, rho]
+        for panel in panels
+        for name, rho in panel.correlations.items()
+    )
+    return csv_text(["method", "objective", "data", "spearman"], rows)
+
+
+def _shown(rho: float) -> str:
+    return "–" if np.isnan(rho) else f"{rho:.2f}".replace("-", "−")

@@ -1,0 +1,282 @@
+"""`twinrank compare`: from data, folds or a study file to a table, files and a report."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import twinrank as tr
+from twinrank.cli import main
+from twinrank.study.compared import headline
+
+SMALL = ["--methods", "AP-type3 (Linear); LambdaMART", "--epochs", "1", "--jobs", "1"]
+SMALL += ["--set", "n_estimators=2", "--measures", "nDCG@5; AP"]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    """Results go to the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two folds of small data as LETOR text."""
+    base = tmp_path_factory.mktemp("data") / "Tiny"
+    for number in (1, 2):
+        (base / f"Fold{number}").mkdir(parents=True)
+        parts = tr.synthetic_web_search(24).select(slice(12 * number - 12, 12 * number))
+        for name, part in zip(("train", "vali", "test"), parts.split(0.5, 0.25), strict=True):
+            part.save(base / f"Fold{number}" / f"{name}.txt")
+    return base
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys):
+    """The command line within this process: code, standard output, standard error."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["twinrank", "compare", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_folds_side_by_side(cli, folder, tmp_path):
+    before = torch.get_num_threads()
+    code, out, err = cli(folder, *SMALL)
+    assert code == 0, err
+    assert torch.get_num_threads() == before
+    lines = out.splitlines()
+    assert lines[0].split()[:2] == ["nDCG@5", "AP"]
+    assert "epochs or rounds" in lines[0]
+    assert lines[2].startswith("AP-type3 (Linear)")
+    assert lines[3].startswith("LambdaMART")
+    assert lines[3].endswith("s")
+    assert "has the best nDCG@5" in out
+    assert out.endswith(f"Report: {Path('comparison-Tiny', 'report.html')}\n")
+    assert "[4/4] LambdaMART, fold 2, seed 0: validation nDCG@5" in err
+    place = tmp_path / "comparison-Tiny"
+    names = {path.name for path in place.iterdir()}
+    assert names >= {"study.json", "units", "table.txt", "table.md", "table.tex", "queries.csv"}
+    assert len((place / "queries.csv").read_text().splitlines()) == 1 + 2 * 6
+    means = json.loads((place / "comparison.json").read_text())["means"]
+    assert means.keys() == {"AP-type3 (Linear)", "LambdaMART"}
+    page = (place / "report.html").read_text()
+    assert "LambdaMART" in page
+    assert "twinrank compare" in page
+
+
+def test_the_same_command_goes_on(cli, folder):
+    words = [folder, *SMALL, "--out", "results"]
+    assert cli(*words, "--folds", "1")[0] == 0
+    _, first, err = cli(*words)
+    assert "2 of 4 units were finished before" in err
+    _, second, err = cli(*words)
+    assert err == ""
+    assert first == second
+    _, _, err = cli(*words, "--set", "num_leaves=5")
+    assert "2 of 4 units were finished before" in err
+    assert "AP-type3" not in err
+
+
+def test_a_file_is_cut_into_folds(cli, folder):
+    code, out, err = cli(folder / "Fold1" / "train.txt", "--cut", "3", *SMALL, "--seeds", "0,1")
+    assert code == 0, err
+    assert "[12/12]" in err
+    assert "(6 lists)" in out
+
+
+def test_without_data(cli, tmp_path):
+    code, out, err = cli(*SMALL, "--quick")
+    assert code == 0, err
+    assert "(50 lists)" in out
+    assert (tmp_path / "comparison-quick" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("shifts", "said"),
+    [
+        ({"A": 0.5}, "."),
+        ({"A": 0.5, "B": 0.0}, ", significantly different from B"),
+        ({"A": 0.1, "B": 0.5, "C": 0.0}, ", significantly different from all others"),
+        ({"A": 0.5, "B": 0.5}, "; B isn't significantly different from it"),
+        (
+            {"A": 0.5, "B": 0.5, "C": 0.5, "D": 0.0},
+            "; B and C aren't significantly different from it",
+        ),
+    ],
+)
+def test_headlines(shifts, said):
+    values = np.linspace(0, 0.2, 40)
+    systems = {name: {"AP": values + shift} for name, shift in shifts.items()}
+    best = max(shifts, key=lambda name: shifts[name])
+    level = " (p < 0.01)." if len(shifts) > 1 else ""
+    assert headline(tr.compare(systems), "AP") == f"{best} has the best AP: 0.6000{said}{level}"
+
+
+STUDY = """
+data = "Tiny"
+methods = ["AP-type3 (Linear)", "nDCG-type3 (Boosted)"]
+measures = ["RR"]
+folds = [2]
+seeds = [3]
+[parameters]
+epochs = 1
+n_estimators = 2
+[method."AP-type3 (Linear)"]
+alpha = 2.0
+[reading]
+features = 136
+"""
+
+
+def test_study_file(cli, folder):
+    path = folder.parent / "mine.toml"
+    path.write_text(STUDY)
+    code, out, err = cli(path, "--jobs", "1", "--out", "results")
+    assert code == 0, err
+    assert out.split()[0] == "RR"
+    assert "[2/2]" in err
+    found = json.loads(Path("results", "study.json").read_text())
+    assert found["parameters"]["AP-type3 (Linear)"]["alpha"] == 2.0
+    assert found["parameters"]["nDCG-type3 (Boosted)"]["n_estimators"] == 2
+    assert found["seeds"] == [3]
+    _, out, _ = cli(path, "--jobs", "1", "--out", "results", "--measures", "AP")
+    assert out.split()[0] == "AP"
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("measures =", "mesures ="), "unknown key 'mesures'; did you mean measures"),
+        (("[3]", '"3"'), "seeds must be a list of whole numbers"),
+        (("[3]", "[true]"), "seeds must be a list of whole numbers"),
+        (("[2]", "[]"), "folds must be a list of numbers"),
+        (("epochs = 1", "epoch = 1"), "unknown parameter 'epoch'; did you mean epochs"),
+        (("alpha", "alhpa"), "did you mean alpha"),
+        (("features = 136", "feature = 136"), "did you mean features"),
+        (('[method."AP-type3 (Linear)"]', '[method."RR-type3"]'), "isn't among the methods"),
+        (("Boosted", "Bosted"), "Bosted"),
+        (('data = "Tiny"', 'data = "Tinny"'), "Tinny"),
+        (("seeds", "= seeds"), "is not TOML"),
+    ],
+)
+def test_study_files_that_are_none(cli, folder, change, complaint):
+    path = folder.parent / "broken.toml"
+    path.write_text(STUDY.replace(*change))
+    code, out, err = cli(path, "--jobs", "1")
+    assert code == 2
+    assert complaint in err
+    assert err.startswith("Error: ")
+    assert not out
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--methods", "LambdaMart"], "did you mean LambdaMART"),
+        (["--methods", "ListNte"], "did you mean ListNet"),
+        (["--methods", "nDGC-type3"], "did you mean nDCG"),
+        (["--methods", "nDCG-type4"], "did you mean type3"),
+        (["--methods", "AP"], "write objective-strategy (model)"),
+        (["--methods", ";"], "needs a method"),
+        (["--measures", "nDGC@5"], "did you mean nDCG"),
+        (["--folds", "3"], "has 2 folds (1, 2), no fold 3"),
+        (["--folds", "one"], "--folds takes numbers"),
+        (["--folds", "0"], "from 1 on"),
+        (["--seeds", "-1"], "--seeds takes numbers"),
+        (["--set", "epoch=3"], "unknown parameter 'epoch'; did you mean epochs"),
+        (["--set", "random_state=3"], "choose --seeds"),
+        (["--set", "epochs"], "write key=value"),
+        (["--ray", "localhost:1"], "Ray"),
+    ],
+)
+def test_bad_input(cli, folder, tmp_path, words, complaint):
+    code, out, err = cli(folder, *words)
+    assert code == 2
+    assert complaint in err
+    assert not out
+    assert not (tmp_path / "comparison-Tiny" / "units").exists()
+
+
+def test_data_that_isnt_there(cli):
+    code, _, err = cli("nowhere")
+    assert code == 2
+    assert "can't read" in err
+    assert "nowhere" in err
+
+
+def test_a_folder_of_other_results_is_left_alone(cli, folder):
+    assert cli(folder, *SMALL, "--folds", "1", "--out", "results")[0] == 0
+    other = [folder / "Fold1" / "train.txt", "--cut", "3", *SMALL, "--folds", "1"]
+    code, _, err = cli(*other, "--out", "results")
+    assert code == 2
+    assert "results holds results on other data" in err
+    assert cli(*other, "--out", "results", "--force")[0] == 0
+
+
+def test_failures_are_told_and_the_others_shown(cli, folder):
+    words = [folder, "--folds", "1", "--jobs", "1", "--epochs", "1"]
+    words += ["--methods", "AP-type3 (Linear); LambdaMART", "--set", "device=abacus"]
+    code, out, err = cli(*words)
+    assert code == 1
+    assert "LambdaMART" in out
+    assert "Failed: AP-type3 (Linear), fold 1, seed 0: there is no device 'abacus' here" in err
+    assert "Not in the table: AP-type3 (Linear)" in err
+
+
+@pytest.mark.slow
+def test_interrupt_and_go_on(folder, tmp_path):
+    """Ctrl-C, with a live picture on a terminal: what is finished stays."""
+    words = [sys.executable, "-m", "twinrank", "compare", str(folder), "--jobs", "2"]
+    words += ["--methods", "LambdaMART; nDCG-type3 (Linear)", "--set", "n_estimators=2"]
+    words += ["--set", "early_stopping=none", "--out", str(tmp_path / "results")]
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [*words, "--epochs", "1000000"],
+        stderr=slave,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    os.close(slave)
+    units = tmp_path / "results" / "units"
+    seen, until = b"", time.monotonic() + 120
+    while time.monotonic() < until and len(list(units.glob("*/unit.json"))) < 2:
+        seen += _read(master)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes get it
+    while process.poll() is None:
+        seen += _read(master)
+    seen += _read(master)
+    os.close(master)
+    assert process.returncode == 130, seen
+    assert "nDCG-type3 (Linear), fold 1, seed 0" in seen.decode()
+    assert "the same command goes on" in seen.decode()
+    assert "Traceback" not in seen.decode()
+    assert len(list(units.glob("*/unit.json"))) == 2
+    done = subprocess.run([*words, "--epochs", "1"], capture_output=True, text=True, check=True)
+    assert "2 of 4 units were finished before" in done.stderr
+    assert "Report: " in done.stdout
+
+
+def _read(master):
+    if not select.select([master], [], [], 0.1)[0]:
+        return b""
+    try:
+        return os.read(master, 65_536)
+    except OSError:  # the other side is closed
+        return b""

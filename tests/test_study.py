@@ -1,0 +1,392 @@
+"""Studies: units are trained once, kept at once, the same wherever they run, and pooled."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import twinrank as tr
+from twinrank.study import dispatch
+from twinrank.study.dispatch import run_unit
+from twinrank.study.progress import Status
+from twinrank.study.results import read_unit
+from twinrank.study.running import Study
+from twinrank.study.source import Source
+from twinrank.study.units import Unit, full_parameters, one_thread, tied_pairs, train_unit
+
+SOURCE = Source(queries=24, cut=3)
+NET, TREES = "AP-type3 (Linear)", "LambdaMART"
+PARAMETERS = {NET: {"epochs": 2, "perturbation": 0.1}, TREES: {"n_estimators": 3, "num_leaves": 4}}
+
+
+def small(**changes):
+    given = {"methods": [NET, TREES], "parameters": PARAMETERS, "measures": ["nDCG@5", "AP"]}
+    return Study(changes.pop("source", SOURCE), **{**given, **changes})
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return small().run(tmp_path_factory.mktemp("study"), jobs=1, progress=False)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The units that are trained in this process, as they come."""
+    seen = []
+
+    def train(unit, source, callbacks=()):
+        seen.append(unit)
+        return train_unit(unit, source, callbacks)
+
+    monkeypatch.setattr(dispatch, "train_unit", train)
+    return seen
+
+
+def scores(results):
+    return {str(one.unit): np.asarray(one.scores) for one in results.units}
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(np.array_equal(first[k], second[k]) for k in first)
+
+
+class TestSource:
+    def test_cut_into_folds_by_query(self):
+        tests = [SOURCE.sets(fold)["test"].query_ids for fold in SOURCE.folds]
+        assert sorted(np.concatenate(tests)) == sorted(tr.synthetic_web_search(24).query_ids)
+        for fold in SOURCE.folds:
+            parts = [set(part.query_ids) for part in SOURCE.sets(fold).values()]
+            assert not set.intersection(*parts)
+
+    def test_one_split(self):
+        sizes = [part.queries for part in Source(queries=20, cut=1).sets(1).values()]
+        assert sizes == [12, 4, 4]
+
+    def test_few_documents_are_left_out_everywhere(self):
+        source = Source(queries=24, cut=3, min_documents=60, min_relevant=2)
+        for part in source.sets(2).values():
+            assert part.lists.sizes.min() >= 60
+        assert source.fingerprint(1) != SOURCE.fingerprint(1)
+
+    def test_text_makes_the_same_source(self, tmp_path):
+        source = Source.of(tmp_path / "a.txt", {"cache_dir": tmp_path, "ignore": ("x",)}, cut=4)
+        assert Source.from_text(source.to_text()) == source
+        assert source.reading == {"cache_dir": str(tmp_path), "ignore": ["x"]}
+
+    def test_fingerprints_are_of_the_content(self, tmp_path):
+        data = tr.synthetic_web_search(12)
+        data.save(tmp_path / "a.txt")
+        data.save(tmp_path / "b.txt")
+        data.select(slice(1, None)).save(tmp_path / "c.txt")
+        a, b, c = (Source.of(tmp_path / f"{x}.txt", {}, cut=3).fingerprint(1) for x in "abc")
+        assert a == b != c
+        X = np.array(data.X)
+        X[5, 7] += 1
+        other = tr.Dataset.from_arrays(X, data.y, qid=data.qid)
+        other.save(tmp_path / "d.txt")
+        assert Source.of(tmp_path / "d.txt", {}, cut=3).fingerprint(1) != a
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        parts = dict(
+            zip(("train", "vali", "test"), tr.synthetic_web_search(9).split(0.3, 0.3), strict=True)
+        )
+        for number in (1, 2, 4):
+            (tmp_path / f"Fold{number}").mkdir()
+            for name, part in parts.items():
+                part.save(tmp_path / f"Fold{number}" / f"{name}.txt")
+        return tmp_path
+
+    def test_missing_folds_are_named(self, folder):
+        source = Source.of(folder, {})
+        assert source.folds == (1, 2, 4)
+        with pytest.raises(tr.InputError, match=r"fold 3 is missing; .*--folds 1,2,4"):
+            source.check()
+        with pytest.raises(tr.InputError, match=r"has 3 folds \(1, 2, 4\), no fold 3, 7"):
+            source.check((1, 3, 7))
+        assert source.check((1, 4)) == (1, 4)
+        (folder / "Fold2" / "test.txt").unlink()
+        with pytest.raises(tr.InputError, match=r"Fold2 has no test file .*--folds 1,4"):
+            Source.of(folder, {}).check()
+
+    def test_folds_of_a_folder(self, folder):
+        (folder / "Fold2" / "vali.txt").unlink()
+        source = Source.of(folder, {})
+        assert [part.queries for part in source.sets(1).values()] == [3, 2, 4]
+        assert [part.queries for part in source.sets(2).values()] == [2, 1, 4]
+
+
+class TestUnits:
+    def test_all_that_matters_is_in_the_key(self):
+        plain = Unit.of(NET, 1, 0, SOURCE)
+        others = [
+            Unit.of("AP-type2 (Linear)", 1, 0, SOURCE),
+            Unit.of(NET, 2, 0, SOURCE),
+            Unit.of(NET, 1, 1, SOURCE),
+            Unit.of(NET, 1, 0, SOURCE, {"alpha": 2.0}),
+            Unit.of(NET, 1, 0, SOURCE, {"validation_measure": "AP"}),
+            Unit.of(NET, 1, 0, Source(queries=25, cut=3)),
+            Unit.of(NET, 1, 0, SOURCE, watch=("train", "validation")),
+        ]
+        assert len({unit.key for unit in (plain, *others)}) == 8
+        again = Unit.of("AP-type3 (Linear)", 1, 0, Source(queries=24, cut=3), {"alpha": 1.0})
+        assert again.key == plain.key
+        assert Unit.from_json(json.loads(json.dumps(plain.to_json()))) == plain
+
+    @pytest.mark.parametrize(
+        ("name", "parameters", "complaint"),
+        [
+            (NET, {"alhpa": 1}, "did you mean alpha"),
+            (NET, {"epochs": 0}, "epochs"),
+            (TREES, {"n_estimators": 0}, "n_estimators"),
+            (TREES, {"epochs": 3}, "unknown parameter of BoostedRanker"),
+        ],
+    )
+    def test_wrong_parameters_are_known_before_training(self, name, parameters, complaint):
+        with pytest.raises(tr.InputError, match=complaint):
+            full_parameters(name, parameters)
+
+    def test_ties(self):
+        data = tr.synthetic_web_search(6)
+        scores = np.random.default_rng(0).integers(0, 9, data.documents).astype(np.float32)
+        tied = pairs = 0
+        for start, stop in zip(data.lists.offsets[:-1], data.lists.offsets[1:], strict=True):
+            above = np.triu(np.ones((stop - start,) * 2, bool), 1)
+            tied += (scores[start:stop, None] == scores[None, start:stop])[above].sum()
+            pairs += above.sum()
+        assert tied_pairs(scores, data) == tied / pairs
+
+    def test_what_is_watched_is_in_the_history(self):
+        parts = ("train", "validation", "test")
+        for name, parameters in PARAMETERS.items():
+            found = train_unit(Unit.of(name, 1, 0, SOURCE, parameters, parts), SOURCE)
+            assert all(set(parts) <= record.keys() for record in found.history)
+
+
+class TestRunning:
+    def test_units_are_what_the_estimators_give(self, results):
+        sets = SOURCE.sets(2)
+        alone = tr.BoostedRanker("LambdaMART", **PARAMETERS[TREES]).fit(
+            sets["train"], eval_set=sets["validation"]
+        )
+        net = tr.Ranker("AP", architecture="Linear", **PARAMETERS[NET])
+        with one_thread():
+            net.fit(sets["train"], eval_set={"validation": sets["validation"]})
+            assert np.array_equal(results.units_of(NET)[1].scores, net.predict(sets["test"]))
+        found = results.units_of(TREES)[1]
+        assert np.array_equal(found.scores, alone.predict(sets["test"]))
+        assert found.best_epoch == alone.best_iteration_
+        assert found.best_value == alone.best_score_
+        assert found.peak_memory_bytes > 10_000_000
+        assert found.seconds > 0
+        assert found.features == 136
+        assert [record["round"] for record in found.history] == [1, 2, 3]
+        assert [record["epoch"] for record in results.units_of(NET)[0].history] == [1, 2]
+
+    def test_values_are_pooled_in_the_order_of_folds(self, results):
+        found = results.evaluations()[TREES]
+        parts = [
+            tr.evaluate(one.scores, test.y, test.lists, ["AP"]).values["AP"]
+            for one, test in zip(results.units_of(TREES), results.tests(), strict=True)
+        ]
+        assert np.array_equal(found.values["AP"], np.concatenate(parts), equal_nan=True)
+        assert found.lists == 24 == results.list_sizes.size == results.list_grades.size
+        assert set(found.query_ids) == set(tr.synthetic_web_search(24).query_ids)
+        test = results.tests()[0]
+        assert results.list_grades[0] == test.y[: test.lists.sizes[0]].max()
+        assert results.comparison().measures == ["nDCG@5", "AP"]
+
+    def test_values_are_means_over_seeds(self, tmp_path):
+        both = small(seeds=(0, 1), methods=[NET], parameters={NET: PARAMETERS[NET]}, folds=[1])
+        found = both.run(tmp_path, jobs=1, progress=False).evaluations(["AP"])[NET]
+        test = SOURCE.sets(1)["test"]
+        each = [
+            tr.evaluate(np.load(path), test.y, test.lists, ["AP"]).values["AP"]
+            for path in sorted(tmp_path.glob("units/*/scores.npy"))
+        ]
+        assert len(each) == 2
+        assert not np.array_equal(*each, equal_nan=True)
+        assert np.allclose(found.values["AP"], np.mean(each, axis=0), equal_nan=True)
+
+    def test_results_depend_neither_on_jobs_nor_on_threads(self, results, tmp_path):
+        two = small().run(tmp_path, jobs=2, progress=False)
+        assert not two.failures
+        assert len(two.units) == 6
+        assert same(scores(results), scores(two))
+
+    @pytest.mark.slow
+    def test_a_ray_cluster_gives_the_same_numbers(self, results, tmp_path):
+        ray = pytest.importorskip("ray")
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        try:
+            found = small().run(tmp_path, jobs=2, ray="auto", progress=False)
+        finally:
+            ray.shutdown()
+        assert not found.failures
+        assert same(scores(results), scores(found))
+
+    def test_finished_units_stay_and_only_what_changed_is_trained(self, tmp_path, trained):
+        small().run(tmp_path, jobs=1, progress=False)
+        assert len(trained) == 6
+        small(measures=["nERR@10"]).run(tmp_path, jobs=1, progress=False)
+        assert len(trained) == 6
+        changed = {**PARAMETERS, TREES: {"n_estimators": 2}}
+        small(parameters=changed).run(tmp_path, jobs=1, progress=False)
+        assert [unit.method for unit in trained[6:]] == [TREES] * 3
+        small().run(tmp_path, jobs=1, progress=False)  # and the former ones are still there
+        assert len(trained) == 9
+
+    def test_damaged_units_are_trained_again(self, tmp_path, trained):
+        study = small(folds=[1])
+        study.run(tmp_path, jobs=1, progress=False)
+        first, second = study.units()
+        (tmp_path / "units" / first.key / "unit.json").write_text("{")
+        (tmp_path / "units" / second.key / "scores.npy").write_bytes(b"\x93NUMPY")
+        found = study.run(tmp_path, jobs=1, progress=False)
+        assert len(trained) == 4
+        assert len(found.units) == 2
+
+    def test_a_failing_unit_stops_no_other(self, tmp_path, monkeypatch):
+        def train(unit, source, callbacks=()):
+            if unit.method == NET and unit.fold == 2:
+                raise RuntimeError("a cosmic ray")
+            return train_unit(unit, source, callbacks)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(dispatch, "train_unit", train)
+            found = small().run(tmp_path, jobs=1, progress=False)
+        assert [str(one) for one in found.failures] == [
+            f"{NET}, fold 2, seed 0: RuntimeError: a cosmic ray"
+        ]
+        assert "in train" in found.failures[0].traceback
+        assert len(found.units) == 5
+        assert found.methods == [TREES]
+        assert list(found.evaluations()) == [TREES]
+        again = small().run(tmp_path, jobs=1, progress=False)
+        assert not again.failures
+        assert again.methods == [NET, TREES]
+        assert not list((tmp_path / "failures").iterdir())
+
+    def test_nothing_complete_is_said_with_the_reason(self, tmp_path):
+        study = small(methods=[NET], parameters={NET: {"epochs": 1, "device": "abacus"}})
+        found = study.run(tmp_path, jobs=1, progress=False)
+        with pytest.raises(tr.InputError, match="no method of this study is complete") as error:
+            found.comparison()
+        assert "there is no device 'abacus' here" in str(error.value)
+
+    def test_stop_and_go_on(self, results, tmp_path, monkeypatch, trained):
+        def train(unit, source, callbacks=()):
+            if len(trained) == 3:
+                raise KeyboardInterrupt
+            trained.append(unit)
+            return train_unit(unit, source, callbacks)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(dispatch, "train_unit", train)
+            with pytest.raises(KeyboardInterrupt):
+                small().run(tmp_path, jobs=1, progress=False)
+        assert not list((tmp_path / "running").iterdir())
+        (tmp_path / "running" / "left-by-a-killed-process.json").write_text("{}")
+        found = small().run(tmp_path, jobs=1, progress=False)
+        assert len(trained) == 6 == len({unit.key for unit in trained})
+        assert same(scores(results), scores(found))
+
+    @pytest.mark.slow
+    def test_kill_and_go_on(self, tmp_path, trained):
+        study = small(parameters={**PARAMETERS, NET: {"epochs": 100_000, "early_stopping": None}})
+        units = [u for u in study.units() if u.fold == 1]
+        source = SOURCE.to_text()
+        run_unit(units[1], source, str(tmp_path))
+        context = multiprocessing.get_context("spawn")
+        process = context.Process(target=run_unit, args=(units[0], source, str(tmp_path)))
+        process.start()
+        status = tmp_path / "running" / f"{units[0].key}.json"
+        for _ in range(1_000):
+            time.sleep(0.05)
+            if status.exists() and json.loads(status.read_text())["done"] > 0:
+                break
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        assert status.exists()
+        assert read_unit(tmp_path, units[0]) is None
+        assert read_unit(tmp_path, units[1]) is not None
+        del trained[:]
+        found = small(folds=[1]).run(tmp_path, jobs=1, progress=False, force=True)
+        assert [unit.method for unit in trained] == [NET]
+        assert len(found.units) == 2
+        assert not list((tmp_path / "running").iterdir())
+
+    @pytest.mark.slow
+    def test_a_process_that_dies_takes_no_other_unit_along(self, tmp_path, monkeypatch):
+        study = small(folds=[1, 2])
+        doomed = study.units()[0].key
+
+        def run(unit, source, out, leader):
+            if unit.key == doomed:  # as running out of memory would end it
+                Status(Path(out) / "running" / f"{unit.key}.json", unit)
+                os.kill(os.getpid(), signal.SIGKILL)
+            run_unit(unit, source, out, leader)
+
+        monkeypatch.setattr(dispatch, "run_unit", run)
+        found = study.run(tmp_path, jobs=2, progress=False)
+        assert [one.unit.key for one in found.failures] == [doomed]
+        assert "died" in found.failures[0].error
+        assert len(found.units) == 3
+
+
+class TestFolders:
+    def test_other_data_is_refused_unless_forced(self, tmp_path):
+        study = small(folds=[1], methods=[TREES], parameters={TREES: PARAMETERS[TREES]})
+        study.run(tmp_path, jobs=1, progress=False)
+        other = Study(Source(queries=30, cut=3), [TREES], [1], parameters=study.parameters)
+        with pytest.raises(tr.InputError, match=r"results on other data; .*--force"):
+            other.run(tmp_path, jobs=1, progress=False)
+        assert len(other.run(tmp_path, jobs=1, progress=False, force=True).units) == 1
+        assert len(list((tmp_path / "units").iterdir())) == 2
+
+    def test_other_folders_are_refused(self, tmp_path):
+        (tmp_path / "thesis.tex").write_text("…")
+        with pytest.raises(tr.InputError, match="isn't empty, and not the folder of a study"):
+            small().run(tmp_path, jobs=1, progress=False)
+        assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+    def test_other_kinds_are_refused(self, tmp_path):
+        study = small(folds=[1], methods=[TREES], parameters={TREES: PARAMETERS[TREES]})
+        study.run(tmp_path, jobs=1, progress=False)
+        with pytest.raises(tr.InputError, match="holds a comparison, not a tuning"):
+            small(kind="tuning").run(tmp_path, jobs=1, progress=False)
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("{", "is damaged"),
+            ("[]", "is not that of a study"),
+            ('{"format": "twinrank-study", "version": 9}', "has version 9"),
+            (
+                '{"format": "twinrank-study", "version": 1, "kind": "comparison", "data": 3}',
+                "doesn't say what data",
+            ),
+        ],
+    )
+    def test_damaged_settings(self, tmp_path, text, complaint):
+        (tmp_path / "study.json").write_text(text)
+        with pytest.raises(tr.InputError, match=complaint):
+            small().run(tmp_path, jobs=1, progress=False)
+
+    @pytest.mark.parametrize(
+        ("changes", "complaint"),
+        [
+            ({"methods": []}, "needs a method"),
+            ({"methods": [NET, NET]}, "named twice"),
+            ({"measures": ["nDGC@5"]}, "did you mean nDCG"),
+            ({"methods": [NET]}, "parameters for LambdaMART, which isn't among the methods"),
+        ],
+    )
+    def test_what_is_no_study(self, changes, complaint):
+        with pytest.raises(tr.InputError, match=complaint):
+            small(**changes)
