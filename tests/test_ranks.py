@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 import twinrank as tr
 from twinrank.ranks.exact import _ranks_by_sorting
-from twinrank.study.rank_error import rank_errors, sigmoid_ranks
+from twinrank.study.paper.rank_error import rank_errors, sigmoid_ranks
 from twinrank.support.random import gumbel_noise
 
 SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=6)

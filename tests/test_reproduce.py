@@ -11,9 +11,9 @@ import twinrank as tr
 from twinrank.cli import main
 from twinrank.evaluation.conventions import CONVENTIONS
 from twinrank.evaluation.result import Evaluation
-from twinrank.study import reproducing
-from twinrank.study.expecting import expected_seconds, in_parallel
-from twinrank.study.figures import (
+from twinrank.study.paper import reproducing
+from twinrank.study.paper.expecting import expected_seconds, in_parallel
+from twinrank.study.paper.figures import (
     Panel,
     correlation_csv,
     correlation_table,
@@ -21,7 +21,7 @@ from twinrank.study.figures import (
     draw_figure_2,
     gradient,
 )
-from twinrank.study.paper import (
+from twinrank.study.paper.published import (
     ARCHITECTURES,
     FIGURE_2,
     MEASURES,
@@ -30,8 +30,8 @@ from twinrank.study.paper import (
     methods_of,
     systems,
 )
-from twinrank.study.paper_tables import Measured, PaperTable, architecture_table, choose
-from twinrank.study.reproducing import Reproduction
+from twinrank.study.paper.reproducing import Reproduction
+from twinrank.study.paper.tables import Measured, PaperTable, architecture_table, choose
 from twinrank.study.results import Results
 from twinrank.study.source import Source
 from twinrank.study.units import Unit, one_thread

@@ -491,3 +491,14 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
         assert same(weights_of(two), trained())
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("net", ["CE4.L(width=8, depth=2)", "CE4.L(width=8, depth=2, norm=query)"])
+def test_mixed_precision_learns_about_the_same(net):
+    full, mixed = (trained(net=net, precision=name) for name in ("full", "mixed"))
+    assert {tensor.dtype for tensor in mixed.values() if tensor.is_floating_point()} == {
+        torch.float32
+    }
+    assert not same(full, mixed)
+    for name, tensor in full.items():
+        torch.testing.assert_close(mixed[name], tensor, rtol=0.1, atol=0.05)

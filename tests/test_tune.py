@@ -14,12 +14,14 @@ import pytest
 
 import twinrank as tr
 from twinrank.cli import main
-from twinrank.study.sampling import Reports
-from twinrank.study.search_files import spaces_of
-from twinrank.study.search_space import MODELS, Choice, Space, Span
 from twinrank.study.source import Source
-from twinrank.study.split import Split
-from twinrank.study.trials import (
+from twinrank.study.tuning.files import toml, write_best
+from twinrank.study.tuning.sampling import Reports
+from twinrank.study.tuning.search import Tuning
+from twinrank.study.tuning.space import MODELS, Choice, Space, Span
+from twinrank.study.tuning.space_files import spaces_of
+from twinrank.study.tuning.split import Split
+from twinrank.study.tuning.trials import (
     JOURNAL,
     best_of,
     give_up,
@@ -28,8 +30,6 @@ from twinrank.study.trials import (
     run_trial,
     tried,
 )
-from twinrank.study.tuning import Tuning
-from twinrank.study.tuning_files import toml, write_best
 from twinrank.study.units import full_parameters, one_thread
 from twinrank.support.errors import InputError
 
@@ -388,7 +388,7 @@ class TestElsewhere:
         """kill -9 in the midst of a trial, then the same search once more."""
         tuning, out = search(epochs=200, fixed={"early_stopping": None}), tmp_path / "out"
         code = (
-            "from twinrank.study.tuning import Tuning; import sys; "
+            "from twinrank.study.tuning.search import Tuning; import sys; "
             "Tuning.from_text(sys.argv[1]).run(sys.argv[2], 3, jobs=1)"
         )
         process = subprocess.Popen([sys.executable, "-c", code, tuning.to_text(), str(out)])

@@ -13,7 +13,7 @@ from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from twinrank.display.tables import Table
-    from twinrank.study.reproducing import Reproduction
+    from twinrank.study.paper.reproducing import Reproduction
 
 _TABLES, _FIGURES = (2, 3, 4, 5, 6, 7), (1, 2)
 _QUICK_EPOCHS, _QUICK_FOLDS, _QUICK_QUERIES = 6, 2, 500
@@ -126,9 +126,9 @@ def _asked(
     reading: dict[str, Any] | None,
 ) -> "Reproduction":
     """What is to be trained, checked before anything takes long."""
-    from twinrank.study.paper import EPOCHS, FEWEST_DOCUMENTS, FEWEST_RELEVANT
-    from twinrank.study.paper import architectures as named
-    from twinrank.study.reproducing import Reproduction
+    from twinrank.study.paper.published import EPOCHS, FEWEST_DOCUMENTS, FEWEST_RELEVANT
+    from twinrank.study.paper.published import architectures as named
+    from twinrank.study.paper.reproducing import Reproduction
 
     names = named(architectures or ("paper" if quick else "all"))
     wanted = None if folds is None else numbers(folds, "--folds", 1)
@@ -157,8 +157,8 @@ def _without_data(
     tables: list[int], figure_1: bool, seed: int, out: Path
 ) -> "list[tuple[str, list[Table]]]":
     """Tables 2 and 3, and Figure 1: shown, written, and given for the report."""
-    from twinrank.study.paper_files import write_figure_1, write_rank_errors
-    from twinrank.study.rank_error import rank_errors
+    from twinrank.study.paper.files import write_figure_1, write_rank_errors
+    from twinrank.study.paper.rank_error import rank_errors
 
     cells = list(rank_errors(tables, seed=seed)) if tables else []
     shown = []
@@ -181,8 +181,8 @@ def _with_data(
 ) -> None:
     """Train, then show and write what came out."""
     from twinrank.report.page import write_report
-    from twinrank.study.paper_files import notes_of, write_found, write_settings
-    from twinrank.study.paper_report import headline, report_of
+    from twinrank.study.paper.files import notes_of, write_found, write_settings
+    from twinrank.study.paper.report import headline, report_of
 
     _say_how_long(asked, out, jobs, ray)
     found = asked.run(out, jobs=jobs, ray=ray, force=force)
@@ -206,7 +206,7 @@ def _say_how_long(asked: "Reproduction", out: Path, jobs: int | None, ray: str |
     from joblib import cpu_count
 
     from twinrank.data.table import counted
-    from twinrank.study.expecting import expected_seconds, in_parallel, spoken
+    from twinrank.study.paper.expecting import expected_seconds, in_parallel, spoken
 
     lacking = asked.lacking(out)
     if not lacking:

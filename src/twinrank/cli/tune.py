@@ -13,7 +13,7 @@ from twinrank.support.errors import InputError, TwinRankError
 from twinrank.support.suggest import unknown
 
 if TYPE_CHECKING:
-    from twinrank.study.tuning import Tuning
+    from twinrank.study.tuning.search import Tuning
 
 _TRIALS, _EPOCHS, _ROUNDS = 50, 30, 300
 _QUICK_TRIALS, _QUICK_EPOCHS, _QUICK_ROUNDS, _QUICK_QUERIES = 8, 5, 40, 200
@@ -95,9 +95,9 @@ def tune(
 
     Example: twinrank tune MQ2008 --fold 1 --trials 100 --fix objective=AP --out tuned
     """
-    from twinrank.study.search_files import spaces_of
-    from twinrank.study.split import Split
-    from twinrank.study.tuning import Tuning, check_installed
+    from twinrank.study.tuning.search import Tuning, check_installed
+    from twinrank.study.tuning.space_files import spaces_of
+    from twinrank.study.tuning.split import Split
     from twinrank.support.memory import keep_memory
 
     check_installed()
@@ -129,9 +129,9 @@ def tune(
 
 def _show(out: Path, tuning: "Tuning", data: Path | None) -> None:
     """Print and write what was found."""
-    from twinrank.study.trials import best_of
-    from twinrank.study.tuning_files import best_tables, summary, write_best, write_trials
-    from twinrank.study.tuning_report import draw_all, write_page
+    from twinrank.study.tuning.files import best_tables, summary, write_best, write_trials
+    from twinrank.study.tuning.report import draw_all, write_page
+    from twinrank.study.tuning.trials import best_of
 
     trials = tuning.tried(out)
     write_trials(out, trials)

@@ -112,6 +112,10 @@ class Session:
         given = self.parameters
         named = {f.name for f in fields(Plan)} & given.keys()
         chosen = of_mode(given["mode"], {name: _plain(given[name]) for name in named})
+        if chosen.get("precision") == "mixed" and device_of(given["device"]) == "cpu":
+            raise InputError(
+                "precision='mixed' is for GPUs, and the device is the CPU; leave it at 'full'"
+            )
         return Plan(**chosen, seed=_seed(given["random_state"], self.calls))
 
     def loss(self) -> Any:

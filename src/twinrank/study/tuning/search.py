@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinrank.measures import measure
-from twinrank.study.search_space import NET, Space
-from twinrank.study.split import Split
+from twinrank.study.tuning.space import NET, Space
+from twinrank.study.tuning.split import Split
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import read_json, remove, replacing
 
 if TYPE_CHECKING:
     from twinrank.estimators.base import BaseRanker
-    from twinrank.study.trials import Tried
+    from twinrank.study.tuning.trials import Tried
 
 SETTINGS = "tuning.json"
 _LOCK = "tuning.lock"
@@ -90,8 +90,8 @@ class Tuning:
         `timeout` seconds. A folder that holds something else is refused, unless `force`.
         """
         check_installed()
-        from twinrank.study.searching import run_trials
-        from twinrank.study.tuning_progress import watching
+        from twinrank.study.tuning.progress import watching
+        from twinrank.study.tuning.searching import run_trials
 
         folder = Path(out).expanduser().absolute()
         deadline = None if timeout is None else time.time() + timeout
@@ -101,7 +101,7 @@ class Tuning:
 
     def tried(self, out: Path) -> "list[Tried]":
         """The trials in a folder, in the order in which they were begun, by kind of model."""
-        from twinrank.study.trials import open_search, tried
+        from twinrank.study.tuning.trials import open_search, tried
 
         return [one for model in self.models for one in tried(open_search(out, self, model))]
 
@@ -131,7 +131,7 @@ class Tuning:
     @contextmanager
     def _claimed(self, folder: Path, force: bool) -> Iterator[None]:
         """The folder for this search alone; another one's is left as it is, or goes if forced."""
-        from twinrank.study.trials import JOURNAL, take_up
+        from twinrank.study.tuning.trials import JOURNAL, take_up
 
         path = folder / SETTINGS
         about = {"format": _FORMAT, "version": _VERSION, **json.loads(self.to_text())}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from twinrank.estimators.parameters import settings_of
-from twinrank.study.search_space import MODELS, NET, PARTS, Choice, Dimension, Space, Span
+from twinrank.study.tuning.space import MODELS, NET, PARTS, Choice, Dimension, Space, Span
 from twinrank.support.errors import InputError, explained
 from twinrank.support.suggest import unknown
 

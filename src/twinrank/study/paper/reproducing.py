@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from twinrank.study.figures import Panel
 from twinrank.study.methods import method as method_of
-from twinrank.study.paper import (
+from twinrank.study.paper.figures import Panel
+from twinrank.study.paper.published import (
     FEWEST_DOCUMENTS,
     FIGURE_2,
     LEAST_HESSIAN,
@@ -26,7 +26,7 @@ from twinrank.study.paper import (
     system,
     systems,
 )
-from twinrank.study.paper_tables import Measured, PaperTable, choose
+from twinrank.study.paper.tables import Measured, PaperTable, choose
 from twinrank.study.results import Results, read_unit
 from twinrank.study.running import Study
 from twinrank.study.source import Source

@@ -9,10 +9,10 @@ import numpy as np
 from twinrank.display.tables import Table
 from twinrank.evaluation.comparison import compare
 from twinrank.report.content import ReportContent
-from twinrank.study.paper import LEVEL, VALIDATION
-from twinrank.study.paper_files import data_summary, notes_of
-from twinrank.study.paper_tables import Measured, signed
-from twinrank.study.reproducing import Found
+from twinrank.study.paper.files import data_summary, notes_of
+from twinrank.study.paper.published import LEVEL, VALIDATION
+from twinrank.study.paper.reproducing import Found
+from twinrank.study.paper.tables import Measured, signed
 
 _ALT_1 = (
     "Three panels: the sigmoid for three steepnesses; its derivative, higher and narrower the "

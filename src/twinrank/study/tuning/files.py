@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from twinrank.display.tables import Cell, Table
-from twinrank.study.search_space import NET
-from twinrank.study.trials import Tried, best_of
-from twinrank.study.tuning import Tuning
+from twinrank.study.tuning.search import Tuning
+from twinrank.study.tuning.space import NET
+from twinrank.study.tuning.trials import Tried, best_of
 from twinrank.support.files import replacing
 
 BEST = "best.toml"

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from twinrank.display.plots import COLOURS, FORMATS, drawing
 from twinrank.display.tables import Cell, Table
-from twinrank.study.paper import TREES_METHOD, VALIDATION
-from twinrank.study.paper_writing import csv_text
+from twinrank.study.paper.published import TREES_METHOD, VALIDATION
+from twinrank.study.paper.writing import csv_text
 from twinrank.support.files import replacing
 
 Floats = npt.NDArray[np.float64]

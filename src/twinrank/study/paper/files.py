@@ -15,8 +15,13 @@ import numpy as np
 
 from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
-from twinrank.study.figures import correlation_csv, correlation_table, draw_figure_1, draw_figure_2
-from twinrank.study.paper import (
+from twinrank.study.paper.figures import (
+    correlation_csv,
+    correlation_table,
+    draw_figure_1,
+    draw_figure_2,
+)
+from twinrank.study.paper.published import (
     EPOCHS,
     FEWEST_DOCUMENTS,
     FEWEST_RELEVANT,
@@ -24,10 +29,10 @@ from twinrank.study.paper import (
     LEVEL,
     MEASURES,
 )
-from twinrank.study.paper_tables import architecture_csv, architecture_table
-from twinrank.study.paper_writing import csv_text, write_tables
-from twinrank.study.rank_error import RankError
-from twinrank.study.reproducing import CONVENTION, Found
+from twinrank.study.paper.rank_error import RankError
+from twinrank.study.paper.reproducing import CONVENTION, Found
+from twinrank.study.paper.tables import architecture_csv, architecture_table
+from twinrank.study.paper.writing import csv_text, write_tables
 from twinrank.support.files import replacing
 
 _TITLES = {2: "Table 2: ranks by a sigmoid", 3: "Table 3: ranks by the twin-sigmoid"}

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from twinrank.study.trials import Tried, best_of, open_search, tried
-from twinrank.study.tuning import Tuning
+from twinrank.study.tuning.search import Tuning
+from twinrank.study.tuning.trials import Tried, best_of, open_search, tried
 
 _EVERY = 0.5  # seconds
 

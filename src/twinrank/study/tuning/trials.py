@@ -14,9 +14,9 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from twinrank.study.sampling import Reports, SeededByNumber, is_lost
-from twinrank.study.search_space import NET
-from twinrank.study.tuning import Tuning
+from twinrank.study.tuning.sampling import Reports, SeededByNumber, is_lost
+from twinrank.study.tuning.search import Tuning
+from twinrank.study.tuning.space import NET
 from twinrank.study.units import one_thread
 from twinrank.support.errors import explained
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from twinrank.study.trials import give_up, run_trial
-from twinrank.study.tuning import Tuning
+from twinrank.study.tuning.search import Tuning
+from twinrank.study.tuning.trials import give_up, run_trial
 from twinrank.support.errors import TwinRankError
 
 _DIED = "the process that trained it died; was there enough memory?"

@@ -12,7 +12,7 @@ from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.comparison import Comparison, compare
 from twinrank.evaluation.result import Evaluation
-from twinrank.study.paper import (
+from twinrank.study.paper.published import (
     ARCHITECTURES,
     CUTOFFS,
     FAMILIES,
@@ -23,7 +23,7 @@ from twinrank.study.paper import (
     VALIDATION,
     system,
 )
-from twinrank.study.paper_writing import csv_text
+from twinrank.study.paper.writing import csv_text
 
 _PAPER_AP = (
     "MAP@k as in the paper: AP@k divided by the sum of the k highest graded labels (paperAP@k)."
