@@ -192,12 +192,12 @@ class TestRunning:
         found = results.evaluations()[TREES]
         parts = [
             tr.evaluate(one.scores, test.y, test.lists, ["AP"]).values["AP"]
-            for one, test in zip(results.units_of(TREES), results.tests(), strict=True)
+            for one, test in zip(results.units_of(TREES), results.tests, strict=True)
         ]
         assert np.array_equal(found.values["AP"], np.concatenate(parts), equal_nan=True)
         assert found.lists == 24 == results.list_sizes.size == results.list_grades.size
         assert set(found.query_ids) == set(tr.synthetic_web_search(24).query_ids)
-        test = results.tests()[0]
+        test = results.tests[0]
         assert results.list_grades[0] == test.y[: test.lists.sizes[0]].max()
         assert results.comparison().measures == ["nDCG@5", "AP"]
 

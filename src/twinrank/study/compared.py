@@ -131,7 +131,7 @@ def at_cutoffs(measures: Sequence[str]) -> list[str]:
 
 def _about_data(results: Results) -> list[tuple[str, str]]:
     study = results.study
-    sizes, tests = results.list_sizes, results.tests()
+    sizes, tests = results.list_sizes, results.tests
     labels = np.concatenate([test.y for test in tests])
     grades, counts = np.unique(labels, return_counts=True)
     lengths = f"{sizes.min():,} to {sizes.max():,}, {sizes.mean():.1f} on average"

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from twinrank.study.processes import DIED, cores, in_processes
 from twinrank.study.progress import Status
 from twinrank.study.results import (
     FAILURES,
@@ -17,8 +18,6 @@ from twinrank.study.results import (
 from twinrank.study.source import Source
 from twinrank.study.units import Unit, train_unit
 from twinrank.support.files import remove
-
-_DIED = "the process that trained it died; was there enough memory?"
 
 
 def run_unit(unit: Unit, source: str, out: str, leader: int | None = None) -> None:
@@ -55,7 +54,7 @@ def run_units(
 
         on_ray(ray, jobs, _calls(units, source, out))
         return
-    count = min(jobs or _cores(), len(units))
+    count = min(jobs or cores(), len(units))
     if count == 1:
         for unit in units:
             run_unit(unit, source.to_text(), str(out))
@@ -69,25 +68,13 @@ def _in_processes(left: list[Unit], source: Source, out: Path, jobs: int) -> Non
         begun = [unit for unit in left if (out / RUNNING / f"{unit.key}.json").exists()]
         for unit in begun or left[:1]:
             if not _survived([unit], source, out, jobs):
-                write_failure(out, unit, _DIED)
+                write_failure(out, unit, DIED)
         left = [u for u in left if not (read_unit(out, u) or read_failure(out, u))]
 
 
 def _survived(units: Sequence[Unit], source: Source, out: Path, jobs: int) -> bool:
     """Train units in processes of their own; whether these lived to the end."""
-    from joblib import Parallel
-    from joblib.externals.loky import get_reusable_executor
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    try:
-        calls = _calls(units, source, out, os.getpid())
-        Parallel(n_jobs=jobs, backend="loky", batch_size=1)(calls)
-    except TerminatedWorkerError:
-        return False
-    except KeyboardInterrupt:
-        get_reusable_executor().shutdown(wait=True, kill_workers=True)
-        raise
-    return True
+    return in_processes(_calls(units, source, out, os.getpid()), jobs)
 
 
 def _calls(
@@ -96,7 +83,3 @@ def _calls(
     from joblib import delayed
 
     return [delayed(run_unit)(unit, source.to_text(), str(out), leader) for unit in units]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -157,12 +157,12 @@ class Results:
     @cached_property
     def list_sizes(self) -> npt.NDArray[np.int64]:
         """The number of documents of every test query, as the evaluations have them."""
-        return np.concatenate([np.asarray(test.lists.sizes) for test in self.tests()])
+        return np.concatenate([np.asarray(test.lists.sizes) for test in self.tests])
 
     @cached_property
     def list_grades(self) -> npt.NDArray[np.float32]:
         """The highest label of every test query."""
-        tests = self.tests()
+        tests = self.tests
         return np.concatenate([np.maximum.reduceat(t.y, t.lists.offsets[:-1]) for t in tests])
 
     def seconds(self, method: str) -> float:
@@ -173,6 +173,7 @@ class Results:
         """The most memory that a unit of the method took, in bytes."""
         return max((one.peak_memory_bytes for one in self.units_of(method)), default=0)
 
+    @cached_property
     def tests(self) -> list[Dataset]:
         """The test data of every fold."""
         source = self.study.source
@@ -182,7 +183,7 @@ class Results:
         self, method: str, measures: tuple[str, ...], convention: str | Convention
     ) -> Evaluation:
         by_fold = []
-        for fold, test in zip(self.study.chosen_folds, self.tests(), strict=True):
+        for fold, test in zip(self.study.chosen_folds, self.tests, strict=True):
             found = [
                 evaluate(one.scores, test.y, test.lists, measures, convention=convention)
                 for one in self.units_of(method)

@@ -1,20 +1,14 @@
 """Trials of a search one after another, beside each other, or on a cluster."""
 
 import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from twinrank.study.processes import DIED, cores, in_processes
 from twinrank.study.tuning.search import Tuning
 from twinrank.study.tuning.trials import give_up, run_trial
 from twinrank.support.errors import TwinRankError
-
-_DIED = "the process that trained it died; was there enough memory?"
 
 
 def run_trials(
@@ -34,9 +28,7 @@ def run_trials(
 
         on_ray(ray, jobs, _calls(lacking, out, tuning, deadline, None))
         return
-    from joblib import cpu_count
-
-    count = min(jobs or cpu_count(), len(lacking))
+    count = min(jobs or cores(), len(lacking))
     if count > 1:
         _in_processes(out, tuning, trials, count, deadline)
         return
@@ -55,40 +47,11 @@ def _in_processes(
     out: Path, tuning: Tuning, trials: int, jobs: int, deadline: float | None
 ) -> None:
     """Processes that train; where one dies, what it and those beside it were at has failed."""
-    from joblib import Parallel
-    from joblib.externals.loky import get_reusable_executor
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
     while lacking := models_lacking(out, tuning, trials):
-        calls = _calls(lacking, out, tuning, deadline, os.getpid())
-        with _interrupted_once():
-            try:
-                Parallel(n_jobs=jobs, backend="loky", batch_size=1)(calls)
-                return
-            except TerminatedWorkerError as error:
-                if not give_up(out, tuning, _DIED):
-                    raise TwinRankError(f"processes die before they train: {error}") from error
-            except KeyboardInterrupt:
-                get_reusable_executor().shutdown(wait=True, kill_workers=True)
-                raise
-
-
-@contextmanager
-def _interrupted_once() -> Iterator[None]:
-    """Let Ctrl-C count once: at a second one, processes that are being ended would live on."""
-
-    def note(number: int, _: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        if in_processes(_calls(lacking, out, tuning, deadline, os.getpid()), jobs):
+            return
+        if not give_up(out, tuning, DIED):
+            raise TwinRankError("processes die before they train; is there enough memory?")
 
 
 def _calls(
