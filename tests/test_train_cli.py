@@ -484,3 +484,33 @@ def test_features_that_arent_finite_are_named(files, tmp_path, cli):
     assert refused(
         told, f"in epoch 1, step 1, on the queries {query}; their features aren't finite"
     )
+
+
+def test_trees_leave_a_run_as_nets_do(files, tmp_path, cli):
+    run, config = tmp_path / "trees", tmp_path / "best.toml"
+    config.write_text('objective = "AP"\nnum_leaves = 5\nengine_params = {min_data_in_leaf = 3}\n')
+    words = ["train", files / "train.txt", "--trees", "--valid", files / "vali.txt"]
+    more = ["--epochs", 6, "--config", config, "--set", "n_jobs=1", "--seed", 3, "--out", run]
+    code, out, err = cli(*words, *more)
+    assert code == 0
+    assert "Model in" in out
+    assert "round 6/6" in err
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    assert [record["round"] for record in history] == [1, 2, 3, 4, 5, 6]
+    assert all((run / name).stat().st_size for name in ("run.json", "curves.svg", "curves.png"))
+    assert cli("predict", run, files / "vali.txt", "-o", tmp_path / "scores.txt")[0] == 0
+    train, valid = tr.load(files / "train.txt"), tr.load(files / "vali.txt")
+    expected = tr.BoostedRanker(
+        "AP",
+        num_leaves=5,
+        engine_params={"min_data_in_leaf": 3},
+        n_estimators=6,
+        n_jobs=1,
+        random_state=3,
+    ).fit(train, eval_set=valid)
+    scores = np.loadtxt(tmp_path / "scores.txt", np.float32)
+    assert np.array_equal(scores, expected.predict(valid))
+    assert refused(cli("train", "--resume", run), "trees are grown in one go")
+    assert refused(cli(*words, "--out", run), "isn't empty")
+    assert refused(cli(*words, "--architecture", "R5"), "--trees goes without")
+    assert refused(cli(*words, "--set", "num_leavs=3"), "num_leaves")

@@ -43,13 +43,24 @@ def train(
     architecture: Annotated[
         str | None, typer.Option(help="R5, CE5, R4.L, CE4.L, Linear, MLP(width=64, depth=3), …")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs at most.", min=1)] = None,
+    trees: Annotated[
+        bool,
+        typer.Option(
+            "--trees", help="Boosted trees instead of a net: parameters are BoostedRanker's."
+        ),
+    ] = False,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs, or rounds of trees, at most.", min=1)
+    ] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's settings, but for your own.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.", min=0)] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Parameters of Ranker in a TOML file.", readable=False)
+        Path | None,
+        typer.Option(
+            help="Parameters in a TOML file, as `twinrank tune` leaves one.", readable=False
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -92,13 +103,18 @@ def train(
             raise InputError("--resume takes data and parameters from the run: give it alone")
         if settings:
             raise InputError("--resume takes parameters from the run: leave --set out")
+    source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
+    source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
+    if trees:
+        if architecture is not None or tensorboard or resume is not None:
+            raise InputError("--trees goes without --architecture, --tensorboard and --resume")
+        _trees(folder, source, config, settings, given, quiet)
+        return
     callbacks = _tracking(folder, tensorboard)
     processes = processes_here()
     try:
         sets: dict[str, Dataset] = {}
         if resume is None and processes.leads:
-            source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
-            source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
             sets = _begin(folder, source, config, settings, given, processes.count)
         processes.wait()  # for the run's folder, and for the cache of the data
         _train(folder, sets, callbacks, quiet, save_every, processes)
@@ -125,6 +141,35 @@ def _begin(
     _about_widths(sets)
     begin_run(folder, chosen, source, sets, processes)
     return sets
+
+
+def _trees(
+    folder: Path,
+    source: dict[str, Any],
+    config: Path | None,
+    settings: list[str] | None,
+    given: dict[str, Any],
+    quiet: bool,
+) -> None:
+    """Grow trees in one go."""
+    from twinrank.boosting.reporting import reporter
+    from twinrank.data.table import counted
+    from twinrank.estimators.boosted import BoostedRanker
+    from twinrank.estimators.parameters import parameters_of
+    from twinrank.estimators.runs import train_trees
+
+    own = {("n_estimators" if key == "epochs" else key): value for key, value in given.items()}
+    chosen = parameters_of(BoostedRanker, config, settings)
+    chosen |= {name: value for name, value in own.items() if value is not None}
+    sets = _sets(source)
+    _about_widths(sets)
+    if not quiet:
+        show_notes(sets["train"])
+    ranker = train_trees(folder, chosen, source, sets, list(reporter(quiet)))
+    if not quiet:
+        best = "" if ranker.best_score_ is None else f", {ranker.best_score_:.4f}"
+        rounds = counted(ranker.best_iteration_, "round")
+        typer.echo(f"Model in {folder / 'model'} ({rounds}{best})")
 
 
 def _tracking(folder: Path, wanted: bool) -> "list[Callback]":

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from twinrank.data.dataset import Dataset
+from twinrank.estimators.boosted import BoostedRanker
 from twinrank.estimators.checks import usable
 from twinrank.estimators.models import CONFIG, MODEL
 from twinrank.estimators.ranker import Ranker
@@ -39,16 +40,8 @@ def begin_run(
     chosen = Ranker(**parameters).get_params(deep=False)
     Session(chosen).check(train, others)
     usable(train, None)
-    with explained("write", folder):
-        sweep(folder)  # what a run left that was killed before it began
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise InputError(
-                f"{folder} exists and isn't empty; choose another --out, or --resume it"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-    about = {
-        "format": FORMAT,
-        "version": VERSION,
+    claim(folder)
+    about: dict[str, Any] = {
         "parameters": chosen,
         "plan": Session(chosen).plan().to_json(),
         "source": source,
@@ -57,8 +50,47 @@ def begin_run(
         "processes": processes,
         "versions": versions(),
     }
+    describe_run(folder, about)
+
+
+def train_trees(
+    folder: Path,
+    parameters: dict[str, Any],
+    source: dict[str, Any],
+    sets: dict[str, Dataset],
+    callbacks: list[Any],
+) -> BoostedRanker:
+    """Grow trees, and leave a run's folder as a net's training does; it isn't resumed."""
+    ranker = BoostedRanker(**parameters)
+    claim(folder)
+    train, others = _apart(sets)
+    ranker.fit(train, eval_set=others, callbacks=callbacks)
+    lines = "".join(json.dumps(record) + "\n" for record in ranker.history_)
+    with replacing(folder / HISTORY) as partial:
+        partial.write_text(lines, "utf-8")
+    _draw(folder, ranker.history_, str(ranker.validation_measure))
+    ranker.save(folder / MODEL)
+    about = {"estimator": "BoostedRanker", "parameters": ranker.model_.provenance["parameters"]}
+    describe_run(folder, about | {"source": source, "versions": versions()})
+    return ranker
+
+
+def claim(folder: Path) -> None:
+    """Make a run's folder, which must not be in use."""
+    with explained("write", folder):
+        sweep(folder)  # what a run left that was killed before it began
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise InputError(
+                f"{folder} exists and isn't empty; choose another --out, or --resume it"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def describe_run(folder: Path, about: dict[str, Any]) -> None:
+    """Write what makes a folder that of a run."""
+    whole = {"format": FORMAT, "version": VERSION, **about}
     with replacing(folder / CONFIG) as partial:
-        text = json.dumps(about, indent=1, ensure_ascii=False, default=str)
+        text = json.dumps(whole, indent=1, ensure_ascii=False, default=str)
         partial.write_text(text + "\n", "utf-8")
 
 
@@ -69,6 +101,8 @@ def read_run(folder: Path) -> dict[str, Any]:
         if not path.is_file():
             raise InputError(f"{folder} is not the folder of a run: there is no {CONFIG} in it")
     about = check_format(read_json(path), path, FORMAT, VERSION, "that of a run")
+    if about.get("estimator") == "BoostedRanker":
+        raise InputError(f"the run in {folder} is complete: trees are grown in one go")
     kinds = {"parameters": dict, "source": dict, "data": dict, "threads": int, "processes": int}
     for key, kind in kinds.items():
         if not isinstance(about.get(key), kind):
@@ -106,9 +140,13 @@ def continue_run(
     if not leads:
         return trained
     save_model(trained.model, folder / MODEL)
-    for suffix in (".svg", ".png"):
-        draw_history(trained.history, parameters["validation_measure"], folder / f"curves{suffix}")
+    _draw(folder, trained.history, parameters["validation_measure"])
     return trained
+
+
+def _draw(folder: Path, history: list[dict[str, Any]], measure: str) -> None:
+    for suffix in (".svg", ".png"):
+        draw_history(history, measure, folder / f"curves{suffix}")
 
 
 def _apart(sets: dict[str, Dataset]) -> tuple[Dataset, dict[str, Dataset]]:

@@ -12,7 +12,7 @@ from twinrank.support.suggest import unknown
 OPTIMISERS = ("adam", "adamw", "sgd")
 PRECISIONS = ("full", "mixed")
 SCHEDULES = ("constant", "halve", "cosine")
-RESERVED = ("epoch", "loss", "learning_rate", "seconds")
+RESERVED = ("epoch", "round", "loss", "learning_rate", "seconds")
 """What an epoch's record holds in any case: no evaluation set can have such a name."""
 AUTO = "auto"
 MODES: dict[str, dict[str, Any]] = {

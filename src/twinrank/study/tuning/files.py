@@ -16,7 +16,7 @@ from twinrank.support.files import replacing
 BEST = "best.toml"
 _USE = {
     NET: "twinrank train DATA --config {file}",
-    "trees": "twinrank.BoostedRanker(**tomllib.loads(pathlib.Path('{file}').read_text()))",
+    "trees": "twinrank train DATA --trees --config {file}",
 }
 
 
