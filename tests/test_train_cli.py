@@ -514,3 +514,6 @@ def test_trees_leave_a_run_as_nets_do(files, tmp_path, cli):
     assert refused(cli(*words, "--out", run), "isn't empty")
     assert refused(cli(*words, "--architecture", "R5"), "--trees goes without")
     assert refused(cli(*words, "--set", "num_leavs=3"), "num_leaves")
+    for wrong in ("objective=AAP", "n_estimators=0", "engine=catboost"):
+        assert refused(cli(*words, "--set", wrong, "--out", tmp_path / "none"))
+    assert not (tmp_path / "none").exists()

@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
+from twinrank.boosting.session import Session as Growing
 from twinrank.data.dataset import Dataset
 from twinrank.estimators.boosted import BoostedRanker
 from twinrank.estimators.checks import usable
 from twinrank.estimators.models import CONFIG, MODEL
+from twinrank.estimators.plain import checked_parameters
 from twinrank.estimators.ranker import Ranker
 from twinrank.models.folder import save_model
 from twinrank.support.errors import InputError, explained
@@ -62,6 +64,7 @@ def train_trees(
 ) -> BoostedRanker:
     """Grow trees, and leave a run's folder as a net's training does; it isn't resumed."""
     ranker = BoostedRanker(**parameters)
+    Growing.of(checked_parameters(ranker.get_params(deep=False))).newton()  # refuses mistakes
     claim(folder)
     train, others = _apart(sets)
     ranker.fit(train, eval_set=others, callbacks=callbacks)
