@@ -1,6 +1,7 @@
 """Shape annotations are checked while the tests run; property tests repeat exactly under CI."""
 
 import os
+import sys
 
 # As the command line has it: OpenMP's threads mustn't spin against each other. Read by torch when
 # it is loaded, and by the processes that tests start.
@@ -17,6 +18,23 @@ install_import_hook("twinrank.ranks.kernels.blocks", "beartype.beartype").__ente
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys):
+    """The command line within this process: code, standard output, standard error."""
+    from twinrank.cli import main
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["twinrank", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        return (code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(autouse=True, scope="session")

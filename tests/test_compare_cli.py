@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,6 @@ import pytest
 import torch
 
 import twinrank as tr
-from twinrank.cli import main
 from twinrank.study.compared import headline
 
 SMALL = ["--methods", "AP-type3 (Linear); LambdaMART", "--epochs", "1", "--jobs", "1"]
@@ -41,24 +41,14 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def cli(monkeypatch, capsys):
-    """The command line within this process: code, standard output, standard error."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["twinrank", "compare", *map(str, words)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        return (code, *capsys.readouterr())
-
-    return run
+def compare(cli):
+    """`twinrank compare` within this process."""
+    return partial(cli, "compare")
 
 
-def test_folds_side_by_side(cli, folder, tmp_path):
+def test_folds_side_by_side(compare, folder, tmp_path):
     before = torch.get_num_threads()
-    code, out, err = cli(folder, *SMALL)
+    code, out, err = compare(folder, *SMALL)
     assert code == 0, err
     assert torch.get_num_threads() == before
     lines = out.splitlines()
@@ -81,28 +71,28 @@ def test_folds_side_by_side(cli, folder, tmp_path):
     assert "twinrank compare" in page
 
 
-def test_the_same_command_goes_on(cli, folder):
+def test_the_same_command_goes_on(compare, folder):
     words = [folder, *SMALL, "--out", "results"]
-    assert cli(*words, "--folds", "1")[0] == 0
-    _, first, err = cli(*words)
+    assert compare(*words, "--folds", "1")[0] == 0
+    _, first, err = compare(*words)
     assert "2 of 4 units were finished before" in err
-    _, second, err = cli(*words)
+    _, second, err = compare(*words)
     assert err == ""
     assert first == second
-    _, _, err = cli(*words, "--set", "num_leaves=5")
+    _, _, err = compare(*words, "--set", "num_leaves=5")
     assert "2 of 4 units were finished before" in err
     assert "AP-type3" not in err
 
 
-def test_a_file_is_cut_into_folds(cli, folder):
-    code, out, err = cli(folder / "Fold1" / "train.txt", "--cut", "3", *SMALL, "--seeds", "0,1")
+def test_a_file_is_cut_into_folds(compare, folder):
+    code, out, err = compare(folder / "Fold1" / "train.txt", "--cut", "3", *SMALL, "--seeds", "0,1")
     assert code == 0, err
     assert "[12/12]" in err
     assert "(6 lists)" in out
 
 
-def test_without_data(cli, tmp_path):
-    code, out, err = cli(*SMALL, "--quick")
+def test_without_data(compare, tmp_path):
+    code, out, err = compare(*SMALL, "--quick")
     assert code == 0, err
     assert "(50 lists)" in out
     assert (tmp_path / "comparison-quick" / "report.html").exists()
@@ -145,10 +135,10 @@ features = 136
 """
 
 
-def test_study_file(cli, folder):
+def test_study_file(compare, folder):
     path = folder.parent / "mine.toml"
     path.write_text(STUDY)
-    code, out, err = cli(path, "--jobs", "1", "--out", "results")
+    code, out, err = compare(path, "--jobs", "1", "--out", "results")
     assert code == 0, err
     assert out.split()[0] == "RR"
     assert "[2/2]" in err
@@ -156,7 +146,7 @@ def test_study_file(cli, folder):
     assert found["parameters"]["AP-type3 (Linear)"]["alpha"] == 2.0
     assert found["parameters"]["nDCG-type3 (Boosted)"]["n_estimators"] == 2
     assert found["seeds"] == [3]
-    _, out, _ = cli(path, "--jobs", "1", "--out", "results", "--measures", "AP")
+    _, out, _ = compare(path, "--jobs", "1", "--out", "results", "--measures", "AP")
     assert out.split()[0] == "AP"
 
 
@@ -176,10 +166,10 @@ def test_study_file(cli, folder):
         (("seeds", "= seeds"), "is not TOML"),
     ],
 )
-def test_study_files_that_are_none(cli, folder, change, complaint):
+def test_study_files_that_are_none(compare, folder, change, complaint):
     path = folder.parent / "broken.toml"
     path.write_text(STUDY.replace(*change))
-    code, out, err = cli(path, "--jobs", "1")
+    code, out, err = compare(path, "--jobs", "1")
     assert code == 2
     assert complaint in err
     assert err.startswith("Error: ")
@@ -206,34 +196,34 @@ def test_study_files_that_are_none(cli, folder, change, complaint):
         (["--ray", "localhost:1"], "Ray"),
     ],
 )
-def test_bad_input(cli, folder, tmp_path, words, complaint):
-    code, out, err = cli(folder, *words)
+def test_bad_input(compare, folder, tmp_path, words, complaint):
+    code, out, err = compare(folder, *words)
     assert code == 2
     assert complaint in err
     assert not out
     assert not (tmp_path / "comparison-Tiny" / "units").exists()
 
 
-def test_data_that_isnt_there(cli):
-    code, _, err = cli("nowhere")
+def test_data_that_isnt_there(compare):
+    code, _, err = compare("nowhere")
     assert code == 2
     assert "can't read" in err
     assert "nowhere" in err
 
 
-def test_a_folder_of_other_results_is_left_alone(cli, folder):
-    assert cli(folder, *SMALL, "--folds", "1", "--out", "results")[0] == 0
+def test_a_folder_of_other_results_is_left_alone(compare, folder):
+    assert compare(folder, *SMALL, "--folds", "1", "--out", "results")[0] == 0
     other = [folder / "Fold1" / "train.txt", "--cut", "3", *SMALL, "--folds", "1"]
-    code, _, err = cli(*other, "--out", "results")
+    code, _, err = compare(*other, "--out", "results")
     assert code == 2
     assert "results holds results on other data" in err
-    assert cli(*other, "--out", "results", "--force")[0] == 0
+    assert compare(*other, "--out", "results", "--force")[0] == 0
 
 
-def test_failures_are_told_and_the_others_shown(cli, folder):
+def test_failures_are_told_and_the_others_shown(compare, folder):
     words = [folder, "--folds", "1", "--jobs", "1", "--epochs", "1"]
     words += ["--methods", "AP-type3 (Linear); LambdaMART", "--set", "device=abacus"]
-    code, out, err = cli(*words)
+    code, out, err = compare(*words)
     assert code == 1
     assert "LambdaMART" in out
     assert "Failed: AP-type3 (Linear), fold 1, seed 0: there is no device 'abacus' here" in err

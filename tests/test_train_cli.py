@@ -48,23 +48,6 @@ def files(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def cli(monkeypatch, capsys):
-    """The command line within this process: code, standard output, standard error."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["twinrank", *map(str, words)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        told = capsys.readouterr()
-        return code, told.out, told.err
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def run_folder(files, tmp_path_factory):
     """A complete run of two epochs."""

@@ -13,7 +13,6 @@ import optuna
 import pytest
 
 import twinrank as tr
-from twinrank.cli import main
 from twinrank.study.source import Source
 from twinrank.study.tuning.files import toml, write_best
 from twinrank.study.tuning.sampling import Reports
@@ -64,23 +63,6 @@ def files(tmp_path_factory):
     for name, part in SPLIT.sets().items():
         part.save(folder / f"{name}.txt")
     return folder
-
-
-@pytest.fixture
-def cli(monkeypatch, capsys):
-    """The command line within this process: code, standard output, standard error."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["twinrank", *map(str, words)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        told = capsys.readouterr()
-        return code, told.out, told.err
-
-    return run
 
 
 class TestSearch:

@@ -1,7 +1,6 @@
 """A boosted model as a folder: the engine's own file and `config.json`; loading runs nothing."""
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -17,7 +16,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, Transform
 from twinrank.data.transforms import from_json as transform_from_json
 from twinrank.support.errors import InputError, explained
-from twinrank.support.files import check_format, new_folder, publish, read_json
+from twinrank.support.files import check_format, read_json, write_model
 
 FORMAT, VERSION, CONFIG = "twinrank-boosted-model", 1, "config.json"
 
@@ -71,15 +70,7 @@ class BoostedModel:
 
 def save_boosted(model: BoostedModel, folder: Path) -> None:
     """Write a model's folder; it appears whole, in place of a model that was there before."""
-    with explained("write", folder):
-        there = folder.exists() and not (folder / CONFIG).is_file()
-        if there and not (folder.is_dir() and not any(folder.iterdir())):
-            raise InputError(f"{folder} exists and is not a model; choose another name")
-    with new_folder(folder) as partial:
-        (partial / model.trees.file).write_bytes(model.trees.to_bytes())
-        text = json.dumps(model.config(), indent=1, ensure_ascii=False, allow_nan=False)
-        (partial / CONFIG).write_text(text + "\n", "utf-8")
-        publish(partial, folder)
+    write_model(folder, CONFIG, model.config(), model.trees.file, model.trees.to_bytes())
 
 
 def load_boosted(folder: Path) -> BoostedModel:

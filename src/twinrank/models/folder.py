@@ -1,6 +1,5 @@
 """A model as a folder: `model.safetensors` and `config.json`; loading executes nothing."""
 
-import json
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +18,7 @@ from twinrank.models.architecture import Architecture
 from twinrank.models.columns import apart
 from twinrank.models.scorer import Scorer, score_all
 from twinrank.support.errors import InputError, explained
-from twinrank.support.files import check_format, new_folder, publish, read_json
+from twinrank.support.files import check_format, read_json, write_model
 
 FORMAT, VERSION = "twinrank-model", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -66,17 +65,9 @@ class Model:
 
 def save_model(model: Model, folder: Path) -> None:
     """Write a model's folder; it appears whole, in place of a model that was there before."""
-    with explained("write", folder):
-        there = folder.exists() and not (folder / CONFIG).is_file()
-        if there and not (folder.is_dir() and not any(folder.iterdir())):
-            raise InputError(f"{folder} exists and is not a model; choose another name")
-    with new_folder(folder) as partial:
-        state = model.scorer.state_dict()
-        tensors = {name: t.detach().cpu().contiguous() for name, t in state.items()}
-        (partial / WEIGHTS).write_bytes(save(tensors))
-        text = json.dumps(model.config(), indent=1, ensure_ascii=False, allow_nan=False)
-        (partial / CONFIG).write_text(text + "\n", "utf-8")
-        publish(partial, folder)
+    state = model.scorer.state_dict()
+    tensors = {name: t.detach().cpu().contiguous() for name, t in state.items()}
+    write_model(folder, CONFIG, model.config(), WEIGHTS, save(tensors))
 
 
 def load_model(folder: Path) -> Model:

@@ -3,19 +3,19 @@
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from twinrank.display.progress import looking
 from twinrank.study.results import RUNNING, Failure, read_failure, read_unit
 from twinrank.study.units import Unit, UnitResult
 from twinrank.support.errors import FileError, InputError
 from twinrank.support.files import read_json
 
-_EVERY = 0.5  # seconds
+_EVERY = 0.5  # seconds between writes
 
 
 class Status:
@@ -91,21 +91,8 @@ def watching(
         yield
         return
     watch = Watch(out, len(units), lacking, live=sys.stderr.isatty())
-    stop = threading.Event()
-
-    def keep_looking() -> None:
-        while not stop.wait(_EVERY):
-            watch.look()
-
-    thread = threading.Thread(target=keep_looking, daemon=True)
-    thread.start()
-    try:
+    with looking(watch.look, watch.close):
         yield
-    finally:
-        stop.set()
-        thread.join()
-        watch.look()
-        watch.close()
 
 
 class Watch:

@@ -66,6 +66,21 @@ def check_format(
     return about
 
 
+def write_model(
+    folder: Path, config: str, about: dict[str, Any], weights: str, content: bytes
+) -> None:
+    """Write a model's folder of two files; it appears whole, in place of a model there before."""
+    with explained("write", folder):
+        there = folder.exists() and not (folder / config).is_file()
+        if there and not (folder.is_dir() and not any(folder.iterdir())):
+            raise InputError(f"{folder} exists and is not a model; choose another name")
+    with new_folder(folder) as partial:
+        (partial / weights).write_bytes(content)
+        text = json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False)
+        (partial / config).write_text(text + "\n", "utf-8")
+        publish(partial, folder)
+
+
 @contextmanager
 def replacing(path: Path, hint: str = "") -> Iterator[Path]:
     """A temporary name to write a file to; it gets its real name when all went well.

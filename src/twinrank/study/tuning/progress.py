@@ -1,16 +1,14 @@
 """What a person sees of a search: trials as they end, the best so far, and what runs now."""
 
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from twinrank.display.progress import looking
 from twinrank.study.tuning.search import Tuning
 from twinrank.study.tuning.trials import Tried, best_of, open_search, tried
-
-_EVERY = 0.5  # seconds
 
 
 @contextmanager
@@ -20,21 +18,8 @@ def watching(out: Path, tuning: Tuning, trials: int, show: bool) -> Iterator[Non
         yield
         return
     watch = Watch(out, tuning, trials, live=sys.stderr.isatty())
-    stop = threading.Event()
-
-    def keep_looking() -> None:
-        while not stop.wait(_EVERY):
-            watch.look()
-
-    thread = threading.Thread(target=keep_looking, daemon=True)
-    thread.start()
-    try:
+    with looking(watch.look, watch.close):
         yield
-    finally:
-        stop.set()
-        thread.join()
-        watch.look()
-        watch.close()
 
 
 class Watch:
