@@ -15,7 +15,7 @@ from twinrank.models.architecture import ACTIVATIONS, Architecture, architecture
 from twinrank.models.columns import apart
 from twinrank.models.dropout import DropoutLinear, dropped_places
 from twinrank.models.folder import Model, load_model, save_model
-from twinrank.models.scorer import QueryNorm, Scorer
+from twinrank.models.scorer import QueryNorm, Scorer, score_all
 
 LISTS = tr.Lists.from_sizes([3, 1, 5, 0, 2])
 PAPER = ("R5", "CE5", "R4.L", "CE4.L")
@@ -432,3 +432,12 @@ def test_dropout_is_for_training_and_leaves_the_mean_as_it_is():
     assert DropoutLinear(50, 1, 0.0).train()(x.float()).shape == (4000, 1)
     torch.manual_seed(0)
     assert layer(x.clone()).equal(dropped)  # torch's generator, and nothing else
+
+
+def test_parts_of_the_scoring_add_up_to_the_same_bits():
+    data = tr.synthetic_web_search(queries=11)
+    scorer = Scorer(136, architecture("CE4.L(width=9)"), generator=seeded())
+    given = (scorer, data, transform("QueryZScore"), 250)
+    parts = [score_all(*given, part=(i, 3)) for i in range(3)]
+    assert all((part == 0).any() and (part != 0).any() for part in parts)
+    assert np.array_equal(sum(parts), score_all(*given))
