@@ -1,6 +1,7 @@
 """What a boosting round needs of a measure: its gradient and a positive diagonal hessian."""
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,9 @@ from twinrank.measures import measure as as_measure
 from twinrank.measures.dcg import DCG, NDCG
 from twinrank.ranks.exact import check_finite, check_perturbation
 from twinrank.ranks.kernels.curvature import curved_pair_sum
+from twinrank.ranks.kernels.swaps import swap_sums
 from twinrank.ranks.sorted_ranks import RANDOM, counters, rank_by_counting, rank_by_sorting
-from twinrank.ranks.strategies import Strategy, as_strategy
+from twinrank.ranks.strategies import Way, as_way
 from twinrank.support.arrays import to_numpy
 from twinrank.support.compiled import in_threads, spans
 from twinrank.support.errors import InputError
@@ -44,6 +46,9 @@ class Newton:
         type1   Σ_j |g_j − g_a| · K(y_aj)               a bound: the bells' own slopes change sign
         type2   Σ_j |g_a + g_j| · |u_aj| · K(y_aj)      a bound, likewise
         type3   2 Σ_j |g_a + g_j| · |u_aj| · K(y_aj)    the diagonal itself, where g ≥ 0
+        swap    Σ_j |ΔM_aj| · |u_aj| · K(y_aj)          the diagonal itself
+
+    (swap has no g: pairs are pushed apart by what swapping them changes, `ranks/kernels/swaps.py`.)
 
     Scale. The value of a leaf, −ΣG/ΣH, doesn't change when both are multiplied by one number, but
     what regularises it does: LightGBM's min_sum_hessian_in_leaf, XGBoost's lambda and
@@ -57,7 +62,7 @@ class Newton:
     """
 
     measure: Measure
-    strategy: Strategy = "type3"
+    strategy: Way = "type3"
     perturbation: float = PERTURBATION
     samples: int = SAMPLES
     random_state: int = 0
@@ -82,7 +87,7 @@ class Newton:
                 f"random_state must be a whole number from 0 to below 2^63, not {random_state!r}"
             )
         chosen = as_measure(measure)
-        return cls(chosen, as_strategy(strategy), perturbation, samples, int(random_state))
+        return cls(chosen, as_way(strategy), perturbation, samples, int(random_state))
 
     def __call__(
         self, scores: Any, labels: Any, lists: Lists, weights: Any = None
@@ -107,29 +112,55 @@ class Newton:
         check_finite("labels", labels, lists)
         y = np.ascontiguousarray(scores, np.float32)
         grades = np.maximum(np.asarray(labels, np.float64), 0)  # unjudged documents count as 0
-        g = self.rank_gradient(y, grades, lists)
-        if weights is not None:
-            g *= lists.spread(np.asarray(weights, np.float32))
+        factor = 1 if weights is None else lists.spread(np.asarray(weights, np.float32))
+        if self.strategy == "swap":
+            gradient, hessian = self._pushed_apart(y, grades, lists)
+            return gradient * factor, hessian * factor
+        g = self.rank_gradient(y, grades, lists) * factor
         return curved_pair_sum(y, grades, g, lists, strategy=self.strategy)
 
     def rank_gradient(self, scores: Floats, labels: Any, lists: Lists) -> Floats:
         """∂L/∂rank of every document, for weights of 1."""
+        result = np.empty(lists.documents, np.float32)
+
+        def work(docs: slice, part: Lists, ranks: Any) -> None:
+            result[docs] = self._of_block(ranks, labels[docs], part)
+
+        self._ranked(scores, lists, work)
+        return result
+
+    def _pushed_apart(self, scores: Floats, labels: Any, lists: Lists) -> tuple[Floats, Floats]:
+        """Gradient and hessian of `strategy="swap"`."""
+        gradient, hessian = np.empty_like(scores), np.empty_like(scores)
+
+        def work(docs: slice, part: Lists, ranks: Any) -> None:
+            found = self.measure.swaps_at(ranks, labels[docs], part.tile(self.samples))
+            gradient[docs], hessian[docs] = swap_sums(
+                scores[docs], labels[docs], ranks, found, part, parallel=False
+            )
+
+        self._ranked(scores, lists, work)
+        return gradient, hessian
+
+    def _ranked(
+        self, scores: Floats, lists: Lists, work: Callable[[slice, Lists, Any], None]
+    ) -> None:
+        """Rank blocks of lists S times, on several threads: work(documents, lists, their ranks)."""
         seed = zlib.crc32(scores.tobytes())
         blocks = _blocks(lists, self.samples)
-        result = np.empty(lists.documents, np.float32)
 
         def run(start: int, stop: int) -> None:
             for first, last in blocks[start:stop]:
                 docs = slice(int(lists.offsets[first]), int(lists.offsets[last]))
                 part = Lists(lists.offsets[first : last + 1] - lists.offsets[first])
                 generator = np.random.default_rng([self.random_state, seed, first])
-                result[docs] = self._of_block(scores[docs], labels[docs], part, generator)
+                work(docs, part, self._ranks_of(scores[docs], part, generator))
 
         in_threads(run, spans(np.ones(len(blocks), np.int64), per_thread=1))
-        return result
 
-    def _of_block(self, scores: Floats, labels: Any, lists: Lists, generator: Any) -> Any:
-        times, several = lists.tile(self.samples), np.tile(scores, self.samples)
+    def _ranks_of(self, scores: Floats, lists: Lists, generator: Any) -> Any:
+        """S rankings of a block, one after the other."""
+        several = np.tile(scores, self.samples)
         if self.perturbation:
             # Minus the logarithm of an exponential number is a Gumbel number, and far cheaper.
             noise = generator.standard_exponential(several.size, np.float32)
@@ -137,7 +168,10 @@ class Newton:
                 np.log(noise, out=noise)
             noise *= np.float32(self.perturbation)
             several -= noise
-        ranks: Any = _ranks(several, times, generator)
+        return _ranks(several, lists.tile(self.samples), generator)
+
+    def _of_block(self, ranks: Any, labels: Any, lists: Lists) -> Any:
+        """∂L/∂rank of a block, averaged over its rankings."""
         if type(self.measure) in _BY_LABEL:
             slopes, filled = _by_label(self.measure, ranks, labels, lists)
         else:
@@ -145,6 +179,7 @@ class Newton:
                 import torch
 
                 ranks, labels = torch.from_numpy(ranks), torch.from_numpy(labels)
+            times = lists.tile(self.samples)
             _, slopes, filled = self.measure.at_ranks(ranks, labels, times, gradient=True)
             slopes = to_numpy(slopes).reshape(self.samples, -1).sum(0)
             filled = to_numpy(filled)[: len(lists)]

@@ -1,5 +1,7 @@
 """Direct optimisation of a measure: minus its exact value, with the strategy's gradient."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,8 +11,14 @@ from twinrank.measures import Measure
 from twinrank.measures import measure as as_measure
 from twinrank.ranks.exact import check_finite, check_perturbation, exact_ranks
 from twinrank.ranks.kernels import check_kernel
-from twinrank.ranks.strategies import Strategy, as_strategy
-from twinrank.ranks.twin import attach_gradient, check_alpha, working_dtype
+from twinrank.ranks.strategies import Way, as_way
+from twinrank.ranks.twin import (
+    attach,
+    attach_gradient,
+    check_alpha,
+    working_dtype,
+    working_labels,
+)
 from twinrank.support.arrays import on_cpu, to_numpy
 from twinrank.support.graphs import untraced
 
@@ -22,8 +30,10 @@ class DirectLoss(RankingLoss):
     (`reduction="mean"`; the others count 0), or their "sum", or "none": one loss per list. With
     `weights`, one per list, the mean is Σ w·L / Σ w.
 
-    `strategy` and `alpha` say how ranks pass their gradient on (see `twin_ranks`);
-    `perturbation` τ and `samples` S average the loss over S rankings of scores + τ·Gumbel noise.
+    `strategy` and `alpha` say how ranks pass their gradient on (see `twin_ranks`); or, with
+    `strategy="swap"`, every pair of documents is pushed apart by what swapping the two would change
+    (`ranks/kernels/swaps.py`): for nDCG that is LambdaRank. `perturbation` τ and `samples` S
+    average the loss over S rankings of scores + τ·Gumbel noise.
 
     Yu, "Optimize What You Evaluate With" (2020); the paper is τ = 0, S = 1.
 
@@ -40,7 +50,7 @@ class DirectLoss(RankingLoss):
     def __init__(
         self,
         measure: str | Measure,
-        strategy: Strategy = "type3",
+        strategy: Way = "type3",
         alpha: float = 1.0,
         perturbation: float = 0.0,
         samples: int = 1,
@@ -54,7 +64,7 @@ class DirectLoss(RankingLoss):
         check_kernel(kernel)
         check_alpha(alpha)
         self.measure = as_measure(measure)
-        self.strategy: Strategy = as_strategy(strategy)
+        self.strategy: Way = as_way(strategy)
         self.alpha = alpha
         self.perturbation = perturbation
         self.samples = samples
@@ -97,12 +107,32 @@ class DirectLoss(RankingLoss):
         total = values.reshape(self.samples, -1).sum(0)
         per_rank = slopes.reshape(self.samples, -1).sum(0) if self.samples > 1 else slopes
         loss, share = reduced(total / -self.samples, filled[: len(lists)], weights, self.reduction)
+        loss = torch.as_tensor(loss).to(working_dtype(scores))
+        if self.strategy == "swap":
+            return self._pushed_apart(loss, share, ranks, scores, labels, lists)
         share = share / -self.samples
 
         def rank_gradient(upstream: Tensor) -> Tensor:
             return torch.as_tensor(per_rank * lists.spread(share * plain(upstream)))
 
-        loss = torch.as_tensor(loss).to(working_dtype(scores))
         return attach_gradient(
             loss, rank_gradient, scores, labels, lists, self.strategy, self.alpha, self.kernel
         )
+
+    def _pushed_apart(
+        self, loss: Tensor, share: Any, ranks: Any, scores: Tensor, labels: Tensor, lists: Lists
+    ) -> Tensor:
+        """The loss with the gradient of `strategy="swap"`, which is made on the CPU."""
+        grades = to_numpy(working_labels(labels, scores, lists).cpu())
+        ranks, share = (to_numpy(torch.as_tensor(x).cpu()) for x in (ranks, share))
+
+        def score_gradient(saved_scores: Tensor, upstream: Tensor) -> Tensor:
+            from twinrank.ranks.kernels.swaps import swap_sums  # numba takes its time to load
+
+            y = to_numpy(saved_scores.detach().to(working_dtype(saved_scores)).cpu())
+            found = self.measure.swaps_at(ranks, grades, lists.tile(self.samples))
+            slopes, _ = swap_sums(y, grades, ranks, found, lists, self.alpha)
+            each = torch.as_tensor(slopes * lists.spread(share)).to(upstream)
+            return each * (lists.spread(upstream) if upstream.ndim else upstream)
+
+        return attach(loss, scores, score_gradient)

@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from twinrank.lists import Lists
 from twinrank.measures.base import BinaryMeasure, shared
-from twinrank.support.arrays import Array, at_least_zero
+from twinrank.measures.swaps import Swaps
+from twinrank.support.arrays import Array, at_least_zero, namespace
 from twinrank.support.errors import InputError
 from twinrank.support.suggest import unknown
 
@@ -20,6 +21,21 @@ class _AveragePrecision(BinaryMeasure):
         counted = self.cut(relevant / position, lists)
         credit = relevant * position * lists.cumsum(counted, reverse=True)
         return shared(credit, self.divide_by(labels, lists), lists)
+
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """What a relevant document changes that goes from rank q up to p, or down from p to q.
+
+        That is the precision at its own ranks, (C(p−1) + 1) / p and C(q) / q with C(r) relevant
+        documents up to rank r; and at each relevant one in between 1/j, a difference of H(r) =
+        Σ_{j≤min(r,k)} b_j / j.
+        """
+        relevant, position = self.relevant(labels) * 1.0, lists.positions(labels)
+        inside = self.cut(namespace(relevant).ones_like(relevant), lists)
+        own = relevant / position * inside
+        count, sums = lists.cumsum(relevant), lists.cumsum(own)
+        worth = shared(relevant, self.divide_by(labels, lists), lists)
+        ahead = (count - relevant + 1.0) / position - sums
+        return Swaps(worth, inside, ahead, inside * count / position - (sums - own))
 
     def divide_by(self, labels: Array, lists: Lists) -> Array:
         """The divisor of each list."""

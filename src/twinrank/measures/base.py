@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from twinrank.lists import Lists, check_lists
+from twinrank.measures.swaps import Swaps
 from twinrank.ranks.exact import Ties, check_finite, exact_ranks
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace
 from twinrank.support.errors import InputError
@@ -157,6 +158,19 @@ class Measure:
             f"ties='average' is for measures that add up the gains of documents, such as nDCG, P "
             f"and Recall, but not for {self}; choose random or stable"
         )
+
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """What swapping two documents changes, given labels in rank order."""
+        raise InputError(
+            f"strategy='swap' is for measures that say what a swap changes, which {self} doesn't: "
+            f"choose type3, or write a Measure with a method `swaps`"
+        )
+
+    def swaps_at(self, ranks: Array, labels: Array, lists: Lists) -> Swaps:
+        """`swaps` at given ranks, as `at_ranks` takes them."""
+        ranks = ranks.reshape(-1)
+        labels = namespace(ranks).tile(as_float(labels), (ranks.shape[0] // labels.shape[0],))
+        return self.swaps(lists.arrange(labels, ranks), lists)
 
     def cut(self, x: Array, lists: Lists) -> Array:
         """`x`, one value per document in rank order, with zeros beyond the cutoff."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 from twinrank.lists import Lists
 from twinrank.measures.base import shared
 from twinrank.measures.gains import GainMeasure
+from twinrank.measures.swaps import Swaps, additive
 from twinrank.support.arrays import Array, namespace
 
 
@@ -24,6 +25,10 @@ class DCG(GainMeasure):
     def discount(self, rank: Array) -> Array:
         """1 / log2(1 + r)."""
         return 1.0 / namespace(rank).log2(1.0 + rank)
+
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """(credit_p − credit_q) · (D(p) − D(q)), with D = 0 beyond the cutoff."""
+        return additive(self.credit(labels, lists), self.cut(self.discounts(labels, lists), lists))
 
     def over_ties(self, credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
         """The mean gain of the tied documents."""

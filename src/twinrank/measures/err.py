@@ -1,10 +1,11 @@
 """Expected reciprocal rank, plain and normalised (Chapelle et al. 2009)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from twinrank.lists import Lists
 from twinrank.measures.base import ReciprocalMeasure, shared
+from twinrank.measures.swaps import Swaps
 from twinrank.support.arrays import Array, at_least_zero, namespace
 from twinrank.support.errors import InputError
 
@@ -29,6 +30,25 @@ class ERR(ReciprocalMeasure):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The chance that the reader gets as far as the document and stops there."""
+        stops, gets_there = self._reader(labels, lists)
+        return stops * gets_there
+
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """D(p−1) · (Pr_q − Pr_p) · (1/p − what is found in between − the chance to get to q, / q).
+
+        D(r) is the chance to read on after rank r, and D(p−1) = D(p) / (1 − Pr_p). What is found in
+        between is T(p) − T(q−1) over D(p), with T(r) = Σ_{r<j≤k} of ERR's terms.
+        """
+        stops, gets_there = self._reader(labels, lists)
+        position, goes_on = lists.positions(labels), gets_there * (1.0 - stops)
+        inside = self.cut(namespace(stops).ones_like(stops), lists)
+        own = inside * stops * gets_there / position
+        rest = lists.cumsum(own, reverse=True)
+        ahead, behind = goes_on / position - (rest - own), inside * gets_there / position - rest
+        return Swaps(stops, inside / (1.0 - stops), ahead, behind)
+
+    def _reader(self, labels: Array, lists: Lists) -> tuple[Array, Array]:
+        """The chances that a reader stops at a document, and that one gets as far as it."""
         xp, labels = namespace(labels), at_least_zero(labels)
         highest = lists.max(labels)
         if self.max_grade is None:
@@ -42,7 +62,7 @@ class ERR(ReciprocalMeasure):
             top = float(self.max_grade)
         stops = xp.exp2(labels - top) - 2.0**-top  # (2ʸ − 1) / 2^max, without 2ʸ
         goes_on = xp.roll(lists.cumprod(1.0 - stops), 1)
-        return stops * xp.where(lists.positions(labels) > 1, goes_on, 1.0)
+        return stops, xp.where(lists.positions(labels) > 1, goes_on, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +73,14 @@ class NERR(ERR):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """ERR's credit as a share of the ideal ERR@k."""
-        ideal = super().credit(lists.sort(labels), lists) * self.discounts(labels, lists)
-        return shared(
-            super().credit(labels, lists), lists.sum(lists.first(ideal, self.cutoff)), lists
-        )
+        return shared(super().credit(labels, lists), self._ideal(labels, lists), lists)
+
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """ERR's, as shares of the ideal ERR@k."""
+        found = super().swaps(labels, lists)
+        return replace(found, worth=shared(found.worth, self._ideal(labels, lists), lists))
+
+    def _ideal(self, labels: Array, lists: Lists) -> Array:
+        """ERR@k of the ideal order of every list."""
+        terms = super().credit(lists.sort(labels), lists) * self.discounts(labels, lists)
+        return lists.sum(lists.first(terms, self.cutoff))

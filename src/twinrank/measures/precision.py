@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from twinrank.lists import Lists
 from twinrank.measures.base import BinaryMeasure, ReciprocalMeasure, shared
+from twinrank.measures.swaps import Swaps, additive
 from twinrank.support.arrays import Array, as_float, namespace
 
 # A count has no discount of its own. As in the paper (Yu 2020, Eq. VirPre) its documents get the
@@ -21,6 +22,11 @@ def _mean_count(credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> 
 @dataclass(frozen=True, kw_only=True)
 class _Count(BinaryMeasure):
     """A count of relevant documents."""
+
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """One document more or less, where one of the two is among the first k."""
+        inside = self.cut(namespace(labels).ones_like(labels), lists)
+        return additive(self.credit(labels, lists) / lists.positions(labels), inside)
 
     def over_ties(self, credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
         """The mean count of the tied documents."""
@@ -66,6 +72,13 @@ class RPrecision(BinaryMeasure):
         total = lists.sum(relevant)
         return shared(relevant * position * (position <= lists.spread(total)), total, lists)
 
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """One document more or less, where one of the two is among the first R."""
+        relevant = self.relevant(labels) * 1.0
+        total = lists.sum(relevant)
+        inside = self.cut((lists.positions(labels) <= lists.spread(total)) * 1.0, lists)
+        return additive(shared(relevant, total, lists), inside)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Success(BinaryMeasure):
@@ -76,6 +89,11 @@ class Success(BinaryMeasure):
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The position i, for the first relevant document."""
         return first_relevant(self.relevant(labels), lists) * lists.positions(labels)
+
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """Those of the first relevant document, which is worth 1 up to k."""
+        inside = self.cut(namespace(labels).ones_like(labels), lists)
+        return first_swaps(self.relevant(labels), inside, lists)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +112,11 @@ class Judged(ReciprocalMeasure):
         """The mean count of the tied documents."""
         return _mean_count(credit, lists, mean)
 
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """One document more or less, where one of the two is among the first k."""
+        inside = self.cut(namespace(labels).ones_like(labels), lists)
+        return additive(self.credit(labels, lists) / lists.positions(labels), inside)
+
     def relevant(self, labels: Array) -> Array:
         """Every document: only a list without documents is empty."""
         return labels == labels
@@ -103,6 +126,23 @@ def first_relevant(relevant: Array, lists: Lists) -> Array:
     """1 for the first relevant document of every list, else 0."""
     relevant = as_float(relevant)
     return relevant * (lists.cumsum(relevant) == 1.0)
+
+
+def first_swaps(relevant: Array, value: Array, lists: Lists) -> Swaps:
+    """The swaps of a measure that is the `value` of the first relevant document's position.
+
+    Only a swap of the first relevant document f, or with one before it, changes anything. What
+    comes up from behind leaves f's value behind; f that goes down leaves that of the second
+    relevant one, or of its own new place if that comes first.
+    """
+    xp, relevant = namespace(value), as_float(relevant)
+    count = lists.cumsum(relevant)
+    first, second = (
+        lists.spread(lists.sum(relevant * (count == number) * value)) for number in (1.0, 2.0)
+    )
+    behind = xp.where(relevant > 0, first, xp.maximum(value, second))
+    reach = (count - relevant == 0) * 1.0  # up to the first relevant document, itself included
+    return Swaps(relevant, reach, value, behind)
 
 
 def _sizes(labels: Array, lists: Lists) -> Array:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from twinrank.lists import Lists
 from twinrank.measures.base import BinaryMeasure
+from twinrank.measures.swaps import Swaps, additive
 from twinrank.support.arrays import Array, as_float
 from twinrank.support.errors import InputError
 
@@ -26,6 +27,10 @@ class RBP(BinaryMeasure):
     def credit(self, labels: Array, lists: Lists) -> Array:
         """(1 − p) · b_i."""
         return (1.0 - self.p) * as_float(self.relevant(labels))
+
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """(credit_p − credit_q) · (p^(p−1) − p^(q−1))."""
+        return additive(self.credit(labels, lists), self.cut(self.discounts(labels, lists), lists))
 
     def over_ties(self, credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
         """The mean credit of the tied documents."""

@@ -83,7 +83,7 @@ def attach_gradient(
     check_kernel(kernel)
     check_alpha(alpha)
     lists.check(scores=scores, labels=labels)
-    labels = _working_labels(labels, scores, lists)
+    labels = working_labels(labels, scores, lists)
 
     def score_gradient(saved_scores: Tensor, upstream: Tensor) -> Tensor:
         return pair_sum(  # type: ignore[no-any-return]
@@ -96,6 +96,13 @@ def attach_gradient(
             kernel=kernel,
         )
 
+    return attach(output, scores, score_gradient)
+
+
+def attach(
+    output: Tensor, scores: Tensor, score_gradient: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Return `output` with the gradient that `score_gradient(scores, upstream)` says."""
     return _Attached.apply(scores, output, score_gradient)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -105,7 +112,7 @@ def check_alpha(alpha: float, name: str = "alpha") -> None:
         raise InputError(f"{name} must be a positive number, not {alpha!r}")
 
 
-def _working_labels(labels: Tensor, scores: Tensor, lists: Lists) -> Tensor:
+def working_labels(labels: Tensor, scores: Tensor, lists: Lists) -> Tensor:
     """Labels beside the scores, once these are known to be finite; unjudged ones (−1) are 0.
 
     In double precision whatever the scores have, since labels are compared. On the CPU by NumPy:

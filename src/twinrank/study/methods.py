@@ -8,7 +8,7 @@ from twinrank.boosting.engine import ENGINES
 from twinrank.boosting.session import OWN
 from twinrank.measures import measure
 from twinrank.models.architecture import architecture
-from twinrank.ranks.strategies import as_strategy
+from twinrank.ranks.strategies import as_way
 from twinrank.support.errors import InputError
 from twinrank.support.notation import Term, check_options, parse
 from twinrank.support.suggest import unknown
@@ -16,7 +16,7 @@ from twinrank.support.suggest import unknown
 if TYPE_CHECKING:
     from twinrank.estimators.base import BaseRanker
 
-_DIRECT = re.compile(r"(?P<objective>.+?)-(?P<strategy>type\w*)\s*(?:\((?P<model>.+)\))?")
+_DIRECT = re.compile(r"(?P<objective>.+?)-(?P<strategy>type\w*|swap)\s*(?:\((?P<model>.+)\))?")
 _NAMED = re.compile(r"(?P<objective>[\w:]+(?:\([^()]*\))?)(?:\s+\((?P<model>.+)\))?")
 
 _BOOSTED, _ENGINE, _NET = "Boosted", "lightgbm", "CE4.L"
@@ -92,7 +92,7 @@ def method(name: "str | Method") -> Method:
     if (match := _DIRECT.fullmatch(text)) is not None:
         found = Method(match["objective"], match["strategy"], _model(match["model"]))
         measure(found.objective)
-        as_strategy(found.strategy)
+        as_way(found.strategy)
         return found
     match = _NAMED.fullmatch(text)
     if match is not None and match["objective"] in OWN:

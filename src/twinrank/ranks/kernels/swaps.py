@@ -1,0 +1,89 @@
+"""The pair sum of `strategy="swap"`: pairs pushed apart by what swapping them would change.
+
+    ∂L/∂y_a = −α Σ_j u_aj · |ΔM_aj| · σ(−α · u_aj · y_aj)
+    h_a     = α² Σ_j |u_aj| · |ΔM_aj| · σ(αy_aj) · σ(−αy_aj)
+
+with u_aj = sign(label_a − label_j), and ΔM_aj the exact change of the measure if a and j changed
+places, averaged over S rankings (Burges, MSR-TR-2010-82, for any measure). |ΔM| is held constant in
+the gradient. `measures/swaps.py` gives it in closed form, so a pair costs S multiplications and one
+exponential. It isn't a smooth function of the scores: long lists visit every pair, too.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from twinrank.lists import Lists
+from twinrank.support.compiled import compiled, in_threads, spans
+
+_PAIRS_PER_THREAD = 100_000
+
+
+def swap_sums(
+    scores: Any,
+    labels: Any,
+    ranks: Any,
+    swaps: Any,
+    lists: Lists,
+    alpha: float = 1.0,
+    parallel: bool = True,
+) -> tuple[Any, Any]:
+    """∂L/∂score and h of every document, for L = −(the mean measure of S rankings): NumPy arrays.
+
+    `ranks` are (S, documents), and `swaps` the measure's at them, in rank order, S times as many
+    lists. `parallel=False` stays on the calling thread.
+    """
+    samples = ranks.reshape(-1, lists.documents)
+    tiled = lists.tile(len(samples))
+    per_document = [
+        _by_document(tiled.restore(np.asarray(x, np.float64), samples.reshape(-1)), lists)
+        for x in (swaps.worth, swaps.scale, swaps.ahead, swaps.behind)
+    ]
+    worth = np.ascontiguousarray(per_document[0][:, 0])
+    sums, bends = np.zeros(scores.size), np.zeros(scores.size)
+    shared = (
+        lists.offsets, alpha * scores.astype(np.float64), np.asarray(labels, np.float64), worth,
+        _by_document(samples, lists), *per_document[1:], sums, bends,
+    )  # fmt: skip
+    parts = spans(lists.sizes**2, _PAIRS_PER_THREAD) if parallel else [(0, len(lists))]
+    in_threads(_each_swap, parts, *shared)
+    gradient, curvature = alpha / len(samples) * sums, alpha**2 / len(samples) * bends
+    return gradient.astype(scores.dtype), curvature.astype(scores.dtype)
+
+
+def _by_document(x: Any, lists: Lists) -> Any:
+    """(S, documents) as (documents, S), so that a document's samples lie side by side."""
+    return np.ascontiguousarray(x.reshape(-1, lists.documents).T)
+
+
+@compiled
+def _each_swap(
+    start: int, stop: int,
+    offsets: Any, x: Any, labels: Any, worth: Any,
+    ranks: Any, scale: Any, ahead: Any, behind: Any,
+    sums: Any, bends: Any,
+) -> None:  # fmt: skip
+    """Each pair of different labels in lists start…stop − 1, once."""
+    for q in range(start, stop):
+        for a in range(offsets[q], offsets[q + 1]):
+            for j in range(a + 1, offsets[q + 1]):
+                differ = abs(worth[a] - worth[j])
+                if labels[a] == labels[j] or differ == 0:
+                    continue
+                change = 0.0
+                for s in range(ranks.shape[1]):
+                    if ranks[a, s] < ranks[j, s]:
+                        change += scale[a, s] * abs(ahead[a, s] - behind[j, s])
+                    else:
+                        change += scale[j, s] * abs(ahead[j, s] - behind[a, s])
+                gap = x[a] - x[j] if labels[a] > labels[j] else x[j] - x[a]
+                near = math.exp(-abs(gap))  # e^−|gap|, so that nothing overflows
+                bend = differ * change * near / (1 + near) ** 2
+                force = differ * change * (1 if gap < 0 else near) / (1 + near)
+                if labels[a] > labels[j]:
+                    force = -force
+                sums[a] += force
+                sums[j] -= force
+                bends[a] += bend
+                bends[j] += bend
