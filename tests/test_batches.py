@@ -159,6 +159,14 @@ def test_threads_end_with_their_iterator():
     assert gone(), "used up"
 
 
+def test_a_single_batch_needs_no_thread():
+    def note(X, lists, out):
+        assert threading.current_thread().name != NAME
+        return X
+
+    assert len(list(made([2] * 10).batches(20, transform=note))) == 1
+
+
 def test_batches_are_made_ahead_but_not_all_at_once():
     made_so_far = []
 

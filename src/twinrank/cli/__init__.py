@@ -10,6 +10,7 @@ from twinrank import __version__
 from twinrank.cli.compare import compare
 from twinrank.cli.convert import convert
 from twinrank.cli.evaluate import evaluate
+from twinrank.cli.export import export
 from twinrank.cli.inspect import inspect
 from twinrank.cli.measures import measures
 from twinrank.cli.predict import predict
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command()(compare)
 app.command()(convert)
 app.command()(evaluate)
+app.command()(export)
 app.command()(inspect)
 app.command()(measures)
 app.command()(predict)

@@ -82,7 +82,7 @@ class Batches:
 
     def made(self, plan: list[npt.NDArray[np.int64]]) -> Generator[Batch]:
         """The batches of a plan, or of the rest of one."""
-        if self._ahead == 0:
+        if self._ahead == 0 or len(plan) == 1:  # nothing to be ahead of: a thread costs its start
             return (self._batch(queries) for queries in plan)
         return self._prefetched(plan)
 

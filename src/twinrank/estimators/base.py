@@ -43,7 +43,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     """A ranker with scikit-learn's face, but for how it learns and scores.
 
     A subclass has `validation_measure` and `random_state` among its parameters. Its `_train` ends
-    with `_adopt`; `_scores`, `_write` and `_read` do what `predict`, `save` and `load` need.
+    with `_adopt`; `_scores`, `_write`, `_read` and `_export` do what `predict`, `save`, `load` and
+    `export` need.
     """
 
     validation_measure: Any
@@ -70,6 +71,10 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def _read(cls, folder: Path) -> FittedModel:
         """Read what `_write` wrote."""
+
+    @abstractmethod
+    def _export(self, path: Path) -> None:
+        """Write the model as a file that other programs read."""
 
     def fit(
         self,
@@ -150,6 +155,15 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """
         self._check_fitted()
         self._write(Path(folder).expanduser())
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model as one file that scores without TwinRank.
+
+        A net becomes an ONNX file (.onnx), its transforms included; trees become their engine's
+        own file (LightGBM: .txt, XGBoost: .json or .ubj), which holds no transforms.
+        """
+        self._check_fitted()
+        self._export(Path(path).expanduser())
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.boosting.exporting import export_trees
 from twinrank.boosting.model import BoostedModel, load_boosted, save_boosted
 from twinrank.boosting.newton import PERTURBATION, SAMPLES
 from twinrank.boosting.reporting import reporter
@@ -193,6 +194,9 @@ class BoostedRanker(BaseRanker):
     @classmethod
     def _read(cls, folder: Path) -> BoostedModel:
         return load_boosted(folder)
+
+    def _export(self, path: Path) -> None:
+        export_trees(self.model_, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -191,6 +191,11 @@ class Ranker(BaseRanker):
 
         return load_model(folder)
 
+    def _export(self, path: Path) -> None:
+        from twinrank.models.onnx_file import export_onnx
+
+        export_onnx(self.model_, path)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         with suppress(InputError):  # parameters are checked by fit only

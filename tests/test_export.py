@@ -1,0 +1,387 @@
+"""Models as files for other programs: ONNX scores as `predict` does, engines read their own."""
+
+import copy
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+import torch
+
+import twinrank as tr
+from twinrank.data.transforms import TRANSFORMS, QueryZScore, Transform, transform
+from twinrank.models import onnx_transforms
+from twinrank.models.architecture import ACTIVATIONS, architecture
+from twinrank.models.columns import apart
+from twinrank.models.folder import Model
+from twinrank.models.onnx_file import onnx_model, session
+from twinrank.models.scorer import Scorer, score_all
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+ReferenceEvaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
+
+FEATURES = 12
+NAMES = [f"f{i}" for i in range(FEATURES)]
+SIZES = (1, 5, 100, 1000)
+CHAINS = ("none", "Clip(low=-1)", "SignedLog1p + QueryMinMax", "Standardise + QueryZScore")
+CATEGORIES = {2: 3, 7: 40}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """Lists are small here: a second thread costs more than it saves."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def made(name="CE4.L", transforms="QueryZScore", mode="default", categories=None):
+    """A model with weights and statistics of no training, but none of them trivial."""
+    generator = torch.Generator().manual_seed(3)
+    scorer = Scorer(FEATURES, architecture(name, mode), categories, generator).eval()
+    with torch.no_grad():
+        for key, tensor in scorer.state_dict().items():
+            if key.endswith(("running_var", "running_mean")):
+                tensor.uniform_(0.3, 2, generator=generator)
+            elif tensor.ndim == 1 and tensor.is_floating_point():  # biases, and weights of norms
+                tensor.add_(torch.randn(tensor.shape, generator=generator) / 4)
+    learnt = np.random.default_rng(0).lognormal(size=(200, FEATURES))
+    learnt[:, 4] = 7  # constant in training: nothing is known about it
+    fitted = transform(transforms).fit(learnt, tr.Lists.from_sizes([200]))
+    return Model(scorer, apart(fitted, scorer.categories), None, {})
+
+
+def features(size, kind, seed=0):
+    random = np.random.default_rng([seed, size])
+    X = random.normal(size=(size, FEATURES))
+    X[:, ::2] = 100 * np.exp(X[:, ::2])
+    X[:, 1] = 3  # a constant within the query
+    if kind == "same":
+        X[:] = X[0]
+    if kind == "missing":
+        X[random.random(X.shape) < 0.3] = np.nan
+        X[:, 5] = np.nan
+    return X.astype(np.float32)
+
+
+def parity(model, kinds=("plain", "same", "missing"), sizes=SIZES, most=1e-5):
+    """Compare one session's scores with ours, relative to the largest score, or to 1."""
+    run = session(onnxruntime, onnx_model(model).SerializeToString())
+    for size in sizes:
+        for kind in kinds:
+            X = features(size, kind)
+            for column, count in model.scorer.categories.items():
+                X[:, column] = np.random.default_rng(1).integers(-2, count + 2, size)
+                X[0, column] = (0.5, np.nan)[kind == "missing"]
+            data = tr.Dataset.from_arrays(X, group=[size], unjudged="keep", non_finite="keep")
+            ours = model.score(data)
+            (theirs,) = run.run(None, {"X": X})
+            assert theirs.shape == (size,)
+            assert theirs.dtype == np.float32
+            assert np.isfinite(ours).all()
+            apart = np.abs(theirs - ours).max() / max(1, np.abs(ours).max())
+            assert apart <= most, (size, kind, apart)
+
+
+# Parity
+
+
+@pytest.mark.parametrize("name", ["R5", "CE5", "R4.L", "CE4.L", "Linear"])
+def test_scores_are_ours_for_each_architecture(name):
+    parity(made(name))
+
+
+@pytest.mark.parametrize("name", ["R5", "CE5", "R4.L", "CE4.L"])
+def test_scores_are_ours_in_paper_mode(name):
+    # Without documents that are all the same: statistics of the query magnify float32's rounding
+    # errors by √(1 / ε) ≈ 300 a layer where documents hardly differ, and torch's aren't ours.
+    model = made(name, mode="paper")
+    parity(model, ("plain", "missing"), (1, 5, 100))
+    parity(model, ("same",), (1,))
+
+
+@pytest.mark.parametrize("kind", TRANSFORMS)
+def test_scores_are_ours_for_each_transform(kind):
+    by_value = kind.__name__ in ("Clip", "SignedLog1p")
+    parity(made(transforms=kind.__name__), ("plain", "same") if by_value else ("plain", "missing"))
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_scores_are_ours_for_transforms_in_a_row(chain):
+    keeps = chain in ("none", "Clip(low=-1)")
+    parity(made(transforms=chain), ("plain",) if keeps else ("plain", "missing"))
+
+
+@pytest.mark.parametrize("mode", ["default", "paper"])
+@pytest.mark.parametrize("transforms", ["QueryZScore", "Standardise", "none"])
+def test_scores_are_ours_for_categories(transforms, mode):
+    kinds = ("plain",) if transforms == "none" else ("plain", "missing")
+    parity(made(transforms=transforms, mode=mode, categories=CATEGORIES), kinds, (1, 100))
+
+
+def test_scores_are_ours_where_all_columns_are_categories():
+    parity(made(categories=dict.fromkeys(range(FEATURES), 4)), ("plain",), (1, 100))
+
+
+@pytest.mark.parametrize("name", [f"MLP(activation={a}, width=20)" for a in ACTIVATIONS])
+def test_scores_are_ours_for_each_activation(name):
+    parity(made(name), ("plain",), (1, 100))
+
+
+@pytest.mark.parametrize("norm", ["layer", "none"])
+def test_scores_are_ours_for_other_norms(norm):
+    parity(made(f"MLP(norm={norm}, width=20, depth=2)"), ("plain",), (1, 100))
+
+
+def test_values_from_tiny_to_huge_go_through_the_logarithm():
+    chain = "SignedLog1p + QueryZScore"
+    run = session(onnxruntime, onnx_model(made("Linear", chain)).SerializeToString())
+    for scale in (1e-30, 1e-12, 1e-6, 1e-3, 1.0, 1e6, 1e30):
+        X = features(50, "plain") * np.float32(scale)
+        X[:, 3] *= -1
+        data = tr.Dataset.from_arrays(X, group=[50], unjudged="keep")
+        ours = made("Linear", chain).score(data)
+        assert np.abs(run.run(None, {"X": X})[0] - ours).max() <= 1e-5, scale
+
+
+@pytest.mark.parametrize("chain", ["QueryZScore", "SignedLog1p + QueryMinMax"])
+def test_the_graph_means_the_same_by_the_standards_own_reference(chain):
+    model = onnx_model(made(transforms=chain, categories=CATEGORIES))
+    run = session(onnxruntime, model.SerializeToString())
+    for kind in ("plain", "missing"):
+        X = features(30, kind)
+        with np.errstate(all="ignore"):  # 1 / 0 is computed, but not used
+            (expected,) = ReferenceEvaluator(model).run(None, {"X": X})
+        np.testing.assert_allclose(run.run(None, {"X": X})[0], expected, atol=1e-5)
+
+
+def test_no_documents_have_no_scores():
+    run = session(onnxruntime, onnx_model(made()).SerializeToString())
+    assert run.run(None, {"X": np.empty((0, FEATURES), np.float32)})[0].shape == (0,)
+
+
+def test_each_transform_has_its_nodes():
+    assert set(onnx_transforms.NODES) == set(TRANSFORMS)
+
+    class Own(Transform):
+        pass
+
+    with pytest.raises(tr.InputError, match=r"Own can't be exported .* Clip"):
+        onnx_model(Model(made().scorer, Own()))
+
+
+# What predict refuses is NaN, never a number that looks like a score
+
+
+@pytest.mark.parametrize(
+    ("chain", "all_documents"),
+    [
+        ("QueryZScore", True),
+        ("QueryMinMax", True),
+        ("QueryMinMax + Standardise", True),  # which takes NaN for a missing value
+        ("QueryZScore + Clip(low=-5, high=5)", True),
+        ("Standardise", False),
+        ("SignedLog1p", False),
+        ("none", False),
+    ],
+)
+@pytest.mark.parametrize("name", ["R5", "CE4.L"])
+def test_infinite_features_give_nan(chain, all_documents, name):
+    run = session(onnxruntime, onnx_model(made(name, chain)).SerializeToString())
+    for value in (np.inf, -np.inf):
+        X = features(6, "plain")
+        X[2, 3] = value
+        (scores,) = run.run(None, {"X": X})
+        expected = np.ones(6, bool) if all_documents else np.arange(6) == 2
+        np.testing.assert_array_equal(np.isnan(scores), expected)
+
+
+def test_infinite_features_are_clipped_where_the_model_does():
+    X = features(6, "plain")
+    X[2, 3] = np.inf
+    model = made(transforms="Clip(low=-9, high=9) + QueryZScore")
+    run = session(onnxruntime, onnx_model(model).SerializeToString())
+    data = tr.Dataset.from_arrays(X, group=[6], unjudged="keep", non_finite="keep")
+    np.testing.assert_allclose(run.run(None, {"X": X})[0], model.score(data), atol=1e-5)
+
+
+def test_missing_features_that_nothing_fills_in_give_nan():
+    run = session(onnxruntime, onnx_model(made(transforms="SignedLog1p")).SerializeToString())
+    X = features(4, "plain")
+    X[1, 0] = np.nan
+    np.testing.assert_array_equal(np.isnan(run.run(None, {"X": X})[0]), [0, 1, 0, 0])
+
+
+def test_the_number_of_features_is_fixed():
+    run = session(onnxruntime, onnx_model(made()).SerializeToString())
+    with pytest.raises(Exception, match="Got: 5 Expected: 12"):
+        run.run(None, {"X": np.zeros((3, 5), np.float32)})
+
+
+# Files
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    random = np.random.default_rng(0)
+    X = random.lognormal(size=(90, FEATURES)).astype(np.float32)
+    y = np.clip(np.rint(X[:, 0]), 0, 3)
+    y[::15] = 1
+    return tr.Dataset.from_arrays(X, y, group=[15] * 6, feature_names=NAMES)
+
+
+@pytest.fixture(scope="module")
+def ranker(fitted):
+    return tr.Ranker(objective="AP", architecture="CE4.L(width=8)", epochs=2).fit(fitted)
+
+
+def test_a_rankers_file_scores_as_the_ranker(ranker, fitted, tmp_path):
+    path = tmp_path / "model.onnx"
+    ranker.export(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+    run = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    ours = ranker.predict(fitted)
+    for one in fitted.lists:
+        (theirs,) = run.run(None, {"X": fitted.X[one]})
+        np.testing.assert_allclose(theirs, ours[one], rtol=0, atol=1e-5)
+
+
+def test_a_file_says_what_it_is(ranker, tmp_path):
+    ranker.export(tmp_path / "model.onnx")
+    file = onnx.load(tmp_path / "model.onnx")
+    told = {entry.key: entry.value for entry in file.metadata_props}
+    assert told["twinrank"] == file.producer_version == tr.__version__
+    assert json.loads(told["feature_names"]) == NAMES
+    assert (told["objective"], told["strategy"]) == ("AP", "type3")
+    assert (told["transforms"], told["one_query_per_call"]) == ("QueryZScore", "true")
+    assert json.loads(told["architecture"])["width"] == 8
+    assert "one query a call" in file.doc_string
+    shape = file.graph.input[0].type.tensor_type.shape.dim
+    assert (shape[0].dim_param, shape[1].dim_value) == ("documents", FEATURES)
+    by_row = {e.key: e.value for e in onnx_model(made(transforms="Standardise")).metadata_props}
+    assert by_row["one_query_per_call"] == "false"
+    assert by_row["feature_names"] == "null"
+
+
+def test_a_graph_that_disagrees_is_not_left(ranker, tmp_path, monkeypatch):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"before")
+    monkeypatch.setitem(onnx_transforms.NODES, QueryZScore, onnx_transforms._minmax)
+    with pytest.raises(tr.InputError, match="not exported: onnxruntime's scores of 100 made"):
+        ranker.export(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+    assert path.read_bytes() == b"before"
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_a_missing_package_is_named_with_its_extra(ranker, tmp_path, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(tr.InputError, match=r"pip install 'twinrank\[onnx\]'"):
+        ranker.export(tmp_path / "model.onnx")
+
+
+def test_only_fitted_rankers_are_exported(tmp_path):
+    for ranker in (tr.Ranker(), tr.BoostedRanker()):
+        with pytest.raises(Exception, match="not fitted"):
+            ranker.export(tmp_path / "model.onnx")
+
+
+# As a service calls a ranker
+
+
+def test_several_threads_predict_at_once(ranker, fitted):
+    queries = [fitted.X[one] for one in fitted.lists] * 20
+    expected = [ranker.predict(X, group=[len(X)]) for X in queries]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda X: ranker.predict(X, group=[len(X)]), queries))
+    assert all(map(np.array_equal, found, expected))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_scoring_leaves_the_net_as_it_was(ranker, fitted, training):
+    net = copy.deepcopy(ranker.model_.scorer).train(training)
+    scores = score_all(net, fitted, ranker.model_.transform, 1000)
+    np.testing.assert_array_equal(scores, ranker.predict(fitted))
+    assert all(part.training == training for part in net.modules())
+
+
+# Trees
+
+
+def trees(data, **settings):
+    return tr.BoostedRanker(n_estimators=3, num_leaves=4, n_jobs=1, **settings).fit(data)
+
+
+def test_lightgbm_reads_its_own_file(fitted, tmp_path):
+    boosted = trees(fitted)
+    boosted.export(tmp_path / "model.txt")
+    theirs = lgb.Booster(model_file=tmp_path / "model.txt").predict(fitted.X, raw_score=True)
+    np.testing.assert_array_equal(theirs.astype(np.float32), boosted.predict(fitted))
+
+
+@pytest.mark.parametrize("suffix", ["json", "ubj"])
+def test_xgboost_reads_its_own_file(fitted, tmp_path, suffix):
+    xgb = pytest.importorskip("xgboost")
+    boosted = trees(fitted, engine="xgboost")
+    boosted.export(tmp_path / f"model.{suffix}")
+    booster = xgb.Booster(model_file=tmp_path / f"model.{suffix}")
+    theirs = booster.predict(xgb.DMatrix(fitted.X), output_margin=True)
+    np.testing.assert_array_equal(theirs, boosted.predict(fitted))
+
+
+# The command
+
+
+def test_export_a_net(cli, ranker, fitted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ranker.save("net")
+    code, shown, errors = cli("export", "net")
+    assert (code, errors) == (0, "")
+    assert shown == (
+        "Wrote model.onnx: X [documents, 12] → scores [documents], float32, one query a call; "
+        "transforms included: QueryZScore\n"
+    )
+    code, shown, _ = cli("export", "net", "-o", "other.onnx")
+    assert code == 0
+    assert (tmp_path / "other.onnx").read_bytes() == (tmp_path / "model.onnx").read_bytes()
+
+
+def test_export_trees(cli, fitted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trees(fitted).save("trees")
+    code, shown, errors = cli("export", "trees")
+    assert (code, errors) == (0, "")
+    assert shown == "Wrote model.txt: 3 trees in LightGBM's own format\n"
+    code, _, errors = cli("export", "trees", "-o", "model.onnx")
+    assert code == 2
+    assert "trees are exported in LightGBM's own format; choose a name with .txt" in errors
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_export_tells_of_transforms_that_a_trees_file_lacks(cli, fitted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trees(fitted, transforms="QueryZScore").save("trees")
+    code, _, errors = cli("export", "trees", "-o", "model.txt")
+    assert code == 0
+    assert "Note: features go through QueryZScore first, query by query" in errors
+
+
+def test_mistakes_of_export_are_one_line(cli, ranker, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ranker.save("net")
+    (tmp_path / "folder.onnx").mkdir()
+    for words, complaint in (
+        (["net", "-o", "model.pt"], "a net is exported to ONNX; choose a name with .onnx"),
+        (["nowhere"], "nowhere is not a model"),
+        (["net", "-o", "nowhere/model.onnx"], "can't write nowhere/model.onnx: No such file"),
+        (["net", "-o", "folder.onnx"], "can't write folder.onnx: Is a directory"),
+        ([], "Missing argument"),
+    ):
+        code, _, errors = cli("export", *words)
+        assert code == 2, words
+        assert complaint in errors
+        assert "Traceback" not in errors
