@@ -137,6 +137,8 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: torch and numba take seconds to load."""
+    if name in ("embeddings", "text"):
+        return import_module(f"twinrank.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'twinrank' has no attribute {name!r}")
     return getattr(import_module(f"twinrank.{_HOME[name]}"), name)
