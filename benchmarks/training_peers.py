@@ -12,6 +12,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 
 import twinrank as tr
 
@@ -58,7 +59,6 @@ def allrank_epoch(
         from allrank.models.losses.approxNDCG import approxNDCGLoss
         from allrank.models.model import make_model
         from allrank.training.train_utils import loss_batch
-        from scipy.sparse import csr_matrix
         from torchvision.transforms import Compose
 
     fixed = Compose([FixLength(slate), ToTensor()])

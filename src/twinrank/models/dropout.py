@@ -8,6 +8,11 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
+from twinrank.support.compiled import compiled
+from twinrank.support.random import random_bits
+
+_bits = compiled(random_bits)
+
 
 class DropoutLinear(nn.Linear):
     """x Wᵀ + b, where in training each input is 0 with probability p, and else times 1 / (1 − p).
@@ -31,12 +36,17 @@ class DropoutLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop, in training, and multiply."""
+        return self.product(x, self.bias)
+
+    def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The same with another bias, or without one."""
         if not self.training or not self.p:
-            return super().forward(x)
-        if x.device.type != "cpu" or not x.is_contiguous():
-            return super().forward(functional.dropout(x, self.p))
+            return functional.linear(x, self.weight, bias)
+        here = x.device.type == "cpu" and x.is_contiguous() and not torch.compiler.is_compiling()
+        if not here:
+            return functional.linear(functional.dropout(x, self.p), self.weight, bias)
         dropped = _Dropped.apply(x, self.p)  # type: ignore[no-untyped-call]
-        return functional.linear(dropped, self.weight / (1 - self.p), self.bias)
+        return functional.linear(dropped, self.weight / (1 - self.p), bias)
 
     def extra_repr(self) -> str:
         """What distinguishes this layer when it is printed."""
@@ -50,15 +60,14 @@ class _Dropped(Function):
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         places = dropped_places(x.numel(), p)
         ctx.save_for_backward(places)
-        # By way of .data: autograd would think that the activation's gradient is spoilt.
-        x.data.view(-1).index_fill_(0, places, 0)
+        _clear(x.data, places)  # .data: autograd would think that the activation's output is spoilt
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
         (places,) = ctx.saved_tensors
         gradient = upstream[0].contiguous()  # made by the linear layer, and nobody else's
-        gradient.view(-1).index_fill_(0, places, 0)
+        _clear(gradient, places)
         return gradient, None
 
 
@@ -66,8 +75,35 @@ def dropped_places(size: int, p: float) -> Tensor:
     """Which of `size` values fall out, in ascending order, each with probability p."""
     expected = size * p
     # Eight deviations more than expected, so that the gaps reach the end for certain.
-    draws = math.ceil(expected + 8 * math.sqrt(expected)) + 10
-    uniform = torch.rand(draws, dtype=torch.float64)  # below 1, so that log(1 − u) is finite
-    gaps = torch.log1p(uniform.neg_()).div_(math.log1p(-p)).floor_().add_(1)
-    places = gaps.cumsum_(0).long().sub_(1)
-    return places[: int(torch.searchsorted(places, size))]
+    places = torch.empty(math.ceil(expected + 8 * math.sqrt(expected)) + 10, dtype=torch.int64)
+    seed = int(torch.randint(2**62, ()))
+    return places[: _draw(seed, size, 1 / math.log1p(-p), places.numpy())]
+
+
+@compiled
+def _draw(seed: int, size: int, rate: float, places: Any) -> int:
+    """Write the places below `size` that geometric gaps lead to; how many these are."""
+    place = -1
+    for i in range(places.size):
+        # 52 bits and a half: strictly between 0 and 1, so that its logarithm is finite.
+        uniform = (float((_bits(seed, 0, i) >> 12) & (2**52 - 1)) + 0.5) * 2.0**-52
+        gap = math.log(uniform) * rate
+        if gap >= size - 1 - place:
+            return i
+        place += int(gap) + 1
+        places[i] = place
+    return len(places)
+
+
+def _clear(x: Tensor, places: Tensor) -> None:
+    """Set values to 0, in place."""
+    if x.dtype in (torch.float32, torch.float64):
+        _write_zeros(x.detach().numpy().reshape(-1), places.numpy())
+    else:
+        x.view(-1).index_fill_(0, places, 0)
+
+
+@compiled
+def _write_zeros(values: Any, places: Any) -> None:
+    for i in range(places.size):
+        values[places[i]] = 0

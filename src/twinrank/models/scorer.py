@@ -8,12 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture
 from twinrank.models.dropout import DropoutLinear
+from twinrank.models.fused import can_fuse, fused
+from twinrank.models.norms import QueryNorm
 from twinrank.support.errors import InputError
+
+__all__ = ["QueryNorm", "Scorer", "checked_categories", "score_all"]
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -64,7 +67,12 @@ class Scorer(nn.Module):
     def forward(self, X: Tensor, lists: Lists | None = None) -> Tensor:
         """Score documents, [documents, features]; `lists` where a query's statistics are used."""
         x = self._embedded(X) if self.categories else X
-        for layer in self.layers:
+        left = list(self.layers)
+        while left:
+            if self.training and can_fuse(x, left[:3], lists):
+                x, left = fused(x, left[:3], lists), left[3:]
+                continue
+            layer = left.pop(0)
             x = layer(x, lists) if isinstance(layer, QueryNorm) else layer(x)
         return x.squeeze(-1)
 
@@ -116,7 +124,8 @@ def score_all(
     parts add up to what a process alone computes, bit for bit.
     """
     training, first_weight = scorer.training, next(scorer.parameters())
-    scorer.eval()
+    if training:  # to look through all layers costs as much as a small query's scores
+        scorer.eval()
     scores = np.zeros(data.documents, np.float32)
     offsets = data.lists.offsets
     batches = data.batches(documents, transform=transform)
@@ -125,42 +134,9 @@ def score_all(
             first, last = offsets[batch.queries[0]], offsets[batch.queries[-1] + 1]
             X = torch.from_numpy(batch.X).to(first_weight)
             scores[first:last] = scorer(X, batch.lists).cpu().numpy()
-    scorer.train(training)
+    if training:
+        scorer.train()
     return scores
-
-
-class QueryNorm(nn.Module):
-    """Batch normalisation with the statistics of each query, in training and afterwards.
-
-    x̂ = (x − mean_q) / √(var_q + ε), then scaled and shifted by learned weights.
-    """
-
-    def __init__(self, width: int, epsilon: float = 1e-5) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width))
-        self.epsilon = epsilon
-
-    def forward(self, x: Tensor, lists: Lists | None) -> Tensor:
-        """Normalise [documents, width], query by query."""
-        if lists is None:
-            raise InputError("a scorer with norm='query' needs to know the queries: pass lists")
-        x = x if x.dtype == torch.float64 else x.float()  # bfloat16 can't sum
-        if len(lists) == 1 and lists.documents > 1:  # the paper's one query a step
-            return functional.batch_norm(
-                x, None, None, self.weight, self.bias, training=True, eps=self.epsilon
-            )
-        index = lists.index(x)
-        sizes = torch.from_numpy(lists.sizes.copy()).to(x).clamp(min=1)[:, None]
-        mean = _sums(x, index, len(lists)) / sizes
-        centred = x - mean[index]
-        variance = _sums(centred**2, index, len(lists)) / sizes
-        scale = torch.rsqrt(variance + self.epsilon) * self.weight
-        return torch.addcmul(self.bias, centred, scale[index])
-
-
-def _sums(x: Tensor, index: Tensor, lists: int) -> Tensor:
-    return x.new_zeros(lists, x.shape[1]).index_add(0, index, x)
 
 
 def _embedding_size(categories: int) -> int:

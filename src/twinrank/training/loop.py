@@ -82,7 +82,8 @@ class Trainer:
         self.device = torch.device(device)
         self.processes = processes or Processes()
         self.scorer, self.loss, self.plan, self.train = scorer.to(self.device), loss, plan, train
-        self._precision = next(scorer.parameters()).dtype
+        self._parameters = list(self.scorer.parameters())
+        self._precision = self._parameters[0].dtype
         self.transform, self.evaluation = transform, dict(evaluation or {})
         self.weights = None if weights is None else torch.as_tensor(weights, dtype=torch.float64)
         self.callbacks = list(callbacks)
@@ -170,15 +171,22 @@ class Trainer:
         with others_alive():
             # Processes average their gradients: times their number, a share is one of the whole.
             (loss * (share * self.processes.count)).backward()  # type: ignore[no-untyped-call]
-        most = math.inf if self.plan.clip is None else self.plan.clip
-        norm = float(torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), most))
-        if not math.isfinite(norm):  # before the weights are spoilt
+        if not self._clipped():  # before the weights are spoilt
             raise self._trouble("the gradient isn't finite", batch)
         self.optimiser.step()
         self.processes.average_buffers(self.scorer)
         self.progress.loss += value * whole.size
         self.progress.queries += whole.size
         self.step_documents = int(self.train.lists.sizes[whole].sum())
+
+    def _clipped(self) -> bool:
+        """Clip the gradient if the plan says so; whether it is finite."""
+        if self.plan.clip is not None:
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.plan.clip)
+        else:  # one vector: a norm for each of a net's small tensors costs more than copying them
+            found = [p.grad.reshape(-1) for p in self._parameters if p.grad is not None]
+            norm = torch.linalg.vector_norm(torch.cat(found or [torch.zeros(0)]))
+        return math.isfinite(norm)
 
     def _loss(self, batch: Batch) -> tuple[Tensor, str]:
         """The mean loss of a batch's queries, and what is wrong with it, if anything is."""

@@ -1,0 +1,225 @@
+"""Norm and activation in one, against torch's own layers."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import twinrank as tr
+from twinrank.models import fused, passes, scorer
+from twinrank.models.architecture import ACTIVATIONS, architecture
+from twinrank.models.fused import can_fuse
+from twinrank.models.scorer import Scorer
+
+LISTS = tr.Lists.from_sizes([40, 1, 0, 2, 21, 0])
+FEATURES = 5
+
+
+@pytest.fixture(autouse=True)
+def _small_layers_too(monkeypatch):
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(fused, "LEAST", 0)
+    yield
+    torch.set_num_threads(before)
+
+
+def seeded(number=0):
+    return torch.Generator().manual_seed(number)
+
+
+def net(norm="batch", activation="celu", width=7, dtype=torch.float64, dropout=0.0):
+    """A net none of whose parameters are as they begin: biases matter, or must not."""
+    given = f"MLP(width={width}, depth=2, norm={norm}, activation={activation}, dropout={dropout})"
+    made = Scorer(FEATURES, architecture(given), generator=seeded()).to(dtype)
+    with torch.no_grad():
+        for p in made.parameters():
+            p += 0.3 * torch.randn(p.shape, generator=seeded(p.numel()), dtype=torch.float64)
+    return made.train()
+
+
+def features(rows=LISTS.documents, dtype=torch.float64):
+    X = 3 * torch.randn(rows, FEATURES, generator=seeded(1), dtype=torch.float64) + 2
+    return X.to(dtype).requires_grad_()
+
+
+def outcome(made, X, lists=LISTS):
+    """Scores, ∂L/∂X, every gradient and every running statistic after a step."""
+    torch.manual_seed(7)
+    scores = made(X, lists)
+    weights = torch.linspace(-1, 2, len(X), dtype=torch.float64).to(X.dtype)
+    gradients = torch.autograd.grad((scores.sin() * weights).sum(), [X, *made.parameters()])
+    return {"scores": scores.detach(), "X": gradients[0]} | dict(
+        zip([n for n, _ in made.named_parameters()], gradients[1:], strict=True),
+        **dict(made.named_buffers()),
+    )
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """The same by torch's own layers."""
+
+    def of(made, *given):
+        with monkeypatch.context() as patched:
+            patched.setattr(scorer, "can_fuse", lambda *_: False)
+            return outcome(made, *given)
+
+    return of
+
+
+def assert_same(found, wanted, tolerance):
+    assert found.keys() == wanted.keys()
+    for name in wanted:
+        torch.testing.assert_close(found[name], wanted[name], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("norm", ["batch", "query"])
+def test_equals_torchs_layers(norm, activation, plain):
+    made = net(norm, activation, dropout=0.2)
+    other = copy.deepcopy(made)
+    assert can_fuse(features(), list(made.layers)[:3], LISTS)
+    for _ in range(2):  # running statistics move on from where they are
+        assert_same(outcome(made, features()), plain(other, features()), 1e-10)
+
+
+@pytest.mark.parametrize("width", [1, 3, 100, 1100])
+@pytest.mark.parametrize("norm", ["batch", "query"])
+def test_equals_torchs_layers_at_any_width_and_length(norm, width, plain):
+    piece = passes.rows_of_a_piece(width)
+    for rows in (2, piece + 1, 3 * piece) if width > 3 else (2, piece + 1):
+        lists = tr.Lists.from_sizes([rows // 2, rows - rows // 2])
+        made = net(norm, width=width)
+        given = features(rows), lists
+        wanted = plain(copy.deepcopy(made), *given)
+        assert_same(outcome(made, *given), wanted, 1e-8)
+
+
+@pytest.mark.parametrize("norm", ["batch", "query"])
+def test_single_precision(norm, plain):
+    exact = plain(net(norm, width=40), features())
+    found = outcome(net(norm, width=40, dtype=torch.float32), features(dtype=torch.float32))
+    for name, value in exact.items():
+        largest = max(float(value.abs().max()), 1.0)
+        assert float((found[name].double() - value).abs().max()) < 1e-5 * largest, name
+
+
+def test_a_mean_far_from_zero_costs_no_digits():
+    """Squares are summed around the mean: Σ z² − n·mean² would have no digits left here."""
+    values = np.random.default_rng(0).normal(1e4, 1, (1000, 3))
+    z, ends = values.astype(np.float32), np.array([0, 900, 1800, 3000])
+    sums, squares = np.empty((2, 3, 3))
+    passes.sum_pieces(0, 3, z.reshape(-1), ends, sums, squares)
+    mean, variance = np.zeros((2, 1, 3))
+    passes.settle(ends, np.zeros(3, np.int64), sums, squares, mean, variance)
+    np.testing.assert_allclose(mean[0], z.mean(0, np.float64), rtol=1e-7)
+    np.testing.assert_allclose(variance[0], z.astype(np.float64).var(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "ulps"), [(np.float32, 2), (np.float64, 3)])
+def test_the_exponential_is_right_to_the_last_digits(kind, ulps):
+    magnitudes = np.geomspace(1e-30, 100, 20_000)
+    u = np.append(-magnitudes, [np.nan, 0.0, -0.0, 0.5, 300.0]).astype(kind)
+    row, out = np.zeros((1, 1), kind), np.empty_like(u)
+    ends, owner = np.array([0, u.size]), np.zeros(1, np.int64)
+    passes.activate(0, 1, u, ends, owner, row, row + 1, row, 1.0, 0.0, out)
+    below, wanted = u <= 0, np.expm1(u.astype(np.longdouble))
+    assert np.max(np.abs((out - wanted)[below]) / np.spacing(np.abs(out[below]))) <= ulps
+    assert out[-5:].tolist() == pytest.approx([np.nan, 0, 0, 0.5, 300], nan_ok=True)
+
+
+def test_the_number_of_threads_changes_no_bit():
+    """Of the norm: matrix products depend on it, so there is none of torch's threads here."""
+
+    def run(threads, norm):
+        torch.set_num_threads(threads)
+        try:
+            z = torch.randn(3000, 100, generator=seeded()).requires_grad_()
+            layer = net(norm, width=100, dtype=torch.float32).layers[1]
+            lists = tr.Lists.from_sizes([1000, 1500, 500]) if norm == "query" else None
+            given = torch.zeros(100), layer.weight, layer.bias, layer, lists, (1.0, 0.0)
+            out = fused._NormedActivated.apply(z, *given)
+            upstream = torch.randn(3000, 100, generator=seeded(1))
+            gradients = torch.autograd.grad(out, [z, layer.weight, layer.bias], upstream)
+        finally:
+            torch.set_num_threads(1)
+        return [out.detach(), *gradients, *layer.buffers()]
+
+    for norm in ("batch", "query"):
+        alone = run(1, norm)
+        for threads in (2, 3):
+            for a, b in zip(alone, run(threads, norm), strict=True):
+                assert torch.equal(a, b)
+
+
+def test_a_bias_before_a_norm_learns_nothing_and_shows_when_it_is_spoilt():
+    made = net(dtype=torch.float32)
+    found = outcome(made, features(dtype=torch.float32))
+    assert not found["layers.0.bias"].any()
+    made.layers[0].bias.data[0] = torch.nan
+    assert not made(features(dtype=torch.float32)).isfinite().any()
+
+
+def test_values_that_arent_finite_show_without_a_warning():
+    X = features(dtype=torch.float32).detach()
+    X[3, 2] = torch.inf
+    made = net(dtype=torch.float32)
+    scores = made(X)
+    assert not scores.isfinite().any()
+    scores.sum().backward()
+
+
+def test_has_a_first_derivative_only():
+    made, X = net(), features()
+    with pytest.raises(RuntimeError, match="without create_graph"):
+        torch.autograd.grad(made(X).sum(), X, create_graph=True)
+    for _ in range(2):  # but that one as often as asked for
+        scores = made(X)
+        first, again = (torch.autograd.grad(scores.sum(), X, retain_graph=True) for _ in range(2))
+        assert torch.equal(first[0], again[0])
+
+
+def test_what_somebody_watches_is_left_as_it_is():
+    made, X, seen = net(), features(), []
+    wanted = made(X)
+    handle = made.layers[1].register_forward_hook(lambda *given: seen.append(given))
+    torch.testing.assert_close(made(X), wanted)
+    assert len(seen) == 1
+    handle.remove()
+
+
+def test_elsewhere_torchs_own_layers_run(monkeypatch):
+    layers, X = list(net(dtype=torch.float32).layers), features(dtype=torch.float32)
+    assert can_fuse(X, layers[:3], None)
+    for other in (X.bfloat16(), X.double(), X.to("meta"), X[:1]):
+        assert not can_fuse(other, layers[:3], None)
+    assert not can_fuse(X, layers[1:4], None)
+    assert not can_fuse(X, layers[-1:], None)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not can_fuse(X, layers[:3], None)
+    layers[1].eval()  # a norm that is held fixed
+    assert not can_fuse(X, layers[:3], None)
+    by_query = list(net("query", dtype=torch.float32).layers)
+    assert can_fuse(X, by_query[:3], LISTS)
+    assert not can_fuse(X, by_query[:3], None)
+    monkeypatch.setattr(fused, "LEAST", 7 * len(X) + 1)
+    assert not can_fuse(X, list(net(dtype=torch.float32).layers)[:3], None)
+    one = tr.Lists.from_sizes([len(X)])
+    assert [can_fuse(X, by_query[:3], lists) for lists in (one, LISTS)] == [False, True]
+    low = net(dtype=torch.bfloat16, dropout=0.5)
+    low(X.bfloat16()).sum().backward()
+    assert all(p.grad.isfinite().all() for p in low.parameters())
+
+
+def test_the_same_seed_trains_the_same_weights():
+    def weights(random_state):
+        data = tr.synthetic_web_search(queries=12)
+        ranker = tr.Ranker(
+            architecture="CE4.L(width=9, dropout=0.2)", epochs=2, random_state=random_state
+        )
+        return ranker.fit(data).model_.scorer.state_dict()
+
+    first, again, other = weights(3), weights(3), weights(4)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["layers.0.weight"], other["layers.0.weight"])
