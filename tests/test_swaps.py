@@ -1,5 +1,7 @@
 """`strategy="swap"`: what swapping two documents changes, and the pair sum made of it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -121,14 +123,11 @@ def test_samples_are_averaged_and_weights_count() -> None:
     assert (gradient(20) - many).abs().max() > 0
 
 
-def test_a_measure_that_does_not_know_its_swaps_is_refused() -> None:
+@pytest.mark.parametrize("make", [tr.DirectLoss, tr.lightgbm_objective])
+def test_a_measure_that_does_not_know_its_swaps_is_refused(make: Any) -> None:
     own = tr.Measure.from_functions("Own", lambda labels, lists: labels, lambda rank: 1 / rank)
-    scores = torch.zeros(2, requires_grad=True)
-    loss = tr.DirectLoss(own, strategy="swap")(
-        scores, torch.tensor([1, 0]), tr.Lists.from_sizes([2])
-    )
     with pytest.raises(InputError, match="Own doesn't"):
-        loss.backward()
+        make(own, strategy="swap")
 
 
 def test_ranks_have_no_swaps() -> None:

@@ -30,8 +30,9 @@ class DirectRankingLoss(nn.Module):
 
     `measure`, `strategy`, `alpha`, `perturbation` and `samples` are those of `DirectLoss`, and act
     on what `activation_fn` (None: nothing) makes of the model's logits. Ranks are perturbed by
-    default, since a new model's logits are all near zero and their exact order is accidental;
-    `perturbation=0, samples=1` is the paper.
+    default, since a new model's logits are all near zero and their exact order is accidental; and
+    documents are pushed by what swapping them changes, since the slope of a discount says little
+    about a relevant document far down. `strategy="type3", perturbation=0, samples=1` is the paper.
 
     `mini_batch_size` is the number of (query, document) pairs in one pass of the model: None for
     the number of queries in the batch, 0 or less for all pairs at once. Their losses, and this one,
@@ -51,9 +52,9 @@ class DirectRankingLoss(nn.Module):
         self,
         model: Any,
         measure: str | Measure = "nDCG@10",
-        strategy: Way = "type3",
+        strategy: Way = "swap",
         alpha: float = 1.0,
-        perturbation: float = 1.0,
+        perturbation: float = 3.0,
         samples: int = 8,
         *,
         activation_fn: nn.Module | None = None,

@@ -86,8 +86,9 @@ class Newton:
             raise InputError(
                 f"random_state must be a whole number from 0 to below 2^63, not {random_state!r}"
             )
-        chosen = as_measure(measure)
-        return cls(chosen, as_way(strategy), perturbation, samples, int(random_state))
+        chosen, way = as_measure(measure), as_way(strategy)
+        chosen.check_way(way)
+        return cls(chosen, way, perturbation, samples, int(random_state))
 
     def __call__(
         self, scores: Any, labels: Any, lists: Lists, weights: Any = None

@@ -65,6 +65,7 @@ class DirectLoss(RankingLoss):
         check_alpha(alpha)
         self.measure = as_measure(measure)
         self.strategy: Way = as_way(strategy)
+        self.measure.check_way(self.strategy)
         self.alpha = alpha
         self.perturbation = perturbation
         self.samples = samples

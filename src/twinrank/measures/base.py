@@ -161,10 +161,15 @@ class Measure:
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
         """What swapping two documents changes, given labels in rank order."""
-        raise InputError(
-            f"strategy='swap' is for measures that say what a swap changes, which {self} doesn't: "
-            f"choose type3, or write a Measure with a method `swaps`"
-        )
+        raise NotImplementedError
+
+    def check_way(self, way: str) -> None:
+        """Refuse a strategy that needs to know more of this measure than it says."""
+        if way == "swap" and type(self).swaps is Measure.swaps:
+            raise InputError(
+                f"strategy='swap' is for measures that say what a swap changes, which {self} "
+                f"doesn't: choose type3, or write a Measure with a method `swaps`"
+            )
 
     def swaps_at(self, ranks: Array, labels: Array, lists: Lists) -> Swaps:
         """`swaps` at given ranks, as `at_ranks` takes them."""
