@@ -114,7 +114,7 @@ class Book:
 
     def unit(self, trial: Trial) -> Unit:
         """The trial as a study has it."""
-        method, parameters = trial.variant.method, trial.parameters()
+        method, parameters = trial.variant.method_of(trial.number), trial.parameters()
         return Unit.of(method, trial.fold, trial.seed, self.source, parameters)
 
     def place(self, trial: Trial) -> Path:

@@ -1,14 +1,15 @@
 """What `quality.py` trains: the variants, and the settings that each of them is tried with.
 
-Every variant has the same number of trials. Trees of all makes share one grid; nets share one
-for the size of the net, the batch and the regularisation, and where a method ranks with noise, half
-of its trials have it.
+Every variant has the same number of trials. Trees of all makes share one grid; nets share one for
+the size of the net, the batch and the regularisation, in which ours try noise, too.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
+
+from twinrank.losses import NAMES
 
 Setting = Mapping[str, Any]
 
@@ -29,6 +30,23 @@ WAYS: Mapping[str, tuple[str, ...]] = {
 }
 """The strategies of trees, and the noise that each is tried with."""
 
+SHAPE = "architecture"
+NETS: Setting = {"epochs": 80, "early_stopping": 12, "learning_rate": 3e-3}
+_SMALL, _WIDE = (f"MLP(width={w}, depth=3, dropout={d})" for w, d in ((64, 0.3), (100, 0.5)))
+NET_GRID: tuple[Setting, ...] = (
+    {SHAPE: _SMALL, "batch_documents": 500},
+    {SHAPE: _WIDE, "batch_documents": 500},
+    {SHAPE: _SMALL, "batch_documents": 2000},
+    {SHAPE: _SMALL, "batch_documents": 500, "weight_decay": 1e-3},
+)
+NOISY_NET_GRID: tuple[Setting, ...] = (
+    {**NET_GRID[0], **NOISE["τ=2"]},
+    {**NET_GRID[1], **NOISE["τ=2"]},
+    {**NET_GRID[2], **NOISE["τ=2"]},
+    {**NET_GRID[0], **NOISE["τ=0"]},
+)
+"""For ours: in the place of weight decay, no noise."""
+
 CATBOOST = "CatBoost YetiRank"
 LAMBDAMART = "LambdaMART"
 
@@ -44,8 +62,15 @@ class Variant:
     grid: tuple[Setting, ...] = TREE_GRID
 
     def parameters(self, trial: int) -> dict[str, Any]:
-        """The parameters of one of the trials."""
-        return {**self.fixed, **self.grid[trial]}
+        """The parameters of one of the trials, but for a net's architecture."""
+        found = {**self.fixed, **self.grid[trial]}
+        found.pop(SHAPE, None)
+        return found
+
+    def method_of(self, trial: int) -> str:
+        """The study's name of one of the trials, which says a net's architecture."""
+        shape = self.grid[trial].get(SHAPE)
+        return self.method if shape is None else f"{self.method} ({shape})"
 
 
 def tree_variants() -> list[Variant]:
@@ -63,8 +88,12 @@ def tree_variants() -> list[Variant]:
 
 
 def net_variants() -> list[Variant]:
-    """LambdaMART to compare with, the baseline losses, and ours."""
-    raise NotImplementedError
+    """LambdaMART to compare with, the baseline losses, and ours: measures by strategies."""
+    found = [Variant(LAMBDAMART, LAMBDAMART, False, TREES)]
+    found += [Variant(name, name, False, NETS, NET_GRID) for name in NAMES]
+    ours = product(("P", "AP", "nDCG", "nERR@10"), ("type1", "type2", "type3", "swap"))
+    names = [f"{measure}-{strategy}" for measure, strategy in ours]
+    return found + [Variant(name, name, True, NETS, NOISY_NET_GRID) for name in names]
 
 
 def quick(variants: list[Variant]) -> list[Variant]:

@@ -1,0 +1,52 @@
+"""benchmarks/quality.py on folds in miniature, through its command line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import twinrank as tr
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "quality.py"
+
+
+@pytest.fixture
+def folds(tmp_path: Path) -> Path:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(900, 5))
+    y = np.clip(np.round(X[:, 0] + random.normal(size=900)), 0, 2)
+    data = tr.Dataset.from_arrays(X, y, group=[15] * 60)
+    for number, fold in enumerate(data.folds(3), 1):
+        folder = tmp_path / "data" / f"Fold{number}"
+        folder.mkdir(parents=True)
+        for name, part in zip(("train", "vali", "test"), fold, strict=True):
+            part.save(folder / f"{name}.txt")
+    return tmp_path / "data"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("--nets",)])
+def test_it_chooses_by_validation_and_goes_on(folds: Path, tmp_path: Path, more: tuple) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, str(SCRIPT), str(folds), "--out", str(out), "--quick", "--jobs", "2"]
+    environment = {**os.environ, "TWINRANK_CACHE_DIR": str(tmp_path / "cache")}
+    said = []
+    for _ in range(2):
+        run = subprocess.run(
+            [*command, *more, "--json", str(out.with_suffix(".json"))],
+            capture_output=True, text=True, env=environment,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stderr
+        said.append(run)
+    report = json.loads(out.with_suffix(".json").read_text())
+    chosen = out / ("chosen_net.json" if more else "chosen_trees.json")
+    assert json.loads(chosen.read_text())["variant"] == report["chosen"]
+    assert "LambdaMART" in report["means"][0]
+    assert "validation nDCG@5" in said[0].stderr
+    assert "validation nDCG@5" not in said[1].stderr  # nothing was trained again
+    shown = [run.stdout.partition("Validation")[2] for run in said]
+    assert shown[0] == shown[1] != ""
