@@ -179,7 +179,8 @@ def verdict(books: Sequence[Book], ours: str) -> list[Bar]:
             row += [f"{np.nanmean(a):.4f}", f"{gain:+.4f}", f"{p_value(a, b):.3g}"]
         a, b = (np.concatenate(side) for side in zip(*pairs, strict=True))
         p = p_value(a, b)
-        significant |= measure in SIGNIFICANT and p < LEVEL and np.nanmean(a) > np.nanmean(b)
+        higher = bool(np.nanmean(a) > np.nanmean(b))
+        significant |= measure in SIGNIFICANT and p < LEVEL and higher
         rows.append([*row, f"{np.nanmean(a) - np.nanmean(b):+.4f}", f"{p:.3g}"])
     columns = [c for b in books for c in (b.source.name, "gain", "p")]
     show_table(f"{ours} against {LAMBDAMART}", ["", *columns, "gain, all", "p"], rows)
