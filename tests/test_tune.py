@@ -109,8 +109,8 @@ class TestSearch:
 
     def test_a_trial_that_diverges_has_failed_and_the_search_goes_on(self, tmp_path):
         own = {**SMALL, "learning_rate": Choice((1e38, 1e-3), 1e38)}
-        found = run(search(own=own, fixed={"batch_documents": 500}), tmp_path, 4)
-        assert len(found) == 4
+        found = run(search(own=own, fixed={"batch_documents": 500}), tmp_path, 8)
+        assert len(found) == 8
         assert found[0].state == "failed"
         assert "finite" in found[0].error
         assert best_of(found)[0].parameters["learning_rate"] == 1e-3

@@ -39,7 +39,7 @@ def train(
     objective: Annotated[
         str | None, typer.Option(help="The measure to optimise: nDCG, AP, P@5, nERR@10, …")
     ] = None,
-    strategy: Annotated[str | None, typer.Option(help="type1, type2 or type3.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="type1, type2, type3 or swap.")] = None,
     architecture: Annotated[
         str | None, typer.Option(help="R5, CE5, R4.L, CE4.L, Linear, MLP(width=64, depth=3), …")
     ] = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from twinrank.boosting.session import OWN
 from twinrank.losses import is_loss
 from twinrank.models.architecture import Architecture, architecture
+from twinrank.ranks.strategies import WAYS
 from twinrank.study.methods import Method
 from twinrank.study.units import full_parameters
 from twinrank.support.errors import InputError
@@ -79,7 +80,7 @@ PARTS: dict[str, type] = {NET: Architecture, TREES: Growing}
 """What is searched inside a parameter: `architecture` of nets, `engine_params` of trees."""
 
 _DIRECT = ("strategy", "perturbation", "samples", "alpha")  # where a measure itself is optimised
-_STRATEGY = Choice(("type1", "type2", "type3"), "type3")
+_STRATEGY = Choice(WAYS, "type3")
 SPACES: dict[str, Mapping[str, Dimension]] = {
     NET: {
         "objective": Choice(("nDCG", "AP", "nERR@10", "ListNet", "ApproxNDCG"), "nDCG"),
