@@ -85,9 +85,12 @@ def as_input(images: Tensor) -> Tensor:
 
 
 def batches(labels: Tensor, steps: int, size: int, seed: int) -> Iterator[Tensor]:
-    """Rows of a batch: some classes, as many images of each."""
+    """Rows of a batch: some classes, as many images of each; one image alone teaches nothing."""
     random = torch.Generator().manual_seed(seed)
     rows = {int(label): torch.where(labels == label)[0] for label in labels.unique()}
+    rows = {label: of_class for label, of_class in rows.items() if len(of_class) > 1}
+    if not rows:
+        raise SystemExit("no class has two images or more: there is nothing to learn from")
     each = min(max(4, size // len(rows)), *(len(of_class) for of_class in rows.values()))
     for _ in range(steps):
         order = torch.randperm(len(rows), generator=random)[: max(2, size // each)].tolist()
@@ -152,12 +155,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=Path, metavar="FOLDER", help="one folder per class")
     parser.add_argument("--size", type=int, default=64, help="pixels a side (default 64)")
     parser.add_argument("--batch", type=int, default=100, help="images in a batch (default 100)")
-    parser.add_argument("--steps", type=int, default=200, help="of training (default 200)")
-    parser.add_argument("--seeds", type=int, default=3, help="trainings per loss (default 3)")
+    parser.add_argument("--steps", type=int, help="of training (default 200)")
+    parser.add_argument("--seeds", type=int, help="trainings per loss (default 3)")
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
     options = parser.parse_args()
-    if options.quick:
-        options.steps, options.seeds = 5, 1
+    steps, seeds = (5, 1) if options.quick else (200, 3)
+    options.steps, options.seeds = options.steps or steps, options.seeds or seeds
     return options
 
 

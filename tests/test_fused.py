@@ -79,7 +79,7 @@ def assert_same(found, wanted, tolerance):
 def test_equals_torchs_layers(norm, activation, plain):
     made = net(norm, activation, dropout=0.2)
     other = copy.deepcopy(made)
-    assert can_fuse(features(), list(made.layers)[:3], LISTS)
+    assert can_fuse(features(), list(made.layers)[:4], LISTS)
     for _ in range(2):  # running statistics move on from where they are
         assert_same(outcome(made, features()), plain(other, features()), 1e-10)
 
@@ -189,24 +189,41 @@ def test_what_somebody_watches_is_left_as_it_is():
     handle.remove()
 
 
+@pytest.mark.parametrize("norm", ["batch", "none"])
+def test_what_somebody_keeps_is_not_changed_afterwards(norm):
+    made, X, kept = net(norm, dropout=0.3), features(), []
+    last, before = made.layers[-1], made.layers[-2]
+    before.register_forward_hook(lambda _, __, out: kept.append((out, out.clone())))
+    last.register_full_backward_hook(lambda _, given, __: kept.append((given[0], given[0].clone())))
+    made(X).sum().backward()
+    assert len(kept) == 2
+    assert all(torch.equal(now, then) for now, then in kept)
+
+
+def test_a_second_derivative_through_dropout_is_refused():
+    made, X = net("none", dropout=0.3), features().requires_grad_()
+    with pytest.raises(RuntimeError, match="first derivative only"):
+        torch.autograd.grad(made(X).sum(), X, create_graph=True)
+
+
 def test_elsewhere_torchs_own_layers_run(monkeypatch):
     layers, X = list(net(dtype=torch.float32).layers), features(dtype=torch.float32)
-    assert can_fuse(X, layers[:3], None)
+    assert can_fuse(X, layers[:4], None)
     for other in (X.bfloat16(), X.double(), X.to("meta"), X[:1]):
-        assert not can_fuse(other, layers[:3], None)
-    assert not can_fuse(X, layers[1:4], None)
+        assert not can_fuse(other, layers[:4], None)
+    assert not can_fuse(X, layers[1:5], None)
     assert not can_fuse(X, layers[-1:], None)
     with torch.autocast("cpu", torch.bfloat16):
-        assert not can_fuse(X, layers[:3], None)
+        assert not can_fuse(X, layers[:4], None)
     layers[1].eval()  # a norm that is held fixed
-    assert not can_fuse(X, layers[:3], None)
+    assert not can_fuse(X, layers[:4], None)
     by_query = list(net("query", dtype=torch.float32).layers)
-    assert can_fuse(X, by_query[:3], LISTS)
-    assert not can_fuse(X, by_query[:3], None)
+    assert can_fuse(X, by_query[:4], LISTS)
+    assert not can_fuse(X, by_query[:4], None)
     monkeypatch.setattr(fused, "LEAST", 7 * len(X) + 1)
-    assert not can_fuse(X, list(net(dtype=torch.float32).layers)[:3], None)
+    assert not can_fuse(X, list(net(dtype=torch.float32).layers)[:4], None)
     one = tr.Lists.from_sizes([len(X)])
-    assert [can_fuse(X, by_query[:3], lists) for lists in (one, LISTS)] == [False, True]
+    assert [can_fuse(X, by_query[:4], lists) for lists in (one, LISTS)] == [False, True]
     low = net(dtype=torch.bfloat16, dropout=0.5)
     low(X.bfloat16()).sum().backward()
     assert all(p.grad.isfinite().all() for p in low.parameters())

@@ -154,3 +154,23 @@ def test_trees_learn_by_it() -> None:
     train, test = data.split(0.7, random_state=0)
     ranker = tr.BoostedRanker("AP", "swap", n_estimators=20, num_leaves=7).fit(train)
     assert ranker.score(test) > tr.evaluate(np.zeros(test.documents), test.y, test.lists)["nDCG@5"]
+
+
+@pytest.mark.parametrize("sizes", [[], [0, 0]])
+def test_without_documents_there_is_nothing_to_push(sizes: list[int]) -> None:
+    scores, lists = torch.zeros(0, requires_grad=True), tr.Lists.from_sizes(sizes)
+    tr.DirectLoss("AP", strategy="swap")(scores, torch.zeros(0), lists).backward()
+    assert scores.grad is not None
+    found = Newton.of("AP", "swap").sums(np.zeros(0), np.zeros(0), lists)
+    assert [part.shape for part in found] == [(0,), (0,)]
+
+
+@pytest.mark.parametrize("top", [4, 40, 60, 90])
+@pytest.mark.parametrize("name", ["ERR", "nERR"])
+def test_high_labels_keep_their_digits(name: str, top: int) -> None:
+    labels = np.array([top, 0, top - 1, 1, top])
+    scores, lists = np.array([0.3, 0.9, 0.5, 0.1, -0.2]), tr.Lists.from_sizes([5])
+    found = Newton.of(name, "swap", perturbation=0.0, samples=1).sums(scores, labels, lists)
+    ranks = np.asarray(tr.exact_ranks(scores, lists))
+    gradient, _ = reference(tr.measure(name), scores, labels, ranks)
+    assert found[0] == pytest.approx(gradient, rel=1e-5, abs=1e-9)

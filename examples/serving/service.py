@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field, FiniteFloat
+from pydantic import BaseModel, Field
 
 MOST_DOCUMENTS, MOST_ERRORS = 1000, 5
 
@@ -29,7 +29,7 @@ class Document(BaseModel):
     """What the caller calls a document, and its features in the model's order."""
 
     id: str
-    features: list[FiniteFloat]
+    features: list[Annotated[float, Field(strict=True, allow_inf_nan=False)]]
 
 
 class Query(BaseModel):
@@ -109,6 +109,8 @@ def refuse(why: str) -> None:
 
 def create_app() -> FastAPI:
     """The service for the model that TWINRANK_MODEL names."""
+    if "TWINRANK_MODEL" not in os.environ:
+        raise SystemExit("say which model: TWINRANK_MODEL=model.onnx, or a model's folder")
     model = load(Path(os.environ["TWINRANK_MODEL"]))
     app = FastAPI(title="Re-ranking")
 
@@ -116,7 +118,11 @@ def create_app() -> FastAPI:
     def explain(_: Request, error: RequestValidationError) -> JSONResponse:
         """The first few mistakes, each with its place."""
         found = error.errors()
-        told = [f"{'.'.join(map(str, one['loc'][1:] or ['body']))}: {one['msg']}" for one in found]
+        places = [one["loc"][1:] if one["type"] != "json_invalid" else () for one in found]
+        told = [
+            f"{'.'.join(map(str, place or ['body']))}: {one['msg']}"
+            for place, one in zip(places, found, strict=True)
+        ]
         more = [f"and {len(told) - MOST_ERRORS} more"] if len(told) > MOST_ERRORS else []
         return JSONResponse({"detail": "; ".join([*told[:MOST_ERRORS], *more])}, 422)
 

@@ -41,7 +41,7 @@ class DirectRankingLoss(nn.Module):
     memory is that of a mini-batch, and a step has two forward passes. Gradients are the same.
 
     ```python
-    loss = DirectRankingLoss(model, measure="nDCG@10", strategy="type3")
+    loss = DirectRankingLoss(model, measure="nDCG@10")
     CrossEncoderTrainer(model=model, train_dataset=dataset, loss=loss).train()
     ```
 
@@ -69,6 +69,9 @@ class DirectRankingLoss(nn.Module):
                 f"DirectRankingLoss needs a CrossEncoder with one output, not {has}: "
                 f"CrossEncoder(…, num_labels=1)"
             )
+        whole = isinstance(mini_batch_size, int) and not isinstance(mini_batch_size, bool)
+        if mini_batch_size is not None and not whole:
+            raise InputError(f"mini_batch_size must be a whole number, not {mini_batch_size!r}")
         self.model = model
         self.direct = DirectLoss(measure, strategy, alpha, perturbation, samples)
         self.activation_fn = nn.Identity() if activation_fn is None else activation_fn

@@ -15,6 +15,8 @@ CONFIG, MODEL = "run.json", "model"
 def model_in(folder: Path) -> BaseRanker:
     """The ranker of a run's folder, or of one that `save` wrote; torch only where it is a net."""
     with explained("read", folder):
+        if not folder.exists():
+            raise InputError(f"{folder} is not a model: there is no such folder")
         of_run = (folder / CONFIG).is_file()
         if of_run and not (folder / MODEL).exists():
             raise InputError(

@@ -173,8 +173,10 @@ class Measure:
 
     def swaps_at(self, ranks: Array, labels: Array, lists: Lists) -> Swaps:
         """`swaps` at given ranks, as `at_ranks` takes them."""
-        ranks = ranks.reshape(-1)
-        labels = namespace(ranks).tile(as_float(labels), (ranks.shape[0] // labels.shape[0],))
+        ranks, labels = ranks.reshape(-1), as_float(labels)
+        if lists.documents == 0:
+            return Swaps(labels, labels, labels, labels)
+        labels = namespace(ranks).tile(labels, (ranks.shape[0] // labels.shape[0],))
         return self.swaps(lists.arrange(labels, ranks), lists)
 
     def cut(self, x: Array, lists: Lists) -> Array:

@@ -30,7 +30,7 @@ class ERR(ReciprocalMeasure):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The chance that the reader gets as far as the document and stops there."""
-        stops, gets_there = self._reader(labels, lists)
+        stops, _, gets_there = self._reader(labels, lists)
         return stops * gets_there
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
@@ -39,16 +39,19 @@ class ERR(ReciprocalMeasure):
         D(r) is the chance to read on after rank r, and D(p−1) = D(p) / (1 − Pr_p). What is found in
         between is T(p) − T(q−1) over D(p), with T(r) = Σ_{r<j≤k} of ERR's terms.
         """
-        stops, gets_there = self._reader(labels, lists)
-        position, goes_on = lists.positions(labels), gets_there * (1.0 - stops)
-        inside = self.cut(namespace(stops).ones_like(stops), lists)
-        own = inside * stops * gets_there / position
-        rest = lists.cumsum(own, reverse=True)
-        ahead, behind = goes_on / position - (rest - own), inside * gets_there / position - rest
-        return Swaps(stops, inside / (1.0 - stops), ahead, behind)
+        xp, position = namespace(labels), lists.positions(labels)
+        stops, passes, gets_there = self._reader(labels, lists)
+        inside = self.cut(xp.ones_like(stops), lists)
+        rest = lists.cumsum(inside * stops * gets_there / position, reverse=True)
+        later = xp.where(xp.roll(position, -1) > 1, xp.roll(rest, -1), 0.0)  # T(p), to all digits
+        ahead, behind = (
+            gets_there * passes / position - later,
+            inside * gets_there / position - rest,
+        )
+        return Swaps(stops, inside / passes, ahead, behind)
 
-    def _reader(self, labels: Array, lists: Lists) -> tuple[Array, Array]:
-        """The chances that a reader stops at a document, and that one gets as far as it."""
+    def _reader(self, labels: Array, lists: Lists) -> tuple[Array, Array, Array]:
+        """The chances that a reader stops at a document, passes it, and gets as far as it."""
         xp, labels = namespace(labels), at_least_zero(labels)
         highest = lists.max(labels)
         if self.max_grade is None:
@@ -61,8 +64,9 @@ class ERR(ReciprocalMeasure):
         else:
             top = float(self.max_grade)
         stops = xp.exp2(labels - top) - 2.0**-top  # (2ʸ − 1) / 2^max, without 2ʸ
-        goes_on = xp.roll(lists.cumprod(1.0 - stops), 1)
-        return stops, xp.where(lists.positions(labels) > 1, goes_on, 1.0)
+        passes = 1.0 - xp.exp2(labels - top) + 2.0**-top  # not 0, however high the label
+        goes_on = xp.roll(lists.cumprod(passes), 1)
+        return stops, passes, xp.where(lists.positions(labels) > 1, goes_on, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)

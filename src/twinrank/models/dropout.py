@@ -65,6 +65,11 @@ class _Dropped(Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+        if torch.is_grad_enabled():  # create_graph=True
+            raise RuntimeError(
+                "a scorer that trains on a CPU with dropout has a first derivative only: compute "
+                "it without create_graph=True, or in evaluation mode"
+            )
         (places,) = ctx.saved_tensors
         gradient = upstream[0].contiguous()  # made by the linear layer, and nobody else's
         _clear(gradient, places)

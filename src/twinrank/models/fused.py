@@ -42,10 +42,13 @@ _BELOW: dict[type[nn.Module], tuple[float, float]] = {
 
 
 def can_fuse(x: Tensor, layers: list[nn.Module], lists: Lists | None) -> bool:
-    """Whether these layers are three that can be one here; where not, torch's own are right."""
-    if len(layers) < 3 or type(layers[0]) is not DropoutLinear:
+    """Whether the first three of these can be one here; where not, torch's own are right.
+
+    The fourth is the one that reads the result. Nobody may look at what goes between them.
+    """
+    if len(layers) < 4 or type(layers[0]) is not DropoutLinear:
         return False
-    linear, norm, _ = layers
+    linear, norm, *_ = layers
     pays = len(x) > 1 and len(x) * layers[0].out_features >= LEAST
     if type(norm) is QueryNorm:  # several queries by torch's means take more passes still
         fits = lists is not None and lists.documents == len(x) and (pays or len(lists) > 1)
@@ -58,11 +61,11 @@ def can_fuse(x: Tensor, layers: list[nn.Module], lists: Lists | None) -> bool:
         and x.dtype in (torch.float32, torch.float64)
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
-        and not any(_watched(layer) for layer in layers)
+        and not any(watched(layer) for layer in layers)
     )
 
 
-def _watched(layer: nn.Module) -> bool:
+def watched(layer: nn.Module) -> bool:
     """Whether a hook wants to see what goes in and out of a layer."""
     return bool(
         layer._forward_hooks
@@ -142,7 +145,7 @@ class _NormedActivated(Function):
         total, moment = totals
         mean, tilt = (part.astype(g.dtype) for part in (total / sizes, moment * r**2 / sizes))
         in_threads(passes.pass_back, ranges, values, *where, mean, tilt, g)
-        learned = np.zeros_like(g[: z.shape[1]]), (moment * r).sum(0), total.sum(0)
+        learned = np.zeros(z.shape[1]), (moment * r).sum(0), total.sum(0)
         of_parameters = (torch.from_numpy(part.astype(g.dtype, copy=False)) for part in learned)
         return gradient, *of_parameters, None, None, None
 

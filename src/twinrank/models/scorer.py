@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture
 from twinrank.models.dropout import DropoutLinear
-from twinrank.models.fused import can_fuse, fused
+from twinrank.models.fused import can_fuse, fused, watched
 from twinrank.models.norms import QueryNorm
 from twinrank.support.errors import InputError
 
@@ -67,13 +67,15 @@ class Scorer(nn.Module):
     def forward(self, X: Tensor, lists: Lists | None = None) -> Tensor:
         """Score documents, [documents, features]; `lists` where a query's statistics are used."""
         x = self._embedded(X) if self.categories else X
-        left = list(self.layers)
+        left, seen = list(self.layers), False
         while left:
-            if self.training and can_fuse(x, left[:3], lists):
+            if self.training and can_fuse(x, left[:4], lists):
                 x, left = fused(x, left[:3], lists), left[3:]
                 continue
             layer = left.pop(0)
-            x = layer(x, lists) if isinstance(layer, QueryNorm) else layer(x)
+            if type(layer) is DropoutLinear and (seen or watched(layer)):
+                x = x.clone()  # dropout changes it, and somebody may have kept it
+            x, seen = layer(x, lists) if isinstance(layer, QueryNorm) else layer(x), watched(layer)
         return x.squeeze(-1)
 
     def _embedded(self, X: Tensor) -> Tensor:

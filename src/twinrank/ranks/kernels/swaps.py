@@ -34,6 +34,8 @@ def swap_sums(
     `ranks` are (S, documents), and `swaps` the measure's at them, in rank order, S times as many
     lists. `parallel=False` stays on the calling thread.
     """
+    if not lists.documents:
+        return np.zeros_like(scores), np.zeros_like(scores)
     samples = ranks.reshape(-1, lists.documents)
     tiled = lists.tile(len(samples))
     per_document = [
