@@ -51,7 +51,8 @@ class DirectRetrievalLoss(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if not (isinstance(temperature, int | float) and 0 < temperature < math.inf):
+        number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
+        if not number or not 0 < temperature < math.inf:
             raise InputError(f"temperature must be a positive number, not {temperature!r}")
         self.temperature = temperature
         self.direct = DirectLoss(
