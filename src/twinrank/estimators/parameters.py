@@ -5,7 +5,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from twinrank.support.errors import InputError, explained
+from twinrank.support.errors import InputError
+from twinrank.support.files import read_toml
 from twinrank.support.suggest import unknown
 
 
@@ -19,12 +20,7 @@ def parameters_of(
     """
     found: dict[str, Any] = {}
     if config is not None:
-        with explained("read", config):
-            text = config.read_bytes()
-        try:
-            found = tomllib.loads(text.decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{config} is not TOML: {error}") from error
+        found = read_toml(config)
     found |= settings_of(settings or [])
     known = list(inspect.signature(estimator).parameters)
     for key in found:

@@ -14,7 +14,6 @@ unjudged = "drop"
 """
 
 import inspect
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,8 @@ from typing import Any
 
 from twinrank.data.loading import load
 from twinrank.study.methods import method
-from twinrank.support.errors import InputError, explained
+from twinrank.support.errors import InputError
+from twinrank.support.files import read_toml
 from twinrank.support.suggest import unknown
 
 
@@ -56,12 +56,7 @@ _KINDS: dict[str, tuple[type, type | None, str]] = {
 
 def read_study_file(path: Path) -> StudyFile:
     """Read a study file; what it can't say is refused with a hint at what was meant."""
-    with explained("read", path):
-        text = path.read_bytes()
-    try:
-        found = tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from error
+    found = read_toml(path)
     for key, value in found.items():
         if key not in _KINDS:
             raise InputError(f"{path}: {unknown('key', key, _KINDS)}")

@@ -9,6 +9,7 @@ import shutil
 import socket
 import stat
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,6 +51,16 @@ def read_json(path: Path) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged: {error}") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file; what is no TOML is an error that names the file."""
+    with explained("read", path):
+        text = path.read_bytes()
+    try:
+        return tomllib.loads(text.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}") from error
 
 
 def check_format(

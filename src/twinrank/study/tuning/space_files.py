@@ -7,7 +7,6 @@ depth = {low = 1, high = 3}              # whole numbers, since both ends are
 """
 
 import inspect
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 
 from twinrank.estimators.parameters import settings_of
 from twinrank.study.tuning.space import MODELS, NET, PARTS, Choice, Dimension, Space, Span
-from twinrank.support.errors import InputError, explained
+from twinrank.support.errors import InputError
+from twinrank.support.files import read_toml
 from twinrank.support.suggest import unknown
 
 _ELSEWHERE = {
@@ -68,12 +68,7 @@ def _having(key: str, models: Sequence[str]) -> list[str]:
 
 def _read(path: Path) -> dict[str, dict[str, Dimension]]:
     """The ranges of a TOML file by model; what it can't say is refused."""
-    with explained("read", path):
-        text = path.read_bytes()
-    try:
-        found = tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from error
+    found = read_toml(path)
     for model, ranges in found.items():
         if model not in MODELS:
             raise InputError(f"{path}: {unknown('model', model, MODELS)}")
