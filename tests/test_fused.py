@@ -111,19 +111,20 @@ def test_a_mean_far_from_zero_costs_no_digits():
     z, ends = values.astype(np.float32), np.array([0, 900, 1800, 3000])
     sums, squares = np.empty((2, 3, 3))
     passes.sum_pieces(0, 3, z.reshape(-1), ends, sums, squares)
-    mean, variance = np.zeros((2, 1, 3))
-    passes.settle(ends, np.zeros(3, np.int64), sums, squares, mean, variance)
+    mean, variance, r = np.zeros((3, 1, 3))
+    passes.settle(ends, np.zeros(3, np.int64), sums, squares, 0.0, mean, variance, r)
     np.testing.assert_allclose(mean[0], z.mean(0, np.float64), rtol=1e-7)
     np.testing.assert_allclose(variance[0], z.astype(np.float64).var(0), rtol=1e-5)
+    np.testing.assert_allclose(r, variance**-0.5)
 
 
 @pytest.mark.parametrize(("kind", "ulps"), [(np.float32, 2), (np.float64, 3)])
 def test_the_exponential_is_right_to_the_last_digits(kind, ulps):
     magnitudes = np.geomspace(1e-30, 100, 20_000)
     u = np.append(-magnitudes, [np.nan, 0.0, -0.0, 0.5, 300.0]).astype(kind)
-    row, out = np.zeros((1, 1), kind), np.empty_like(u)
-    ends, owner = np.array([0, u.size]), np.zeros(1, np.int64)
-    passes.activate(0, 1, u, ends, owner, row, row + 1, row, 1.0, 0.0, out)
+    affine, out = np.array([0, 1, 0], kind).reshape(3, 1, 1), np.empty_like(u)
+    where = np.array([0, u.size]), np.zeros(1, np.int64), affine
+    passes.activate(0, 1, u, *where, 1.0, 0.0, passes.fate(0, 0.0), 1.0, out)
     below, wanted = u <= 0, np.expm1(u.astype(np.longdouble))
     assert np.max(np.abs((out - wanted)[below]) / np.spacing(np.abs(out[below]))) <= ulps
     assert out[-5:].tolist() == pytest.approx([np.nan, 0, 0, 0.5, 300], nan_ok=True)
@@ -138,7 +139,8 @@ def test_the_number_of_threads_changes_no_bit():
             z = torch.randn(3000, 100, generator=seeded()).requires_grad_()
             layer = net(norm, width=100, dtype=torch.float32).layers[1]
             lists = tr.Lists.from_sizes([1000, 1500, 500]) if norm == "query" else None
-            given = torch.zeros(100), layer.weight, layer.bias, layer, lists, (1.0, 0.0)
+            given = torch.zeros(100), layer.weight, layer.bias, layer, lists, (1.0, 0.0), 0.3
+            torch.manual_seed(0)
             out = fused._NormedActivated.apply(z, *given)
             upstream = torch.randn(3000, 100, generator=seeded(1))
             gradients = torch.autograd.grad(out, [z, layer.weight, layer.bias], upstream)

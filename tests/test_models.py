@@ -13,9 +13,10 @@ import twinrank as tr
 from twinrank.data.transforms import transform
 from twinrank.models.architecture import ACTIVATIONS, Architecture, architecture
 from twinrank.models.columns import apart
-from twinrank.models.dropout import DropoutLinear, dropped_places
+from twinrank.models.dropout import DropoutLinear, draw_fate
 from twinrank.models.folder import Model, load_model, save_model
 from twinrank.models.scorer import QueryNorm, Scorer, score_all
+from twinrank.support.random import random_word
 
 LISTS = tr.Lists.from_sizes([3, 1, 5, 0, 2])
 PAPER = ("R5", "CE5", "R4.L", "CE4.L")
@@ -375,12 +376,19 @@ def test_weights_that_dont_fit(damaged):
     assert refused("too few")
 
 
+def falls_out(shape, p):
+    """The mask of the next dropout, in plain NumPy."""
+    first, second, below = draw_fate(p)
+    words = random_word(first, second, np.arange(shape.numel(), dtype=np.uint32))
+    return torch.from_numpy(words < below).view(shape)
+
+
 @pytest.mark.parametrize("p", [0.01, 0.3, 0.9])
 def test_dropout_drops_every_value_alike_and_independently(p):
     torch.manual_seed(0)
     first, second = torch.zeros(2, 2000, 50, dtype=torch.bool)
     for mask in (first, second):
-        mask.view(-1)[dropped_places(mask.numel(), p)] = True
+        mask[:] = falls_out(mask.shape, p)
     deviation = (p * (1 - p) / first.numel()) ** 0.5
     assert abs(first.float().mean() - p) < 5 * deviation
     for a, b in ((first, second), (first[:, 1:], first[:, :-1]), (first[1:], first[:-1])):
@@ -409,10 +417,8 @@ def test_gradients_with_dropout_are_those_of_a_mask(activation, norm):
     x = X
     for layer in scorer.layers:  # the same, written out of place
         if isinstance(layer, DropoutLinear):
-            mask = torch.ones_like(x)
-            if layer.p:
-                mask.view(-1)[dropped_places(x.numel(), layer.p)] = 0
-            x = nn.functional.linear(x * mask / (1 - layer.p), layer.weight, layer.bias)
+            left = x.masked_fill(falls_out(x.shape, layer.p), 0) / (1 - layer.p)
+            x = nn.functional.linear(left, layer.weight, layer.bias)
         else:
             x = layer(x, lists) if isinstance(layer, QueryNorm) else layer(x.clone())
     x.squeeze(-1).pow(2).sum().backward()

@@ -1,4 +1,4 @@
-"""Norm and activation of a layer in two passes over its values each way, in training on a CPU.
+"""Norm, activation and dropout of a layer in two passes each way, in training on a CPU.
 
 A layer of 12,000 × 100 values is larger than the caches next to a core, so that what batch norm
 and activation cost is passes over memory. Torch makes six of them, forward and backward, and two
@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.nn import functional
 
 from twinrank.lists import Lists
 from twinrank.models import passes
-from twinrank.models.dropout import DropoutLinear
+from twinrank.models.dropout import DropoutLinear, draw_fate
 from twinrank.models.norms import QueryNorm
-from twinrank.support.compiled import in_threads, spans
+from twinrank.support.compiled import in_threads, spans, threads
 
 LEAST = 50_000
 """Values of a layer from which on fewer passes are worth the way through Python."""
@@ -61,11 +62,11 @@ def can_fuse(x: Tensor, layers: list[nn.Module], lists: Lists | None) -> bool:
         and x.dtype in (torch.float32, torch.float64)
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
-        and not any(watched(layer) for layer in layers)
+        and not any(_watched(layer) for layer in layers)
     )
 
 
-def watched(layer: nn.Module) -> bool:
+def _watched(layer: nn.Module) -> bool:
     """Whether a hook wants to see what goes in and out of a layer."""
     return bool(
         layer._forward_hooks
@@ -75,24 +76,28 @@ def watched(layer: nn.Module) -> bool:
     )
 
 
-def fused(x: Tensor, layers: Any, lists: Lists | None) -> Tensor:
-    """φ(norm(x Wᵀ + b)) of a linear layer, its norm and its activation.
+def fused(x: Tensor, layers: Any, lists: Lists | None, dropped: bool) -> Tensor:
+    """φ(norm(x Wᵀ + b)) of a linear layer, its norm and its activation, with the next one's dropout.
 
-    A linear layer must be all that reads the result: the gradient which it makes is changed in
-    place.
+    `dropped`: whether x has been through this one's. A linear layer must be all that reads the
+    result: the gradient which it makes is changed in place.
     """
-    linear, norm, activation = layers
+    linear, norm, activation, after = layers
     known = type(activation) in _BELOW
     below = _BELOW[type(activation)] if known else (0.0, 1.0)
+    drops = type(after) is DropoutLinear
     queries = lists if type(norm) is QueryNorm else None
-    u = _NormedActivated.apply(  # type: ignore[no-untyped-call]
-        linear.product(x), linear.bias, norm.weight, norm.bias, norm, queries, below
-    )
-    return u if known else activation(u)  # type: ignore[no-any-return]
+    given = linear.bias, norm.weight, norm.bias, norm, queries, below
+    z = functional.linear(x if dropped else linear.dropped(x), linear.weight)
+    p = after.rate if known and drops else 0.0
+    u = _NormedActivated.apply(z, *given, p)  # type: ignore[no-untyped-call]
+    if known:
+        return u  # type: ignore[no-any-return]
+    return after.dropped(activation(u)) if drops else activation(u)  # type: ignore[no-any-return]
 
 
 class _NormedActivated(Function):
-    """φ(γ·x̂ + β). z comes without the layer's bias, on which x̂ doesn't depend."""
+    """φ(γ·x̂ + β), dropped. z comes without the layer's bias, on which x̂ doesn't depend."""
 
     @staticmethod
     @np.errstate(all="ignore")  # what isn't finite is found in the scores
@@ -105,25 +110,24 @@ class _NormedActivated(Function):
         norm: Any,
         lists: Lists | None,
         below: tuple[float, float],
+        p: float,
     ) -> Tensor:
         (rows, width), values = z.shape, _flat(z)
-        ends, owner, sizes = _pieces(rows, width, lists)
-        ranges = _ranges(ends)
+        ends, owner, sizes, ranges = _pieces(rows, width, lists, threads())
         sums, squares = np.empty((2, owner.size, width))
         in_threads(passes.sum_pieces, ranges, values, ends, sums, squares)
-        mean, variance = np.zeros((2, len(sizes), width))
-        passes.settle(ends, owner, sums, squares, mean, variance)
-        added = _flat(bias)
+        mean, variance, r = np.zeros((3, sizes.size, width))
+        epsilon = norm.eps if lists is None else norm.epsilon
+        passes.settle(ends, owner, sums, squares, epsilon, mean, variance, r)
+        affine, added = np.empty((3, *r.shape), values.dtype), _flat(bias)
+        passes.line_up(mean, r, _flat(weight), _flat(shift), added, affine)
         if lists is None:
             _track(norm, mean[0] + added, variance[0] * (rows / (rows - 1)))
-        r = 1 / np.sqrt(variance + (norm.eps if lists is None else norm.epsilon))
-        # The bias is gone, but if it isn't finite, scores mustn't be.
-        affine = mean, r * _flat(weight), (_flat(shift) + 0 * added)[None]
-        centre, scale, offset = (part.astype(values.dtype) for part in affine)
-        out, where = torch.empty_like(z), (ends, owner, centre, scale)
-        in_threads(passes.activate, ranges, values, *where, offset, *below, _flat(out))
+        out, where = torch.empty_like(z), (ends, owner, affine)
+        how = *below, draw_fate(p), 1 / (1 - p)
+        in_threads(passes.activate, ranges, values, *where, *how, _flat(out))
         ctx.save_for_backward(z, out)
-        ctx.parts = ranges, where, sizes, r, below
+        ctx.parts = ranges, where, sizes, r, how
         return out
 
     @staticmethod
@@ -135,19 +139,15 @@ class _NormedActivated(Function):
                 "create_graph=True, or in evaluation mode"
             )
         z, out = ctx.saved_tensors
-        ranges, where, sizes, r, below = ctx.parts
+        ranges, where, sizes, r, how = ctx.parts
         gradient = upstream[0].contiguous()  # made by the linear layer after it, and nobody else's
-        values, g = _flat(z), _flat(gradient)
-        parts, totals = np.empty((2, where[1].size, z.shape[1])), np.zeros((2, *r.shape))
-        in_threads(passes.sum_back, ranges, values, *where[:3], *below, _flat(out), g, *parts)
-        for part, total in zip(parts, totals, strict=True):
-            passes.add_up(where[1], part, total)
-        total, moment = totals
-        mean, tilt = (part.astype(g.dtype) for part in (total / sizes, moment * r**2 / sizes))
-        in_threads(passes.pass_back, ranges, values, *where, mean, tilt, g)
-        learned = np.zeros(z.shape[1]), (moment * r).sum(0), total.sum(0)
-        of_parameters = (torch.from_numpy(part.astype(g.dtype, copy=False)) for part in learned)
-        return gradient, *of_parameters, None, None, None
+        values, g, owner = _flat(z), _flat(gradient), where[1]
+        sums, moments = np.empty((2, owner.size, r.shape[1]))
+        in_threads(passes.sum_back, ranges, values, *where, *how, _flat(out), g, sums, moments)
+        means, learned = np.empty((2, *r.shape), g.dtype), np.zeros((3, r.shape[1]), g.dtype)
+        passes.settle_back(owner, sums, moments, sizes, r, means, *learned[1:])
+        in_threads(passes.pass_back, ranges, values, *where, means, g)
+        return gradient, *torch.from_numpy(learned), None, None, None, None
 
 
 def _flat(values: Tensor) -> Any:
@@ -156,16 +156,18 @@ def _flat(values: Tensor) -> Any:
 
 
 @lru_cache(maxsize=8)  # a net's layers ask for the same
-def _pieces(rows: int, width: int, lists: Lists | None) -> tuple[Any, Any, Any]:
-    """Where pieces of rows end, counted in values from 0 on; which query each belongs to; and the
-    queries' sizes. Without lists all rows are one query's; empty lists don't count.
+def _pieces(rows: int, width: int, lists: Lists | None, _threads: int) -> tuple[Any, Any, Any, Any]:
+    """Where pieces of rows end, counted in values from 0 on; which query each belongs to; the
+    queries' sizes; and the pieces of each thread. Without lists all rows are one query's; empty
+    lists don't count.
     """
     bounds = np.array([0, rows]) if lists is None else np.unique(lists.offsets)
     most, sizes = passes.rows_of_a_piece(width), np.diff(bounds)
     count = -(-sizes // most)
     owner = np.repeat(np.arange(sizes.size), count)
     number = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
-    return np.append(bounds[owner] + number * most, rows) * width, owner, sizes[:, None]
+    ends = np.append(bounds[owner] + number * most, rows) * width
+    return ends, owner, sizes, _ranges(ends)
 
 
 def _ranges(ends: Any) -> list[tuple[int, int]]:

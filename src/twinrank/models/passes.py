@@ -1,4 +1,4 @@
-"""The compiled loops of a layer's norm and activation; `fused.py` says what they are for.
+"""The compiled loops of a layer's norm, activation and dropout; `fused.py` says what they are for.
 
 Values lie row by row in one flat array. Rows are cut into pieces that belong to one mean and
 deviation each (`owner`), and never by the number of threads. Sums run over groups of rows at a
@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba.extending import intrinsic as _intrinsic
 
 from twinrank.support.compiled import compiled
+from twinrank.support.random import random_word
 
 intrinsic: Any = _intrinsic  # it takes the compiler's context away from the arguments
 
@@ -24,6 +25,32 @@ _PIECE = 16  # groups: few enough for a core's own cache, where a second look at
 def rows_of_a_piece(width: int) -> int:
     """How many rows are summed by themselves."""
     return _PIECE * max(_GROUP // width, 1)
+
+
+_word = compiled(random_word)
+
+Fate = tuple[np.uint32, np.uint32, np.uint32]
+"""Which values fall out: two halves of a seed, and below which of 2³² random words they do."""
+
+
+def fate(seed: int, p: float) -> Fate:
+    """Each value falls out with probability p; with p = 0 none does."""
+    low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+    return np.uint32(low), np.uint32(high), np.uint32(min(round(p * 2**32), 2**32 - 1))
+
+
+@compiled
+def _stays(fate: Any, place: int) -> bool:
+    """Whether a value stays: the same answer on the way back, so that nothing is remembered."""
+    return _word(fate[0], fate[1], np.uint32(place)) >= fate[2]
+
+
+@compiled
+def drop(start: int, stop: int, x: Any, fate: Any, factor: float) -> None:
+    """Multiply what stays and set the rest to 0, in place."""
+    zero, times = x.dtype.type(0), x.dtype.type(factor)
+    for i in range(np.uintp(start), np.uintp(stop)):
+        x[i] = x[i] * times if _stays(fate, i) else zero
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -109,8 +136,10 @@ def sum_pieces(start: int, stop: int, z: Any, ends: Any, sums: Any, squares: Any
 
 
 @compiled
-def settle(ends: Any, owner: Any, sums: Any, squares: Any, mean: Any, variance: Any) -> None:
-    """Mean and variance (of n, not n − 1) of each owner from its pieces, in order.
+def settle(
+    ends: Any, owner: Any, sums: Any, squares: Any, epsilon: float, mean: Any, variance: Any, r: Any
+) -> None:
+    """Mean, variance (of n, not n − 1) and 1/√(variance + ε) of each owner from its pieces.
 
     Chan, Golub & LeVeque, "Algorithms for Computing the Sample Variance" (1983).
     """
@@ -127,6 +156,22 @@ def settle(ends: Any, owner: Any, sums: Any, squares: Any, mean: Any, variance: 
         for j in range(width):
             apart = sums[piece, j] / n - mean[o, j]
             variance[o, j] += (squares[piece, j] + n * apart**2) / rows[o]
+    for o in range(len(mean)):
+        for j in range(width):
+            r[o, j] = 1 / np.sqrt(variance[o, j] + epsilon)
+
+
+@compiled
+def line_up(mean: Any, r: Any, weight: Any, shift: Any, bias: Any, affine: Any) -> None:
+    """u = (z − affine[0])·affine[1] + affine[2], for each owner.
+
+    A bias is gone with the mean; but if it isn't finite, what follows mustn't be.
+    """
+    for o in range(len(mean)):
+        for j in range(np.uintp(mean.shape[1])):
+            affine[0, o, j] = mean[o, j]
+            affine[1, o, j] = r[o, j] * weight[j]
+            affine[2, o, j] = shift[j] + 0 * bias[j]
 
 
 @compiled
@@ -136,29 +181,34 @@ def activate(
     z: Any,
     ends: Any,
     owner: Any,
-    centre: Any,
-    scale: Any,
-    shift: Any,
+    affine: Any,
     bent: float,
     slope: float,
+    fate: Any,
+    factor: float,
     out: Any,
 ) -> None:
-    """φ(u) of u = (z − centre)·scale + shift: u above 0, below it bent·(exp(u) − 1) + slope·u."""
-    width = np.uintp(centre.shape[1])
+    """φ(u)·factor of u, `affine` in z, or 0 for what falls out.
+
+    φ(u) is u above 0, and below it bent·(exp(u) − 1) + slope·u.
+    """
+    width = np.uintp(affine.shape[2])
     group = width * max(np.uintp(_GROUP) // width, np.uintp(1))
     c, s, b = np.zeros(group, z.dtype), np.zeros(group, z.dtype), np.zeros(group, z.dtype)
-    _tile(shift, 0, b)
     zero, bend, fall, current = z.dtype.type(0), z.dtype.type(bent), z.dtype.type(slope), -1
     for piece in range(start, stop):
         if owner[piece] != current:
             current = owner[piece]
-            _tile(centre, current, c)
-            _tile(scale, current, s)
+            _tile(affine[0], current, c)
+            _tile(affine[1], current, s)
+            _tile(affine[2], current, b)
         last = np.uintp(ends[piece + 1])
         for place in range(np.uintp(ends[piece]), last, group):
             for j in range(min(group, last - place)):
                 u = (z[place + j] - c[j]) * s[j] + b[j]
                 out[place + j] = u if u > zero else bend * _expm1(u) + fall * u
+            if fate[2]:
+                drop(place, min(place + group, last), out, fate, factor)
 
 
 @compiled
@@ -168,29 +218,34 @@ def sum_back(
     z: Any,
     ends: Any,
     owner: Any,
-    centre: Any,
+    affine: Any,
     bent: float,
     slope: float,
+    fate: Any,
+    factor: float,
     out: Any,
     g: Any,
     sums: Any,
     moments: Any,
 ) -> None:
-    """Turn g = ∂L/∂φ into ∂L/∂u in place; each piece's Σ g and Σ g·(z − centre).
+    """Turn g = ∂L/∂out into ∂L/∂u in place; each piece's Σ g and Σ g·(z − centre).
 
     φ′(u) follows from φ(u), where only one of the two is there: 1, or bent·(φ + 1) + slope.
     """
-    width = np.uintp(centre.shape[1])
+    width = np.uintp(affine.shape[2])
     group = width * max(np.uintp(_GROUP) // width, np.uintp(1))
     c, total, moment = np.zeros(group, z.dtype), np.zeros(group, z.dtype), np.zeros(group, z.dtype)
     zero, one, current = z.dtype.type(0), z.dtype.type(1), -1
-    bend, level = z.dtype.type(bent), z.dtype.type(bent + slope)
+    # out is φ·factor, and g's factor is in it already
+    bend, level = z.dtype.type(bent / factor), z.dtype.type(bent + slope)
     for piece in range(start, stop):
         if owner[piece] != current:
             current = owner[piece]
-            _tile(centre, current, c)
+            _tile(affine[0], current, c)
         last = np.uintp(ends[piece + 1])
         for place in range(np.uintp(ends[piece]), last, group):
+            if fate[2]:
+                drop(place, min(place + group, last), g, fate, factor)
             for j in range(min(group, last - place)):
                 y = out[place + j]
                 value = g[place + j] * (one if y > zero else bend * y + level)
@@ -202,28 +257,32 @@ def sum_back(
 
 
 @compiled
-def add_up(owner: Any, parts: Any, totals: Any) -> None:
-    """Sums of each owner from its pieces, in order."""
+def settle_back(
+    owner: Any, sums: Any, moments: Any, sizes: Any, r: Any, means: Any, of_weight: Any, of_shift: Any
+) -> None:
+    """Each owner's (Σ g) / n and r²·(Σ g·(z − centre)) / n; the norm's own gradients."""
+    width = np.uintp(sums.shape[1])
+    total, moment = np.zeros(r.shape), np.zeros(r.shape)
     for piece in range(owner.size):
-        for j in range(np.uintp(parts.shape[1])):
-            totals[owner[piece], j] += parts[piece, j]
+        for j in range(width):
+            total[owner[piece], j] += sums[piece, j]
+            moment[owner[piece], j] += moments[piece, j]
+    for j in range(width):
+        a, b = 0.0, 0.0
+        for o in range(len(r)):
+            a += moment[o, j] * r[o, j]
+            b += total[o, j]
+            means[0, o, j] = total[o, j] / sizes[o]
+            means[1, o, j] = moment[o, j] * r[o, j] ** 2 / sizes[o]
+        of_weight[j], of_shift[j] = a, b
 
 
 @compiled
 def pass_back(
-    start: int,
-    stop: int,
-    z: Any,
-    ends: Any,
-    owner: Any,
-    centre: Any,
-    scale: Any,
-    mean: Any,
-    tilt: Any,
-    g: Any,
+    start: int, stop: int, z: Any, ends: Any, owner: Any, affine: Any, means: Any, g: Any
 ) -> None:
-    """Turn g = ∂L/∂u into ∂L/∂z = scale·(g − mean − tilt·(z − centre)) in place."""
-    width = np.uintp(centre.shape[1])
+    """Turn g = ∂L/∂u into ∂L/∂z = scale·(g − means[0] − means[1]·(z − centre)) in place."""
+    width = np.uintp(affine.shape[2])
     group = width * max(np.uintp(_GROUP) // width, np.uintp(1))
     c, s = np.zeros(group, z.dtype), np.zeros(group, z.dtype)
     m, t = np.zeros(group, z.dtype), np.zeros(group, z.dtype)
@@ -231,10 +290,10 @@ def pass_back(
     for piece in range(start, stop):
         if owner[piece] != current:
             current = owner[piece]
-            _tile(centre, current, c)
-            _tile(scale, current, s)
-            _tile(mean, current, m)
-            _tile(tilt, current, t)
+            _tile(affine[0], current, c)
+            _tile(affine[1], current, s)
+            _tile(means[0], current, m)
+            _tile(means[1], current, t)
         last = np.uintp(ends[piece + 1])
         for place in range(np.uintp(ends[piece]), last, group):
             for j in range(min(group, last - place)):

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture
 from twinrank.models.dropout import DropoutLinear
-from twinrank.models.fused import can_fuse, fused, watched
+from twinrank.models.fused import can_fuse, fused
 from twinrank.models.norms import QueryNorm
 from twinrank.support.errors import InputError
 
@@ -67,15 +68,17 @@ class Scorer(nn.Module):
     def forward(self, X: Tensor, lists: Lists | None = None) -> Tensor:
         """Score documents, [documents, features]; `lists` where a query's statistics are used."""
         x = self._embedded(X) if self.categories else X
-        left, seen = list(self.layers), False
+        left, dropped = list(self.layers), False
         while left:
             if self.training and can_fuse(x, left[:4], lists):
-                x, left = fused(x, left[:3], lists), left[3:]
+                x, left, dropped = fused(x, left[:4], lists, dropped), left[3:], True
                 continue
             layer = left.pop(0)
-            if type(layer) is DropoutLinear and (seen or watched(layer)):
-                x = x.clone()  # dropout changes it, and somebody may have kept it
-            x, seen = layer(x, lists) if isinstance(layer, QueryNorm) else layer(x), watched(layer)
+            if dropped and type(layer) is DropoutLinear:
+                x = functional.linear(x, layer.weight, layer.bias)
+            else:
+                x = layer(x, lists) if isinstance(layer, QueryNorm) else layer(x)
+            dropped = False
         return x.squeeze(-1)
 
     def _embedded(self, X: Tensor) -> Tensor:

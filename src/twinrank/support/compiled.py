@@ -114,6 +114,16 @@ def threads_at_most(number: int | None) -> Iterator[None]:
         _most.reset(token)
 
 
+def pieces(size: int, per_thread: int) -> list[tuple[int, int]]:
+    """Cut 0…size into at most `threads()` like ranges, none below `per_thread`.
+
+    >>> pieces(10, per_thread=100)
+    [(0, 10)]
+    """
+    parts = max(1, min(threads(), size // per_thread))
+    return [(size * i // parts, size * (i + 1) // parts) for i in range(parts)]
+
+
 def spans(costs: Any, per_thread: int) -> list[tuple[int, int]]:
     """Cut 0…len(costs) into at most `threads()` ranges of like cost, none much below `per_thread`.
 
