@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from twinrank.data.transforms import Transform
 
 _BLOCK = 1 << 22  # values of X that are looked at together
+_WORTH_A_THREAD = 200_000  # values of a batch that is made from what is kept
 _PATIENCE = 0.05  # seconds between looks at whether anybody still wants batches
 
 
@@ -82,7 +83,9 @@ class Batches:
 
     def made(self, plan: list[npt.NDArray[np.int64]]) -> Generator[Batch]:
         """The batches of a plan, or of the rest of one."""
-        if self._ahead == 0 or len(plan) == 1:  # nothing to be ahead of: a thread costs its start
+        # Nothing to be ahead of, or less work than handing it over: a thread would cost more.
+        small = self._kept is not None and self._budget * self._data.features < _WORTH_A_THREAD
+        if self._ahead == 0 or len(plan) == 1 or small:
             return (self._batch(queries) for queries in plan)
         return self._prefetched(plan)
 

@@ -77,7 +77,7 @@ def _watched(layer: nn.Module) -> bool:
 
 
 def fused(x: Tensor, layers: Any, lists: Lists | None, dropped: bool) -> Tensor:
-    """φ(norm(x Wᵀ + b)) of a linear layer, its norm and its activation, with the next one's dropout.
+    """φ(norm(x Wᵀ + b)) of a linear layer, norm and activation, with the next layer's dropout.
 
     `dropped`: whether x has been through this one's. A linear layer must be all that reads the
     result: the gradient which it makes is changed in place.

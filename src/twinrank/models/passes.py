@@ -40,13 +40,13 @@ def fate(seed: int, p: float) -> Fate:
 
 
 @compiled
-def _stays(fate: Any, place: int) -> bool:
+def _stays(fate: Any, place: Any) -> Any:
     """Whether a value stays: the same answer on the way back, so that nothing is remembered."""
     return _word(fate[0], fate[1], np.uint32(place)) >= fate[2]
 
 
 @compiled
-def drop(start: int, stop: int, x: Any, fate: Any, factor: float) -> None:
+def drop(start: Any, stop: Any, x: Any, fate: Any, factor: float) -> None:
     """Multiply what stays and set the rest to 0, in place."""
     zero, times = x.dtype.type(0), x.dtype.type(factor)
     for i in range(np.uintp(start), np.uintp(stop)):
@@ -258,7 +258,14 @@ def sum_back(
 
 @compiled
 def settle_back(
-    owner: Any, sums: Any, moments: Any, sizes: Any, r: Any, means: Any, of_weight: Any, of_shift: Any
+    owner: Any,
+    sums: Any,
+    moments: Any,
+    sizes: Any,
+    r: Any,
+    means: Any,
+    of_weight: Any,
+    of_shift: Any,
 ) -> None:
     """Each owner's (Σ g) / n and r²·(Σ g·(z − centre)) / n; the norm's own gradients."""
     width = np.uintp(sums.shape[1])
