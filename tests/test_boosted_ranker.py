@@ -73,9 +73,8 @@ def test_rows_may_come_in_any_order(fitted):
     assert np.array_equal(parts, fitted.contributions(DATA)[SCATTERED])
     apart = np.argsort(np.arange(QID.size) % 2, kind="stable")
     again = small(perturbation=0, samples=1).fit(X[apart], Y[apart], qid=QID[apart])
-    assert again.score(X[apart], Y[apart], qid=QID[apart]) == pytest.approx(
-        again.score(X, Y, qid=QID), abs=0.02
-    )
+    assert np.array_equal(again.predict(X[apart], qid=QID[apart]), again.predict(X)[apart])
+    assert again.score(X, Y, qid=QID) > 0.7
 
 
 def test_queries_are_needed_where_scores_depend_on_them(fitted):
@@ -192,7 +191,7 @@ def test_lambdamart_is_lightgbms_own():
     import lightgbm as lgb
 
     settings = {"objective": "lambdarank", "num_leaves": 5, "num_threads": 1, "verbosity": -1}
-    settings |= {**TINY, "deterministic": True, "force_col_wise": True, "learning_rate": 0.1}
+    settings |= {**TINY, "deterministic": True, "force_col_wise": True, "learning_rate": 0.05}
     expected = lgb.train(settings, lgb.Dataset(X, Y, group=SIZES), 6).predict(X)
     found = small(objective="LambdaMART").fit(DATA).predict(X)
     assert np.array_equal(found, expected.astype(np.float32))
@@ -372,7 +371,7 @@ def test_cross_validation_and_search_route_queries():
             Method("nDCG@5", "type3", "Boosted(engine=xgboost)"),
             "nDCG@5-type3 (Boosted(engine=xgboost))",
         ),
-        ("ListNet", Method("ListNet", "", "CE4.L"), "ListNet (CE4.L)"),
+        ("ListNet", Method("ListNet", "", "Small"), "ListNet (Small)"),
         ("ListNet (R4.L)", Method("ListNet", "", "R4.L"), "ListNet (R4.L)"),
     ],
 )

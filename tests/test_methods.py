@@ -10,7 +10,7 @@ from twinrank.study.methods import Method, method
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("AP-type3", Method("AP", "type3", "CE4.L")),
+        ("AP-type3", Method("AP", "type3", "Small")),
         ("nDCG@10-type1 (R5)", Method("nDCG@10", "type1", "R5")),
         (" P(rel=2)@5-type2 (MLP(width=8)) ", Method("P(rel=2)@5", "type2", "MLP(width=8)")),
     ],

@@ -21,10 +21,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from twinrank import Dataset, DirectLoss, InputError, Ranker, measure, transform
+from twinrank import (
+    Dataset,
+    DirectLoss,
+    InputError,
+    Ranker,
+    measure,
+    synthetic_web_search,
+    transform,
+)
 from twinrank.losses import NAMES as LOSS_NAMES
 from twinrank.losses import loss as loss_by_name
-from twinrank.models.architecture import Architecture
+from twinrank.models.architecture import Architecture, architecture
 from twinrank.training.callbacks import Callback
 from twinrank.training.session import Session
 
@@ -412,13 +420,18 @@ def test_the_validation_measure_may_be_an_object():
 
 
 PAPERS = {
-    "batch_documents": 1, "shuffle": False, "weight_decay": 1e-3, "schedule": "halve",
-    "validate_every": 2, "early_stopping": None,
+    "architecture": "CE4.L", "perturbation": 0.0, "samples": 1,
+    "learning_rate": 1e-3, "batch_documents": 1, "shuffle": False, "weight_decay": 1e-3,
+    "schedule": "halve", "validate_every": 2, "early_stopping": None,
 }  # fmt: skip
 DEFAULTS = {
-    "batch_documents": 12_000, "shuffle": True, "weight_decay": 0.0, "schedule": "constant",
-    "validate_every": 1, "early_stopping": 10,
+    "architecture": "Small", "perturbation": 2.0, "samples": 5,
+    "learning_rate": 3e-3, "batch_documents": 500, "shuffle": True, "weight_decay": 0.0,
+    "schedule": "constant", "validate_every": 1, "early_stopping": 10,
 }  # fmt: skip
+
+
+NOT_OF_A_PLAN = ("architecture", "perturbation", "samples")
 
 
 def plan_of(ranker):
@@ -427,11 +440,14 @@ def plan_of(ranker):
 
 @pytest.mark.parametrize(("mode", "own"), [("paper", PAPERS), ("default", DEFAULTS)])
 def test_what_a_mode_has(mode, own):
-    ranker = small(mode=mode).fit(DATA)
-    assert {name: plan_of(ranker)[name] for name in own} == own
-    assert (ranker.model_.scorer.architecture.norm == "query") == (mode == "paper")
+    ranker = Ranker(mode=mode, epochs=2).fit(DATA)
+    plan = plan_of(ranker)
+    assert {name: plan[name] for name in own if name in plan} == {
+        name: value for name, value in own.items() if name not in NOT_OF_A_PLAN
+    }
+    assert ranker.model_.scorer.architecture == architecture(own["architecture"], mode)
     assert {ranker.get_params()[name] for name in own} == {"auto"}
-    assert same(ranker, small(mode=mode, **own).fit(DATA))
+    assert same(ranker, Ranker(mode=mode, epochs=2, **own).fit(DATA))
     table = [line.split("|") for line in Ranker.__doc__.splitlines() if line.count("|") == 4]
     assert {row[1].strip(" `") for row in table[2:]} == own.keys()
 
@@ -439,8 +455,17 @@ def test_what_a_mode_has(mode, own):
 @pytest.mark.parametrize(("mode", "other"), [("paper", DEFAULTS), ("default", PAPERS)])
 def test_a_value_of_ones_own_stands_in_every_mode(mode, other):
     for name, value in other.items():
-        plan = plan_of(small(mode=mode, **{name: value}).fit(DATA))
-        assert plan[name] == value
+        fitted = small(mode=mode, **{name: value}).fit(DATA)
+        if name not in NOT_OF_A_PLAN:
+            assert plan_of(fitted)[name] == value
+    loss = Session(Ranker(mode=mode, perturbation=0.5, samples=3).get_params()).loss()
+    assert (loss.perturbation, loss.samples) == (0.5, 3)
+
+
+def test_a_batch_is_a_part_of_the_data():
+    data = synthetic_web_search(queries=500)
+    found = plan_of(Ranker(epochs=1).fit(data))["batch_documents"]
+    assert found == pytest.approx(data.documents / 50, rel=0.01)  # some queries can't teach
     assert not same(small(mode="paper").fit(DATA), small(mode="paper", weight_decay=0.5).fit(DATA))
 
 
@@ -504,7 +529,7 @@ def test_wassrank_is_the_papers_in_paper_mode():
 
 
 def test_a_callable_objective(fitted):
-    loss = DirectLoss("nDCG")
+    loss = DirectLoss("nDCG", perturbation=2.0, samples=5)  # the default
     seen = []
 
     def objective(scores, labels, lists, weights=None):

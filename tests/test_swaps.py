@@ -136,6 +136,15 @@ def test_a_measure_that_does_not_know_its_swaps_is_refused(make: Any) -> None:
         make(own, strategy="swap")
 
 
+@pytest.mark.parametrize("make", [tr.DirectLoss, tr.lightgbm_objective])
+@pytest.mark.parametrize("name", ["P", "Recall", "Success", "Judged"])
+def test_a_count_of_the_whole_list_is_refused(name: str, make: Any) -> None:
+    with pytest.raises(InputError, match=f"such as {name}@10"):
+        make(name, strategy="swap")
+    make(f"{name}@10", strategy="swap")
+    make(name, strategy="type3")
+
+
 def test_ranks_have_no_swaps() -> None:
     scores = torch.zeros(2, requires_grad=True)
     with pytest.raises(InputError, match="strategy"):

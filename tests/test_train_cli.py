@@ -461,7 +461,8 @@ def test_features_that_arent_finite_are_named(files, tmp_path, cli):
     lines[3] = re.sub(" 5:[^ ]+", " 5:nan", lines[3])
     (tmp_path / "nan.txt").write_text("\n".join(lines) + "\n")
     words = ["train", tmp_path / "nan.txt", "--valid", files / "vali.txt", "--quiet"]
-    words += ["--set", "transforms=none", "--out", tmp_path / "run"]
+    words += ["--set", "transforms=none", "--set", "batch_documents=12000"]
+    words += ["--out", tmp_path / "run"]
     query = re.search(r"qid:(\S+)", lines[3])[1]
     told = cli(*words, "--non-finite", "keep")
     assert refused(

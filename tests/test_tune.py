@@ -13,6 +13,8 @@ import optuna
 import pytest
 
 import twinrank as tr
+from twinrank.boosting.session import Session
+from twinrank.models.architecture import architecture
 from twinrank.study.source import Source
 from twinrank.study.tuning.files import toml, write_best
 from twinrank.study.tuning.sampling import Reports
@@ -31,6 +33,7 @@ from twinrank.study.tuning.trials import (
 )
 from twinrank.study.units import full_parameters, one_thread
 from twinrank.support.errors import InputError
+from twinrank.training.plan import MODES
 
 SPLIT = Split(Source(queries=20, cut=1))
 SMALL = {"width": Span(4, 16, start=8), "depth": Span(1, 2, start=1)}
@@ -71,8 +74,17 @@ class TestSearch:
         assert (first["objective"], first["strategy"], first["learning_rate"]) == (
             "nDCG",
             "type3",
-            tr.Ranker().learning_rate,
+            MODES["default"]["learning_rate"],
         )
+        for name, value in Space("net").start().items():
+            if name == "architecture":
+                assert architecture(value) == architecture(MODES["default"][name])
+            else:
+                own = getattr(tr.Ranker(), name)
+                assert value in (own, MODES["default"].get(name))
+        trees = Session.of(tr.BoostedRanker().get_params()).parameters
+        for name, value in Space("trees").start().items():
+            assert name == "engine_params" or value == trees[name]
         assert len({json.dumps(one.parameters) for one in whole}) == 4
 
     def test_what_a_killed_process_left_counts_for_nothing(self, whole, tmp_path):

@@ -23,7 +23,7 @@ from twinrank.support.errors import InputError
 
 Floats = npt.NDArray[np.float32]
 
-PERTURBATION, SAMPLES = 1.0, 5
+PERTURBATION, SAMPLES = 2.0, 5
 """What trees are trained with unless one says otherwise."""
 
 FLOOR = 1e-3

@@ -30,8 +30,8 @@ OWN = {
 MODES: dict[str, dict[str, Any]] = {
     "default": {
         "n_estimators": 300,
-        "learning_rate": 0.1,
-        "num_leaves": 31,
+        "learning_rate": 0.05,
+        "num_leaves": 15,
         "early_stopping": 50,
         "transforms": "none",
     },

@@ -41,7 +41,7 @@ def train(
     ] = None,
     strategy: Annotated[str | None, typer.Option(help="type1, type2, type3 or swap.")] = None,
     architecture: Annotated[
-        str | None, typer.Option(help="R5, CE5, R4.L, CE4.L, Linear, MLP(width=64, depth=3), …")
+        str | None, typer.Option(help="Small, R5, CE5, R4.L, CE4.L, Linear, MLP(width=64), …")
     ] = None,
     trees: Annotated[
         bool,

@@ -36,8 +36,8 @@ class BoostedRanker(BaseRanker):
     | "auto"           | default | paper                                              |
     |------------------|---------|----------------------------------------------------|
     | `n_estimators`   | 300     | 1,000                                              |
-    | `learning_rate`  | 0.1     | 0.05                                               |
-    | `num_leaves`     | 31      | 400                                                |
+    | `learning_rate`  | 0.05    | 0.05                                               |
+    | `num_leaves`     | 15      | 400                                                |
     | `early_stopping` | 50      | 200                                                |
     | `transforms`     | none    | QueryZScore                                        |
     | `engine_params`  |         | 50 documents and hessian 200 a leaf; no truncation |

@@ -29,20 +29,24 @@ class Ranker(BaseRanker):
     `objective` is a measure ("nDCG", "AP", "P@5", …), which is then optimised itself, through the
     gradient `strategy` with steepness `alpha`, on ranks perturbed by `perturbation` and averaged
     over `samples`; or a loss by name ("ListNet", "ApproxNDCG(alpha=5)", …); or any callable
-    (scores, labels, lists). `architecture` is one of the paper's
-    ("R5", "CE5", "R4.L", "CE4.L"), "Linear", or "MLP(width=64, depth=3)".
+    (scores, labels, lists). `architecture` is one of the paper's ("R5", "CE5", "R4.L", "CE4.L"),
+    "Small", which is "MLP(width=64, depth=3, dropout=0.3)", any other such MLP, or "Linear".
 
     `mode="paper"` takes the paper's settings: batch norm has the statistics of the query at hand,
     and a parameter that is "auto" is what its mode has. A value of your own always stands.
 
-    | "auto"            | default  | paper                            |
-    |-------------------|----------|----------------------------------|
-    | `batch_documents` | 12,000   | 1, so that a step is one query   |
-    | `shuffle`         | True     | False                            |
-    | `weight_decay`    | 0        | 1e-3                             |
-    | `schedule`        | constant | halve (every `halve_every` = 20) |
-    | `validate_every`  | 1        | 2                                |
-    | `early_stopping`  | 10       | None: all epochs, the best kept  |
+    | "auto"            | default                            | paper                            |
+    |-------------------|------------------------------------|----------------------------------|
+    | `perturbation`    | 2                                  | 0                                |
+    | `samples`         | 5                                  | 1                                |
+    | `architecture`    | Small                              | CE4.L                            |
+    | `batch_documents` | a 50th of the data, 500 to 12,000  | 1, so that a step is one query   |
+    | `learning_rate`   | 3e-3                               | 1e-3                             |
+    | `shuffle`         | True                               | False                            |
+    | `weight_decay`    | 0                                  | 1e-3                             |
+    | `schedule`        | constant                           | halve (every `halve_every` = 20) |
+    | `validate_every`  | 1                                  | 2                                |
+    | `early_stopping`  | 10                                 | None: all epochs, the best kept  |
 
     `schedule` is "constant", "halve" or "cosine"; `optimiser` "adam" or "sgd", with coupled
     `weight_decay`, or "adamw". The evaluation set called `select` chooses the best epoch; None is
@@ -66,16 +70,16 @@ class Ranker(BaseRanker):
         objective: str | Callable[..., Any] = "nDCG",
         strategy: str = "type3",
         alpha: float = 1.0,
-        perturbation: float = 0.0,
-        samples: int = 1,
-        architecture: str = "CE4.L",
+        perturbation: float | str = "auto",
+        samples: int | str = "auto",
+        architecture: str = "auto",
         mode: str = "default",
         transforms: str | Sequence[str] = "QueryZScore",
         categories: dict[int, int] | None = None,
         epochs: int = 100,
         batch_documents: int | str = "auto",
         shuffle: bool | str = "auto",
-        learning_rate: float = 1e-3,
+        learning_rate: float | str = "auto",
         optimiser: str = "adam",
         weight_decay: float | str = "auto",
         schedule: str = "auto",

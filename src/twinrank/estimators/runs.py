@@ -45,7 +45,7 @@ def begin_run(
     claim(folder)
     about: dict[str, Any] = {
         "parameters": chosen,
-        "plan": Session(chosen).plan().to_json(),
+        "plan": Session(chosen).plan(train.documents).to_json(),
         "source": source,
         "data": {name: _look(data) for name, data in sets.items()},
         "threads": torch.get_num_threads(),

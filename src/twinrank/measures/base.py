@@ -36,6 +36,8 @@ class Measure:
     aliases: ClassVar[tuple[str, ...]] = ()
     on_any_array: ClassVar[bool] = True
     """Works on NumPy arrays and tensors alike, so that a loss may choose; a user's may not."""
+    counts: ClassVar[bool] = False
+    """Whether every order has the same value, unless there is a cutoff."""
 
     cutoff: int | None = None
 
@@ -169,6 +171,11 @@ class Measure:
             raise InputError(
                 f"strategy='swap' is for measures that say what a swap changes, which {self} "
                 f"doesn't: choose type3, or write a Measure with a method `swaps`"
+            )
+        if way == "swap" and self.counts and self.cutoff is None:
+            raise InputError(
+                f"no swap of two documents changes {self}, which counts the whole list: give it a "
+                f"cutoff, such as {self}@10, or choose type3"
             )
 
     def swaps_at(self, ranks: Array, labels: Array, lists: Lists) -> Swaps:

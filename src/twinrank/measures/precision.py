@@ -23,6 +23,8 @@ def _mean_count(credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> 
 class _Count(BinaryMeasure):
     """A count of relevant documents."""
 
+    counts: ClassVar[bool] = True
+
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
         """One document more or less, where one of the two is among the first k."""
         inside = self.cut(namespace(labels).ones_like(labels), lists)
@@ -85,6 +87,7 @@ class Success(BinaryMeasure):
     """Success@k: 1 if a relevant document is among the first k, else 0."""
 
     name: ClassVar[str] = "Success"
+    counts: ClassVar[bool] = True
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The position i, for the first relevant document."""
@@ -101,6 +104,7 @@ class Judged(ReciprocalMeasure):
     """Judged@k: the share of the first k that has a judgement (label ≥ 0; −1 is unjudged)."""
 
     name: ClassVar[str] = "Judged"
+    counts: ClassVar[bool] = True
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """i / (the number of documents up to k), for a judged document."""

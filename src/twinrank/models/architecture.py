@@ -78,6 +78,7 @@ ARCHITECTURES = {
     "CE5": Architecture(activation="celu", last_activation=True),
     "R4.L": Architecture(activation="relu"),
     "CE4.L": Architecture(activation="celu"),
+    "Small": Architecture(width=64, depth=3, activation="relu", dropout=0.3),
     "Linear": Architecture(depth=0, dropout=0.0, norm="none"),
     "MLP": Architecture(activation="relu"),
 }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _DIRECT = re.compile(r"(?P<objective>.+?)-(?P<strategy>type\w*|swap)\s*(?:\((?P<model>.+)\))?")
 _NAMED = re.compile(r"(?P<objective>[\w:]+(?:\([^()]*\))?)(?:\s+\((?P<model>.+)\))?")
 
-_BOOSTED, _ENGINE, _NET = "Boosted", "lightgbm", "CE4.L"
+_BOOSTED, _ENGINE, _NET = "Boosted", "lightgbm", "Small"
 _EXAMPLES = (
     "write objective-strategy (model), such as AP-type3, nDCG-type2 (R4.L) or nDCG-type3 (Boosted)"
 )
@@ -80,7 +80,7 @@ def method(name: "str | Method") -> Method:
     """The method of this name; the model may be left out.
 
     >>> str(method("AP-type2"))
-    'AP-type2 (CE4.L)'
+    'AP-type2 (Small)'
     >>> method("nDCG@10-type3 (Linear)")
     Method(objective='nDCG@10', strategy='type3', model='Linear')
     >>> method("LambdaMART")

@@ -20,7 +20,7 @@ from twinrank.support.errors import InputError
 from twinrank.support.memory import PeakMemory
 from twinrank.support.suggest import unknown
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised when a unit of the same settings would give other results than before."""
 
 Scores = npt.NDArray[np.float32]

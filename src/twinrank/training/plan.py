@@ -15,9 +15,26 @@ SCHEDULES = ("constant", "halve", "cosine")
 RESERVED = ("epoch", "round", "loss", "learning_rate", "seconds")
 """What an epoch's record holds in any case: no evaluation set can have such a name."""
 AUTO = "auto"
+
+
+def batch_for(documents: int) -> int:
+    """A fiftieth of the data: enough documents for a step, and enough steps for an epoch.
+
+    At least 500, for a few queries are no batch, and at most 12,000, for which a CPU is no faster.
+
+    >>> [batch_for(documents) for documents in (10_000, 100_000, 2_000_000)]
+    [500, 2000, 12000]
+    """
+    return min(12_000, max(500, documents // 50))
+
+
 MODES: dict[str, dict[str, Any]] = {
     "default": {
-        "batch_documents": 12_000,
+        "architecture": "Small",
+        "perturbation": 2.0,
+        "samples": 5,
+        "learning_rate": 3e-3,
+        "batch_documents": batch_for,
         "shuffle": True,
         "weight_decay": 0.0,
         "schedule": "constant",
@@ -25,6 +42,10 @@ MODES: dict[str, dict[str, Any]] = {
         "early_stopping": 10,
     },
     "paper": {
+        "architecture": "CE4.L",
+        "perturbation": 0.0,
+        "samples": 1,
+        "learning_rate": 1e-3,
         "batch_documents": 1,  # one query a step
         "shuffle": False,
         "weight_decay": 1e-3,
@@ -33,10 +54,12 @@ MODES: dict[str, dict[str, Any]] = {
         "early_stopping": None,
     },
 }
-"""What "auto" is in each mode; the paper's values are those of its author's library."""
+"""What "auto" is in each mode, or how it follows from the number of documents. The default ones are
+what validation chose on few queries (docs/choosing.md), the paper's those of its author's library.
+"""
 
 
-def of_mode(mode: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def of_mode(mode: str, given: Mapping[str, Any], documents: int = 0) -> dict[str, Any]:
     """Settings with what a mode has for those that are "auto"; any other value stands.
 
     >>> of_mode("paper", {"weight_decay": "auto", "schedule": "cosine"})
@@ -44,7 +67,7 @@ def of_mode(mode: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     if mode not in MODES:
         raise InputError(unknown("mode", str(mode), MODES))
-    own = MODES[mode]
+    own = {name: v(documents) if callable(v) else v for name, v in MODES[mode].items()}
     return {
         name: own[name] if name in own and isinstance(value, str) and value == AUTO else value
         for name, value in given.items()

@@ -70,7 +70,7 @@ class Session:
         given = self.parameters
         _check_widths(data, sets)
         scorer, fitted = self._net(data)
-        plan, loss = self.plan(), self.loss()
+        plan, loss = self.plan(data.documents), self.loss()
         if weights is not None:
             _check_takes_weights(loss)
         own = [EarlyStopping(plan.early_stopping)] if plan.early_stopping and sets else []
@@ -104,14 +104,14 @@ class Session:
         self._scorer(data.features)
         transform(self.parameters["transforms"])
         device_of(self.parameters["device"])
-        selecting(self.plan(), sets)
+        selecting(self.plan(data.documents), sets)
         self.loss()
 
-    def plan(self) -> Plan:
-        """The plan that the parameters describe, with what their mode has for "auto"."""
+    def plan(self, documents: int = 0) -> Plan:
+        """The plan that the parameters describe, for so many documents."""
         given = self.parameters
-        named = {f.name for f in fields(Plan)} & given.keys()
-        chosen = of_mode(given["mode"], {name: _plain(given[name]) for name in named})
+        found = self._settled([f.name for f in fields(Plan) if f.name in given], documents)
+        chosen = {name: _plain(value) for name, value in found.items()}
         if chosen.get("precision") == "mixed" and device_of(given["device"]) == "cpu":
             raise InputError(
                 "precision='mixed' is for GPUs, and the device is the CPU; leave it at 'full'"
@@ -133,9 +133,13 @@ class Session:
             objective,
             strategy=given["strategy"],
             alpha=given["alpha"],
-            perturbation=given["perturbation"],
-            samples=given["samples"],
+            **self._settled(["perturbation", "samples"]),
         )
+
+    def _settled(self, names: Sequence[str], documents: int = 0) -> dict[str, Any]:
+        """Some parameters, with what the mode has for "auto"."""
+        given = self.parameters
+        return of_mode(given["mode"], {name: given[name] for name in names}, documents)
 
     def _net(self, data: Dataset) -> tuple[Scorer, Any]:
         given = self.parameters
@@ -155,14 +159,14 @@ class Session:
     def _scorer(self, features: int) -> Scorer:
         given = self.parameters
         generator = torch.Generator().manual_seed(_seed(given["random_state"]))
-        chosen = architecture(given["architecture"], given["mode"])
+        chosen = architecture(self._settled(["architecture"])["architecture"], given["mode"])
         return Scorer(features, chosen, given["categories"], generator)
 
     def _provenance(self, data: Dataset) -> dict[str, Any]:
         plain = {name: _plain(value) for name, value in self.parameters.items()}
         return {
             "parameters": {k: v for k, v in plain.items() if v is not ...},
-            "plan": self.plan().to_json(),
+            "plan": self.plan(data.documents).to_json(),
             "data": {"name": data.name, "queries": data.queries, "documents": data.documents},
             "threads": torch.get_num_threads(),
             "versions": versions(),
