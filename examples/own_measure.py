@@ -49,8 +49,8 @@ data = tr.synthetic_web_search(queries=100)
 train, valid, test = data.split(0.6, 0.2, random_state=0)
 
 rankers = {
-    "on purchases": tr.BoostedRanker(objective=purchases, n_estimators=30, random_state=0),
-    "on nDCG": tr.BoostedRanker(objective="nDCG", n_estimators=30, random_state=0),
+    "on purchases": tr.BoostedRanker(objective=purchases, n_estimators=100, random_state=0),
+    "on nDCG": tr.BoostedRanker(objective="nDCG", n_estimators=100, random_state=0),
     "on purchases (net)": tr.Ranker(
         objective=tr.DirectLoss(purchases, strategy="type3"),
         transforms="SignedLog1p + QueryZScore",
