@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import twinrank as tr
+from twinrank.training.callbacks import Callback
 
 STRATEGIES = ("type1", "type2", "type3")
 KERNELS = ("numba", "long", "torch")
@@ -405,3 +406,21 @@ class TestTraining:
             """
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
         assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+@pytest.mark.parametrize(("batch", "wanted"), [(500, 1), (12_000, 2)])
+def test_small_steps_take_one_thread(batch, wanted):
+    seen, before = set(), torch.get_num_threads()
+
+    class Look(Callback):
+        def on_step(self, trainer):
+            seen.add(torch.get_num_threads())
+
+    torch.set_num_threads(2)
+    try:
+        ranker = tr.Ranker(epochs=1, batch_documents=batch)
+        ranker.fit(tr.synthetic_web_search(queries=6), callbacks=[Look()])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {wanted}

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ __all__ = ["Interrupted", "Trainer", "TrainingError"]
 Loss = Callable[..., Tensor]
 Record = dict[str, Any]
 _KEPT = 1024**3  # bytes of transformed features that are kept from one epoch to the next
+_WORTH_THREADS = 40_000_000  # products of a weight and a document's value in a step
 _SCORED = 12_000  # documents that are scored together at least
 
 
@@ -135,7 +136,8 @@ class Trainer:
         self.steps = len(plan)
         sizes = self.train.lists.sizes
         parts = [self.processes.part(whole, sizes[whole]) for whole in plan[state.step :]]
-        with closing(self.batches.made([queries for queries, _ in parts])) as made:
+        batches = closing(self.batches.made([queries for queries, _ in parts]))
+        with self._threads_for_a_step(), batches as made:
             for batch, whole, (_, counts) in zip(made, plan[state.step :], parts, strict=True):
                 seed_step(self.device, self.plan.seed, epoch, state.step, self.processes.rank)
                 self._step(batch, whole, counts)
@@ -153,6 +155,20 @@ class Trainer:
         if going_on and self._asked_to_stop():
             self._tell("on_interrupt")
             raise Interrupted(f"Stopped after epoch {state.epoch}")
+
+    @contextmanager
+    def _threads_for_a_step(self) -> Iterator[None]:
+        """One thread for small steps: more are no faster, and where cores are busy far slower."""
+        weights = sum(p.numel() for p in self._parameters)
+        small = self.plan.batch_documents * weights < _WORTH_THREADS
+        before = torch.get_num_threads()
+        if small and self.device.type == "cpu":
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            if torch.get_num_threads() != before:
+                torch.set_num_threads(before)
 
     def _asked_to_stop(self) -> bool:
         """Whether any process was interrupted: then all stop at the same step."""
