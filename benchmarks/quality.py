@@ -30,6 +30,7 @@ from joblib import delayed
 import quality_catboost as catboost
 from common import Bar, console, describe_environment, parser, save, show_bars, show_table
 from quality_methods import CATBOOST, LAMBDAMART, Variant, net_variants, quick, tree_variants
+from twinrank.data.transforms import transform
 from twinrank.evaluation.comparison import compare
 from twinrank.evaluation.evaluating import evaluate
 from twinrank.evaluation.significance import p_value
@@ -140,11 +141,18 @@ class Book:
         """Every variant's measures on the test queries of all folds, averaged over the seeds."""
         return {variant.name: self._values(variant) for variant in self.variants}
 
-    def _values(self, variant: Variant) -> dict[str, Any]:
-        by_fold = []
+    def average(self, variant: Variant, name: str) -> None:
+        """Add what the seeds give together: their scores, standardised by query, averaged."""
+        self.values[name] = self._values(variant, together=True)
+
+    def _values(self, variant: Variant, together: bool = False) -> dict[str, Any]:
+        by_fold, alike = [], transform("QueryZScore")
         for fold in self.folds:
             test = self.source.sets(fold)["test"]
             scores = [self.outcome(trial).scores for trial in self.chosen(variant, fold)]
+            if together:
+                columns = [alike(np.array(one)[:, None], test.lists) for one in scores]
+                scores = [np.mean(columns, axis=0)[:, 0]]
             found = [evaluate(one, test.y, test.lists, MEASURES).values for one in scores]
             by_fold.append({m: np.mean([one[m] for one in found], axis=0) for m in MEASURES})
         return {m: np.concatenate([one[m] for one in by_fold]) for m in MEASURES}
@@ -191,27 +199,36 @@ def markdown(books: Sequence[Book], variants: Sequence[Variant], ours: str) -> s
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def verdict(books: Sequence[Book], ours: str) -> list[Bar]:
-    """Our chosen variant against LambdaMART: each measure, each set, and all queries together."""
-    rows, above, significant = [], True, False
+def verdict(books: Sequence[Book], ours: str, nets: bool) -> list[Bar]:
+    """Our chosen variant against LambdaMART: each measure, each set, and all queries together.
+
+    A net is to be level with it in nDCG@5, trees are to be above it everywhere.
+    """
+    rows, gains, significant = [], dict[str, list[float]](), []
     for measure in MEASURES:
         row, pairs = [measure], []
         for book in books:
             a, b = book.values[ours][measure], book.values[LAMBDAMART][measure]
             pairs.append((a, b))
-            above &= bool(np.nanmean(a) > np.nanmean(b))
-            gain = np.nanmean(a) - np.nanmean(b)
+            gain = float(np.nanmean(a) - np.nanmean(b))
+            gains.setdefault(measure, []).append(gain)
             row += [f"{np.nanmean(a):.4f}", f"{gain:+.4f}", f"{p_value(a, b):.3g}"]
         a, b = (np.concatenate(side) for side in zip(*pairs, strict=True))
-        p = p_value(a, b)
-        higher = bool(np.nanmean(a) > np.nanmean(b))
-        significant |= measure in SIGNIFICANT and p < LEVEL and higher
-        rows.append([*row, f"{np.nanmean(a) - np.nanmean(b):+.4f}", f"{p:.3g}"])
+        p, gain = p_value(a, b), float(np.nanmean(a) - np.nanmean(b))
+        if measure in SIGNIFICANT and gain > 0:
+            significant.append(p)
+        rows.append([*row, f"{gain:+.4f}", f"{p:.3g}"])
     columns = [c for b in books for c in (b.source.name, "gain", "p")]
     show_table(f"{ours} against {LAMBDAMART}", ["", *columns, "gain, all", "p"], rows)
+    if nets:
+        found = gains[VALIDATION]
+        measured = ", ".join(f"{gain:+.4f}" for gain in found)
+        return [Bar(f"{ours}: at least {LAMBDAMART} in {VALIDATION}", measured, min(found) >= 0)]
+    least = min(gain for found in gains.values() for gain in found)
+    p = min(significant, default=1.0)
     return [
-        Bar(f"{ours} above {LAMBDAMART} on every measure and set", "table above", above),
-        Bar(f"p < {LEVEL:g} on {' or '.join(SIGNIFICANT)}", "table above", significant),
+        Bar(f"{ours}: above {LAMBDAMART} everywhere", f"at least {least:+.4f}", least > 0),
+        Bar(f"{ours}: p < {LEVEL:g} on {' or '.join(SIGNIFICANT)}", f"{p:.3g}", p < LEVEL),
     ]
 
 
@@ -242,10 +259,14 @@ def main() -> None:
         partial.write_text(json.dumps({"variant": ours.name}) + "\n", "utf-8")
     console.print(f"\nChosen by validation: {ours.name}\n")
     for book in books:
-        console.print(f"{book.source.name}, test queries", compare(book.values), sep="\n")
+        print(f"{book.source.name}, test queries\n{compare(book.values)}\n")
     with replacing(record.with_suffix(".md")) as partial:
         partial.write_text(markdown(books, variants, ours.name), "utf-8")
-    bars = verdict(books, ours.name) if LAMBDAMART in books[0].values else []
+    together = f"{ours.name}, {len(seeds)} seeds together"  # trained at random: averaged, better?
+    for book in books:
+        book.average(ours, together)
+    shown = (ours.name, together) if LAMBDAMART in books[0].values else ()
+    bars = [bar for name in shown for bar in verdict(books, name, given.nets)]
     show_bars(bars)
     save(given.json, {"chosen": ours.name, "means": [compare(b.values).means for b in books]}, bars)
 
