@@ -460,13 +460,15 @@ def test_a_value_of_ones_own_stands_in_every_mode(mode, other):
             assert plan_of(fitted)[name] == value
     loss = Session(Ranker(mode=mode, perturbation=0.5, samples=3).get_params()).loss()
     assert (loss.perturbation, loss.samples) == (0.5, 3)
+    linear = Ranker(mode=mode, architecture="Linear", epochs=1).fit(DATA).model_.scorer
+    assert linear.architecture.depth == 0
+    assert not same(small(mode="paper").fit(DATA), small(mode="paper", weight_decay=0.5).fit(DATA))
 
 
 def test_a_batch_is_a_part_of_the_data():
     data = synthetic_web_search(queries=500)
     found = plan_of(Ranker(epochs=1).fit(data))["batch_documents"]
     assert found == pytest.approx(data.documents / 50, rel=0.01)  # some queries can't teach
-    assert not same(small(mode="paper").fit(DATA), small(mode="paper", weight_decay=0.5).fit(DATA))
 
 
 def test_paper_mode_trains_to_the_end_and_keeps_the_best():

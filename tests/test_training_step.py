@@ -12,6 +12,7 @@ from torch import nn
 
 import twinrank as tr
 from twinrank.training.callbacks import Callback
+from twinrank.training.threads import one_torch_thread
 
 STRATEGIES = ("type1", "type2", "type3")
 KERNELS = ("numba", "long", "torch")
@@ -424,3 +425,18 @@ def test_small_steps_take_one_thread(batch, wanted):
     finally:
         torch.set_num_threads(before)
     assert seen == {wanted}
+
+
+def test_threads_come_back_when_small_trainings_overlap():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first, second = one_torch_thread(), one_torch_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert torch.get_num_threads() == 1
+        second.__exit__(None, None, None)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -1,4 +1,4 @@
-"""Ragged batches: whole queries up to a budget of documents, prepared by a thread ahead of use."""
+"""Ragged batches: whole queries up to a budget of documents, large ones prepared ahead of use."""
 
 import threading
 from collections.abc import Generator, Iterator
@@ -44,7 +44,8 @@ class Batches:
     A batch holds whole queries with at most `documents` documents in all; a query that has more is
     a batch by itself. With a `random_state` the queries are shuffled, differently in every epoch
     and always the same for the same state and epoch; without, they come in order. A `transform`
-    is applied to each batch. `ahead` batches are prepared by a thread while one is used.
+    is applied to each batch. `ahead` batches are prepared by a thread while one is used, unless
+    they are small and made from what is kept.
 
     What a transform makes of a query is the same in every epoch. Where all of it takes at most
     `keep` bytes, it is kept.

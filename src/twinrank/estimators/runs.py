@@ -41,11 +41,11 @@ def begin_run(
     train, others = _apart(sets)
     chosen = Ranker(**parameters).get_params(deep=False)
     Session(chosen).check(train, others)
-    usable(train, None)
+    learnt, _ = usable(train, None)
     claim(folder)
     about: dict[str, Any] = {
         "parameters": chosen,
-        "plan": Session(chosen).plan(train.documents).to_json(),
+        "plan": Session(chosen).plan(learnt.documents).to_json(),
         "source": source,
         "data": {name: _look(data) for name, data in sets.items()},
         "threads": torch.get_num_threads(),

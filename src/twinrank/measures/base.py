@@ -37,7 +37,8 @@ class Measure:
     on_any_array: ClassVar[bool] = True
     """Works on NumPy arrays and tensors alike, so that a loss may choose; a user's may not."""
     counts: ClassVar[bool] = False
-    """Whether every order has the same value, unless there is a cutoff."""
+    """Whether every order has the same value, unless there is a cutoff (false in a subclass that
+    sees to its own order)."""
 
     cutoff: int | None = None
 

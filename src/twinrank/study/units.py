@@ -160,16 +160,12 @@ def train_unit(unit: Unit, source: Source, callbacks: Sequence[Any] = ()) -> Uni
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One thread for torch, compiled loops and linear algebra; afterwards as before."""
-    import torch
     from threadpoolctl import threadpool_limits
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    from twinrank.training.threads import one_torch_thread
+
+    with one_torch_thread(), threadpool_limits(1):
+        yield
 
 
 def tied_pairs(scores: Scores, data: Dataset) -> float:

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from twinrank.training.callbacks import Callback
 from twinrank.training.plan import RESERVED, Plan
 from twinrank.training.processes import Processes, TrainingError, others_alive
 from twinrank.training.seeds import seed_step
+from twinrank.training.threads import one_torch_thread
 
 __all__ = ["Interrupted", "Trainer", "TrainingError"]
 
@@ -156,19 +157,14 @@ class Trainer:
             self._tell("on_interrupt")
             raise Interrupted(f"Stopped after epoch {state.epoch}")
 
-    @contextmanager
-    def _threads_for_a_step(self) -> Iterator[None]:
+    def _threads_for_a_step(self) -> AbstractContextManager[None]:
         """One thread for small steps: more are no faster, and where cores are busy far slower."""
-        weights = sum(p.numel() for p in self._parameters)
-        small = self.plan.batch_documents * weights < _WORTH_THREADS
-        before = torch.get_num_threads()
-        if small and self.device.type == "cpu":
-            torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            if torch.get_num_threads() != before:
-                torch.set_num_threads(before)
+        data = self.train
+        documents = max(self.plan.batch_documents, data.documents / max(data.queries, 1))
+        products = documents * sum(p.numel() for p in self._parameters)
+        kept = data.documents * data.features * 4 <= _KEPT  # else batches are made beside the steps
+        small = kept and products < _WORTH_THREADS and self.device.type == "cpu"
+        return one_torch_thread() if small else nullcontext()
 
     def _asked_to_stop(self) -> bool:
         """Whether any process was interrupted: then all stop at the same step."""
