@@ -43,3 +43,23 @@ def _cache_of_our_own(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TWINRANK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def folds_in_miniature(tmp_path):
+    """A folder with three folds; the first two documents of every query are alike."""
+    import numpy as np
+
+    import twinrank as tr
+
+    random = np.random.default_rng(0)
+    X = random.normal(size=(900, 5))
+    X[1::15] = X[::15]
+    y = np.clip(np.round(X[:, 0] + random.normal(size=900)), 0, 2)
+    data = tr.Dataset.from_arrays(X, y, group=[15] * 60)
+    for number, fold in enumerate(data.folds(3), 1):
+        folder = tmp_path / "data" / f"Fold{number}"
+        folder.mkdir(parents=True)
+        for name, part in zip(("train", "vali", "test"), fold, strict=True):
+            part.save(folder / f"{name}.txt")
+    return tmp_path / "data"

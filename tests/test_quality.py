@@ -6,33 +6,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-
-import twinrank as tr
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "quality.py"
 
 
-@pytest.fixture
-def folds(tmp_path: Path) -> Path:
-    random = np.random.default_rng(0)
-    X = random.normal(size=(900, 5))
-    y = np.clip(np.round(X[:, 0] + random.normal(size=900)), 0, 2)
-    data = tr.Dataset.from_arrays(X, y, group=[15] * 60)
-    for number, fold in enumerate(data.folds(3), 1):
-        folder = tmp_path / "data" / f"Fold{number}"
-        folder.mkdir(parents=True)
-        for name, part in zip(("train", "vali", "test"), fold, strict=True):
-            part.save(folder / f"{name}.txt")
-    return tmp_path / "data"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--nets",)])
-def test_it_chooses_by_validation_and_goes_on(folds: Path, tmp_path: Path, more: tuple) -> None:
+def test_it_chooses_by_validation_and_goes_on(
+    folds_in_miniature: Path, tmp_path: Path, more: tuple
+) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, str(SCRIPT), str(folds), "--out", str(out), "--quick", "--jobs", "2"]
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        str(folds_in_miniature),
+        "--out",
+        str(out),
+        "--quick",
+        "--jobs",
+        "2",
+    ]
     environment = {**os.environ, "TWINRANK_CACHE_DIR": str(tmp_path / "cache")}
     said = []
     for _ in range(2):

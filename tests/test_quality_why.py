@@ -6,35 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-
-import twinrank as tr
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "quality_why.py"
 RESTARTS = ("best by validation", "mean of seeds", "averaged scores")
 
 
-@pytest.fixture
-def folds(tmp_path: Path) -> Path:
-    random = np.random.default_rng(0)
-    X = random.normal(size=(900, 5))
-    X[1::15] = X[::15]  # the first two documents of every query are alike
-    y = np.clip(np.round(X[:, 0] + random.normal(size=900)), 0, 2)
-    data = tr.Dataset.from_arrays(X, y, group=[15] * 60)
-    for number, fold in enumerate(data.folds(3), 1):
-        folder = tmp_path / "data" / f"Fold{number}"
-        folder.mkdir(parents=True)
-        for name, part in zip(("train", "vali", "test"), fold, strict=True):
-            part.save(folder / f"{name}.txt")
-    return tmp_path / "data"
-
-
 @pytest.mark.slow
-def test_it_says_what_gradients_scores_and_restarts_do(folds: Path, tmp_path: Path) -> None:
+def test_it_says_what_gradients_scores_and_restarts_do(
+    folds_in_miniature: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "why.json"
     run = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folds), "--quick", "--json", str(out)],
+        [sys.executable, str(SCRIPT), str(folds_in_miniature), "--quick", "--json", str(out)],
         capture_output=True, text=True,
         env={**os.environ, "TWINRANK_CACHE_DIR": str(tmp_path / "cache")},
     )  # fmt: skip
