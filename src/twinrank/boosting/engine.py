@@ -52,8 +52,8 @@ class Growth:
 
     objective: str | None = None
     """One of the engine's own objectives; None where gradients are given to it."""
-    learning_rate: float = 0.1
-    num_leaves: int = 31
+    learning_rate: float
+    num_leaves: int
     categorical: tuple[int, ...] = ()
     n_jobs: int | None = None
     seed: int = 0
