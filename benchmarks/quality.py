@@ -141,9 +141,14 @@ class Book:
         """Every variant's measures on the test queries of all folds, averaged over the seeds."""
         return {variant.name: self._values(variant) for variant in self.variants}
 
-    def average(self, variant: Variant, name: str) -> None:
-        """Add what the seeds give together: their scores, standardised by query, averaged."""
-        self.values[name] = self._values(variant, together=True)
+    def averaged(self) -> dict[str, dict[str, Any]]:
+        """What the seeds of a variant give together: their scores, standardised by query, averaged.
+
+        For all that draw at random and have no members already, and LambdaMART to compare with.
+        """
+        found = {v.name: self._values(v, together=True) for v in self.variants if v.varies}
+        alone = {LAMBDAMART: self.values[LAMBDAMART]} if LAMBDAMART in self.values else {}
+        return {**alone, **found}
 
     def _values(self, variant: Variant, together: bool = False) -> dict[str, Any]:
         by_fold, alike = [], transform("QueryZScore")
@@ -262,11 +267,10 @@ def main() -> None:
         print(f"{book.source.name}, test queries\n{compare(book.values)}\n")
     with replacing(record.with_suffix(".md")) as partial:
         partial.write_text(markdown(books, variants, ours.name), "utf-8")
-    together = f"{ours.name}, {len(seeds)} seeds together"  # trained at random: averaged, better?
+    console.print(f"\nDo all methods gain by averaging? {len(seeds)} seeds of each together\n")
     for book in books:
-        book.average(ours, together)
-    shown = (ours.name, together) if LAMBDAMART in books[0].values else ()
-    bars = [bar for name in shown for bar in verdict(books, name, given.nets)]
+        print(f"{book.source.name}, test queries\n{compare(book.averaged())}\n")
+    bars = verdict(books, ours.name, given.nets) if LAMBDAMART in books[0].values else []
     show_bars(bars)
     save(given.json, {"chosen": ours.name, "means": [compare(b.values).means for b in books]}, bars)
 

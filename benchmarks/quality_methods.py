@@ -29,6 +29,10 @@ WAYS: Mapping[str, tuple[str, ...]] = {
     "swap": ("τ=1",),
 }
 """The strategies of trees, and the noise that each is tried with."""
+MEMBERS = 5
+"""Of the committees, which are tried with the noise that is best in validation."""
+BAGGED: Setting = {"bagging_fraction": 0.7, "bagging_freq": 1, "bagging_by_query": True}
+"""What gives LambdaMART, which draws nothing at random, something to average over seeds."""
 
 SHAPE = "architecture"
 NETS: Setting = {"epochs": 80, "early_stopping": 12, "learning_rate": 3e-3}
@@ -49,6 +53,7 @@ NOISY_NET_GRID: tuple[Setting, ...] = (
 
 CATBOOST = "CatBoost YetiRank"
 LAMBDAMART = "LambdaMART"
+RANK_NDCG = "XGBoost rank:ndcg"
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,11 @@ class Variant:
     ours: bool
     fixed: Setting = field(default_factory=dict)
     grid: tuple[Setting, ...] = TREE_GRID
+
+    @property
+    def varies(self) -> bool:
+        """Whether seeds make a difference that members don't average out."""
+        return self.name not in (LAMBDAMART, RANK_NDCG) and not self.name.endswith("members")
 
     def parameters(self, trial: int) -> dict[str, Any]:
         """The parameters of one of the trials, but for a net's architecture."""
@@ -75,8 +85,10 @@ class Variant:
 
 def tree_variants() -> list[Variant]:
     """The peers, then ours: measures by strategies, with and without noise."""
-    peers = {LAMBDAMART: LAMBDAMART, "rank_xendcg": "rank_xendcg", "XGBoost rank:ndcg": "rank:ndcg"}
+    peers = {LAMBDAMART: LAMBDAMART, "rank_xendcg": "rank_xendcg", RANK_NDCG: "rank:ndcg"}
     found = [Variant(name, method, False, TREES) for name, method in peers.items()]
+    bagged = {**TREES, "engine_params": BAGGED}
+    found.append(Variant("LambdaMART, bagged", LAMBDAMART, False, bagged))
     found.append(Variant(CATBOOST, CATBOOST, False, TREES))
     for measure, strategy in product(("nDCG", "AP", "nERR"), WAYS):
         name = f"{measure}-{strategy}"
@@ -84,6 +96,15 @@ def tree_variants() -> list[Variant]:
             Variant(f"{name}, {noise}", f"{name} (Boosted)", True, {**TREES, **NOISE[noise]})
             for noise in WAYS[strategy]
         ]
+    found += [
+        Variant(
+            f"{measure}-type3, τ=2, {MEMBERS} members",
+            f"{measure}-type3 (Boosted)",
+            True,
+            {**TREES, **NOISE["τ=2"], "members": MEMBERS},
+        )
+        for measure in ("nDCG", "AP", "nERR")
+    ]
     return found
 
 
@@ -94,7 +115,14 @@ def net_variants() -> list[Variant]:
     ours = product(("P", "AP", "nDCG", "nERR@10"), ("type1", "type2", "type3", "swap"))
     # No swap changes the precision of a whole list.
     names = [f"{m}-{s}" for m, s in ours if (m, s) != ("P", "swap")]
-    return found + [Variant(name, name, True, NETS, NOISY_NET_GRID) for name in names]
+    found += [Variant(name, name, True, NETS, NOISY_NET_GRID) for name in names]
+    several = tuple(
+        {**one, SHAPE: f"{one[SHAPE][:-1]}, members={MEMBERS})"} for one in NOISY_NET_GRID
+    )
+    return found + [
+        Variant(f"{name}, {MEMBERS} members", name, True, NETS, several)
+        for name in ("P-type3", "AP-swap", "nDCG-type3")  # in validation the best of each measure
+    ]
 
 
 def quick(variants: list[Variant]) -> list[Variant]:

@@ -137,18 +137,19 @@ def workers():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("objective", "engine"),
+    ("objective", "engine", "members"),
     [
-        ("nDCG", "lightgbm"),
-        ("LambdaMART", "lightgbm"),
-        ("nDCG", "xgboost"),
-        ("rank:ndcg", "xgboost"),
+        ("nDCG", "lightgbm", 1),
+        ("nDCG", "lightgbm", 3),
+        ("LambdaMART", "lightgbm", 1),
+        ("nDCG", "xgboost", 1),
+        ("nDCG", "xgboost", 3),
+        ("rank:ndcg", "xgboost", 1),
     ],
 )
-def test_two_workers_learn_what_one_process_learns(workers, objective, engine):
-    ranker = tr.BoostedRanker(
-        objective, engine=engine, n_estimators=40, num_leaves=8, categorical_features=[2]
-    )
+def test_two_workers_learn_what_one_process_learns(workers, objective, engine, members):
+    grown = {"n_estimators": 40, "num_leaves": 8, "members": members}
+    ranker = tr.BoostedRanker(objective, engine=engine, categorical_features=[2], **grown)
     new = some_queries(2_000, 1)
     one = ranker.fit(X, Y, qid=QID).score(*new[:2], qid=new[2])
     a, b, c = arrays()

@@ -48,7 +48,7 @@ def _by_lightgbm(
     from lightgbm.basic import LightGBMError
     from lightgbm.dask import DaskLGBMRanker
 
-    from twinrank.boosting.lightgbm_engine import LightGBMTrees, settings_of
+    from twinrank.boosting.lightgbm_engine import grown, settings_of
 
     settings = settings_of(growth)
     for ours in ("num_threads", "seed"):  # a worker's threads are Dask's to say
@@ -68,14 +68,14 @@ def _by_lightgbm(
             sample_weight=rows.weights,
             categorical_feature=list(growth.categorical) or "auto",
         )
-        return LightGBMTrees(ranker.booster_.model_to_string())
+        return grown(ranker.booster_, growth.members)
 
 
 def _by_xgboost(
     client: Any, growth: Growth, newton: Newton | None, rows: Spread, rounds: int
 ) -> Trees:
     from twinrank.boosting.xgboost_engine import Objective as Called
-    from twinrank.boosting.xgboost_engine import XGBoostTrees, kinds_of, settings_of
+    from twinrank.boosting.xgboost_engine import grown, kinds_of, settings_of
 
     if rows.weights is not None:
         raise InputError(
@@ -98,4 +98,4 @@ def _by_xgboost(
         )
         objective = None if newton is None else Called(newton)
         found = xgb_dask.train(client, settings, data, rounds, obj=objective)
-    return XGBoostTrees(found["booster"], features, growth.categorical)
+    return grown(found["booster"], features, growth)

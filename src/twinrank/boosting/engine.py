@@ -32,6 +32,7 @@ _OURS = {
     **dict.fromkeys(("early_stopping_round", "early_stopping_rounds"), "early_stopping"),
     **dict.fromkeys(("num_threads", "nthread", "n_jobs", "num_thread"), "n_jobs"),
     **dict.fromkeys(("seed", "random_state", "random_seed"), "random_state"),
+    "num_class": "members",
     **dict.fromkeys(("categorical_feature", "feature_types"), "categorical_features"),
 }
 
@@ -54,6 +55,8 @@ class Growth:
     """One of the engine's own objectives; None where gradients are given to it."""
     learning_rate: float
     num_leaves: int
+    members: int = 1
+    """How many trees a round has, each of a member of its own."""
     categorical: tuple[int, ...] = ()
     n_jobs: int | None = None
     seed: int = 0
@@ -70,7 +73,7 @@ class Trees(Protocol):
     """The engine's own object."""
 
     @property
-    def rounds(self) -> int:
+    def count(self) -> int:
         """How many there are."""
 
     def predict(self, X: Any, n_jobs: int | None) -> npt.NDArray[np.float32]:
@@ -90,13 +93,13 @@ class Grower(Protocol):
     """An engine at work on some data."""
 
     def grow(self) -> bool:
-        """Add a tree; False if there was none to add."""
+        """Add a tree for every member; False if there was none to add."""
 
     def values(self, measure: Measure) -> dict[str, float]:
         """The mean of a measure on every evaluation set, by its name."""
 
     def trees(self, rounds: int) -> Trees:
-        """The first so many trees, free of the data."""
+        """Those of the first so many rounds, free of the data, which all add to one score."""
 
 
 def engine(name: str) -> Any:

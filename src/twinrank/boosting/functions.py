@@ -112,7 +112,12 @@ class XGBoostMetric:
 
 
 def mean(measure: Measure, scores: Any, labels: Any, lists: Lists, weights: Any = None) -> float:
-    """The mean over the lists that have something relevant, Σ w·M / Σ w; NaN if none has."""
+    """The mean over the lists that have something relevant, Σ w·M / Σ w; NaN if none has.
+
+    The columns of a matrix of scores, one for each member, add up to what ranks.
+    """
+    if np.ndim(scores) == 2:
+        scores = scores.sum(axis=1)
     values = evaluate(scores, labels, lists, {"it": measure}).values["it"]
     counts = ~np.isnan(values)
     if weights is None:

@@ -32,9 +32,9 @@ class LightGBMTrees:
         self._text = text
 
     @property
-    def rounds(self) -> int:
+    def count(self) -> int:
         """How many there are."""
-        return int(self.booster.current_iteration())
+        return int(self.booster.num_trees())
 
     def predict(self, X: Any, n_jobs: int | None) -> npt.NDArray[np.float32]:
         """The score of every row."""
@@ -69,13 +69,13 @@ class LightGBMTrees:
 
 
 class Grower:
-    """LightGBM at work, one tree at a time."""
+    """LightGBM at work, one round at a time."""
 
     def __init__(
         self, growth: Growth, objective: Any, data: Rows, sets: Mapping[str, Rows]
     ) -> None:
         settings = settings_of(growth)
-        self._objective = objective
+        self._objective, self._members = objective, growth.members
         with in_words("LightGBM", lgb.basic.LightGBMError):
             train = _dataset(data, growth, settings)
             if not any(train.construct().feature_num_bin(i) for i in range(data.X.shape[1])):
@@ -85,7 +85,7 @@ class Grower:
                 self._booster.add_valid(_dataset(rows, growth, settings, train), name)
 
     def grow(self) -> bool:
-        """Add a tree; False if no split was worth making."""
+        """Add a tree for every member; False if no split was worth making."""
         with in_words("LightGBM", lgb.basic.LightGBMError):
             return not self._booster.update(fobj=self._objective)
 
@@ -95,8 +95,16 @@ class Grower:
         return {result[0]: float(result[2]) for result in found}
 
     def trees(self, rounds: int) -> LightGBMTrees:
-        """The first so many trees, free of the data."""
-        return LightGBMTrees(self._booster.model_to_string(num_iteration=rounds))
+        """Those of the first so many rounds, free of the data, which all add to one score."""
+        return grown(self._booster, self._members, rounds)
+
+
+def grown(booster: lgb.Booster, members: int, rounds: int | None = None) -> LightGBMTrees:
+    """The trees of a booster; those of several members, which it keeps apart, are put together."""
+    text = booster.model_to_string(num_iteration=rounds)
+    for part in ("num_class={}\n", "num_tree_per_iteration={}\n", "[num_class: {}]"):
+        text = text.replace(part.format(members), part.format(1), 1)
+    return LightGBMTrees(text)
 
 
 def from_bytes(content: bytes, features: int, _: tuple[int, ...]) -> LightGBMTrees:
@@ -122,7 +130,8 @@ def settings_of(growth: Growth) -> dict[str, Any]:
         "objective": growth.objective or "none",
         "metric": "None",
         "num_leaves": growth.num_leaves,
-        "learning_rate": growth.learning_rate,
+        "learning_rate": growth.learning_rate / growth.members,
+        **({"num_class": growth.members} if growth.members > 1 else {}),
         "num_threads": _threads(growth.n_jobs),
         "seed": growth.seed % 2**31,
         "deterministic": True,

@@ -31,12 +31,18 @@ class BoostedModel:
     transform: Transform = field(default_factory=Compose)
     categorical: tuple[int, ...] = ()
     feature_names: tuple[str, ...] | None = None
+    members: int = 1  # whose trees they are, so many for each
     provenance: dict[str, Any] = field(default_factory=dict)  # how it was trained, for people
 
     @property
     def per_query(self) -> bool:
         """Whether a score depends on the other documents of its query."""
         return self.transform.per_query
+
+    @property
+    def rounds(self) -> int:
+        """How many trees each member has."""
+        return self.trees.count // self.members
 
     def score(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float32]:
         """The score of every document."""
@@ -63,6 +69,7 @@ class BoostedModel:
             "features": self.features,
             "feature_names": None if names is None else list(names),
             "categorical": list(self.categorical),
+            "members": self.members,
             "transform": self.transform.to_json(),
             "provenance": self.provenance,
         }
@@ -103,8 +110,11 @@ def _from_config(config: Any, folder: Path) -> BoostedModel:
     if hashlib.sha256(content).hexdigest() != config.get("sha256"):
         raise InputError(f"{path.name} is damaged: it is not the file that {CONFIG} was saved with")
     trees = module.from_bytes(content, features, categorical)
+    members = config.get("members", 1)
+    if not _is_count(members, trees.count + 1) or not members or trees.count % members:
+        raise InputError(f"{CONFIG} is damaged: {trees.count} trees of {members!r} members")
     return BoostedModel(
-        config["engine"], trees, features, transform, categorical, names, provenance
+        config["engine"], trees, features, transform, categorical, names, members, provenance
     )
 
 

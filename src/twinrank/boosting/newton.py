@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,10 @@ class Newton:
     Noise. It depends on `random_state` and the scores alone, not on how often this was called
     before: every round has fresh noise, since every tree moves scores, and a training that is taken
     up again from a saved model goes on as it would have.
+
+    Members. A matrix of scores has a column for each of k members, which are trained apart, on
+    noise of their own. A column holds what its member adds to the score that ranks, the mean of
+    all members: a k-th of the member's own score, at which its gradient is taken.
     """
 
     measure: Measure
@@ -69,6 +73,8 @@ class Newton:
     unit: float | None = None
     """What both are divided by, where it isn't the mean hessian of the round: parts of the data
     that are looked at apart must agree on it."""
+    member: int = 0
+    """Which of several this is."""
 
     @classmethod
     def of(
@@ -94,6 +100,8 @@ class Newton:
         self, scores: Any, labels: Any, lists: Lists, weights: Any = None
     ) -> tuple[Floats, Floats]:
         """Gradient and hessian of every document, given a weight per list or None."""
+        if np.ndim(scores) == 2:
+            return self._of_members(np.asarray(scores), labels, lists, weights)
         gradient, hessian = self.sums(scores, labels, lists, weights)
         mean = self.unit
         if mean is None:
@@ -102,6 +110,17 @@ class Newton:
         gradient *= scale
         hessian *= scale
         hessian += np.float32(FLOOR)
+        return gradient, hessian
+
+    def _of_members(
+        self, scores: Any, labels: Any, lists: Lists, weights: Any
+    ) -> tuple[Floats, Floats]:
+        gradient, hessian = np.empty(scores.shape, np.float32), np.empty(scores.shape, np.float32)
+        members = scores.shape[1]
+        for m in range(members):
+            one = replace(self, member=m)
+            found = one(members * scores[:, m], labels, lists, weights)
+            gradient[:, m], hessian[:, m] = found
         return gradient, hessian
 
     def sums(
@@ -154,7 +173,7 @@ class Newton:
             for first, last in blocks[start:stop]:
                 docs = slice(int(lists.offsets[first]), int(lists.offsets[last]))
                 part = Lists(lists.offsets[first : last + 1] - lists.offsets[first])
-                generator = np.random.default_rng([self.random_state, seed, first])
+                generator = np.random.default_rng([self.random_state, seed, first, self.member])
                 work(docs, part, self._ranks_of(scores[docs], part, generator))
 
         in_threads(run, spans(np.ones(len(blocks), np.int64), per_thread=1))

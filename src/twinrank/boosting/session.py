@@ -128,7 +128,14 @@ class Session:
         about = {"name": data.name, "queries": data.queries, "documents": data.documents}
         provenance = self.provenance(about, boosting.best_round, boosting.best_value)
         model = BoostedModel(
-            given["engine"], trees, data.features, fitted, columns, data.feature_names, provenance
+            given["engine"],
+            trees,
+            data.features,
+            fitted,
+            columns,
+            data.feature_names,
+            int(given["members"]),
+            provenance,
         )
         return model, boosting
 
@@ -147,6 +154,7 @@ class Session:
             objective=own[1] if own else None,
             learning_rate=float(given["learning_rate"]),
             num_leaves=int(given["num_leaves"]),
+            members=int(given["members"]),
             categorical=columns,
             n_jobs=given["n_jobs"],
             seed=int(given["random_state"]),
@@ -180,7 +188,8 @@ def _installed(name: str) -> bool:
 
 def _check(given: dict[str, Any]) -> None:
     """Refuse parameters that can't be used."""
-    for name, least in (("n_estimators", 1), ("num_leaves", 2), ("early_stopping", 1)):
+    least_of = {"n_estimators": 1, "members": 1, "num_leaves": 2, "early_stopping": 1}
+    for name, least in least_of.items():
         value = given[name]
         if value is None and name == "early_stopping":
             continue
@@ -199,6 +208,11 @@ def _check(given: dict[str, Any]) -> None:
     transform(given["transforms"])
     Newton.of("nDCG", *(given[name] for name in _NOISE))
     _check_objective(given["objective"], given["engine"])
+    if given["members"] > 1 and str(given["objective"]) in OWN:
+        raise InputError(
+            f"members={given['members']} is for a measure as objective, whose noise makes members "
+            f"differ, not for {given['objective']}"
+        )
 
 
 def _check_objective(name: Any, engine_name: str) -> None:

@@ -1,5 +1,6 @@
 """Trees by XGBoost (Chen & Guestrin, KDD 2016)."""
 
+import json
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +36,7 @@ class XGBoostTrees:
         self._features, self._categorical = features, categorical
 
     @property
-    def rounds(self) -> int:
+    def count(self) -> int:
         """How many there are."""
         return int(self.booster.num_boosted_rounds())
 
@@ -65,7 +66,7 @@ class XGBoostTrees:
 
 
 class Grower:
-    """XGBoost at work, one tree at a time."""
+    """XGBoost at work, one round at a time."""
 
     def __init__(
         self, growth: Growth, objective: Any, data: Rows, sets: Mapping[str, Rows]
@@ -78,7 +79,7 @@ class Grower:
             self._booster = xgb.Booster(settings_of(growth), matrices)
 
     def grow(self) -> bool:
-        """Add a tree, which may be a single leaf: XGBoost doesn't say."""
+        """Add a tree for every member, which may be a single leaf: XGBoost doesn't say."""
         with in_words("XGBoost", xgb.core.XGBoostError), warnings.catch_warnings(record=True) as w:
             warnings.simplefilter("always")
             self._booster.update(self._train, self._grown, fobj=self._objective)
@@ -97,21 +98,39 @@ class Grower:
         }
 
     def trees(self, rounds: int) -> XGBoostTrees:
-        """The first so many trees, free of the data."""
-        features = int(self._train.num_col())
-        return XGBoostTrees(self._booster[:rounds], features, self._growth.categorical)
+        """Those of the first so many rounds, free of the data, which all add to one score."""
+        return grown(self._booster[:rounds], int(self._train.num_col()), self._growth)
+
+
+def grown(booster: Any, features: int, growth: Growth) -> XGBoostTrees:
+    """The trees of a booster; those of several members, which it keeps apart, are put together."""
+    if growth.members > 1:
+        found = json.loads(booster.save_raw("json"))
+        learner = found["learner"]
+        learner["learner_model_param"].update(num_class="0", base_score="0E0")
+        learner["objective"] = {"name": "reg:squarederror", "reg_loss_param": {}}
+        model = learner["gradient_booster"]["model"]
+        count, step = len(model["trees"]), int(model["gbtree_model_param"]["num_parallel_tree"])
+        model.update(tree_info=[0] * count, iteration_indptr=list(range(0, count + 1, step)))
+        booster = _loaded(json.dumps(found).encode())
+    return XGBoostTrees(booster, features, growth.categorical)
 
 
 def from_bytes(content: bytes, features: int, categorical: tuple[int, ...]) -> XGBoostTrees:
     """What `to_bytes` wrote, if it is for so many features."""
     if not content.startswith(b"{"):
         raise InputError(f"{FILE} is not a model of XGBoost's")
-    booster = xgb.Booster()
-    with in_words("XGBoost", xgb.core.XGBoostError):
-        booster.load_model(bytearray(content))
+    booster = _loaded(content)
     if booster.num_features() != features:
         raise InputError(f"{FILE} is for {booster.num_features()} features, not {features}")
     return XGBoostTrees(booster, features, categorical)
+
+
+def _loaded(content: bytes) -> Any:
+    booster = xgb.Booster()
+    with in_words("XGBoost", xgb.core.XGBoostError):
+        booster.load_model(bytearray(content))
+    return booster
 
 
 def settings_of(growth: Growth) -> dict[str, Any]:
@@ -124,7 +143,8 @@ def settings_of(growth: Growth) -> dict[str, Any]:
         "grow_policy": "lossguide",
         "max_leaves": growth.num_leaves,
         "max_depth": 0,
-        "learning_rate": growth.learning_rate,
+        "learning_rate": growth.learning_rate / growth.members,
+        **({"num_class": growth.members} if growth.members > 1 else {}),
         "nthread": _threads(growth.n_jobs),
         "seed": growth.seed % 2**31,
         **growth.more,

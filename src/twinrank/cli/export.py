@@ -60,5 +60,5 @@ def _about(ranker: "BaseRanker") -> tuple[str, str, str | None]:
     from twinrank.boosting.exporting import NAMES, left_out
     from twinrank.data.table import counted
 
-    held = f"{counted(model.trees.rounds, 'tree')} in {NAMES[model.engine]}'s own format"
+    held = f"{counted(model.trees.count, 'tree')} in {NAMES[model.engine]}'s own format"
     return model.trees.file, held, left_out(model)

@@ -199,12 +199,15 @@ def _grow(client: Any, session: Session, used: list[tuple[Any, About]]) -> Boost
         _spread(used),
         int(given["n_estimators"]),
     )
-    if not trees.rounds or not trees.gains().any():
+    if not trees.count or not trees.gains().any():
         raise InputError(NO_TREE)
     data = {"queries": sum(one.queries for one in about), "documents": documents}
     fitted = kept_from(transform(given["transforms"]), columns)
-    provenance = session.provenance({"name": "on Dask", **data}, trees.rounds, None)
-    return BoostedModel(given["engine"], trees, features, fitted, columns, names, provenance)
+    members = int(given["members"])
+    provenance = session.provenance({"name": "on Dask", **data}, trees.count // members, None)
+    return BoostedModel(
+        given["engine"], trees, features, fitted, columns, names, members, provenance
+    )
 
 
 def _spread(used: list[tuple[Any, About]]) -> Spread:

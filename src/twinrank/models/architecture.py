@@ -31,9 +31,11 @@ class Architecture:
     what is scored with it), "query" (statistics of the query at hand, as in the paper), "layer"."""
     last_norm: bool = False
     """Whether the score is normalised as well."""
+    members: int = 1
+    """How many such nets there are, trained apart from one another, the mean of which ranks."""
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 1), ("depth", 0)):
+        for name, least in (("width", 1), ("depth", 0), ("members", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
@@ -85,7 +87,7 @@ ARCHITECTURES = {
 
 
 def architecture(name: "str | Architecture", mode: str = "default") -> Architecture:
-    """The architecture of this name, perhaps changed: `CE4.L`, `MLP(width=64, depth=3)`.
+    """The architecture of this name, perhaps changed: `CE4.L`, `MLP(width=64, members=3)`.
 
     >>> architecture("CE4.L(dropout=0.3)").dropout
     0.3

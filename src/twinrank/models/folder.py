@@ -120,7 +120,7 @@ def _scorer(features: int, chosen: Architecture, categories: Any, path: Path) ->
         tensors = load(content)
     except (SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"{path.name} is damaged: {error}") from error
-    if max(chosen.depth, len(categories)) > len(tensors):
+    if max(max(chosen.depth, 1) * chosen.members, len(categories)) > len(tensors):
         raise InputError(f"{path.name} has {len(tensors)} tensors, too few for {CONFIG}")
     widest = max((max(t.shape, default=0) for t in tensors.values()), default=0)
     if max(features - len(categories), chosen.width if chosen.depth else 0) > widest:

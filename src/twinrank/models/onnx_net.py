@@ -35,9 +35,9 @@ def score(nodes: Nodes, scorer: Scorer, transform: Transform, per_query: bool) -
     for (column, count), table in zip(scorer.categories.items(), scorer.embeddings, strict=True):
         parts.append(_embedded(nodes, column, count, table))
     x = parts[0] if len(parts) == 1 else nodes("Concat", *parts, axis=1)
-    for layer in scorer.layers:
-        x = _layer(nodes, x, layer)
-    scores = nodes("Squeeze", x, np.array([1]))
+    found = [_through(nodes, x, layers) for layers in scorer.members]
+    mean = found[0] if len(found) == 1 else nodes("Mean", *found)
+    scores = nodes("Squeeze", mean, np.array([1]))
     if refused is None:
         return scores
     if per_query:
@@ -52,6 +52,12 @@ def _embedded(nodes: Nodes, column: int, count: int, table: Any) -> str:
     known = nodes("And", within, nodes("Equal", x, nodes("Floor", x)))
     number = nodes.cast(nodes("Where", known, x, _f(count)), np.int64)
     return nodes("Gather", _values(table.weight), number, axis=0)
+
+
+def _through(nodes: Nodes, x: str, layers: nn.ModuleList) -> str:
+    for layer in layers:
+        x = _layer(nodes, x, layer)
+    return x
 
 
 def _layer(nodes: Nodes, x: str, layer: nn.Module) -> str:

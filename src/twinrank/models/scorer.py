@@ -40,6 +40,9 @@ class Scorer(nn.Module):
 
     `categories` gives the number of categories of a column: its values are whole numbers from 0
     on, and any other value (unknown, missing) has an embedding of its own.
+
+    Of several members, which share the embeddings alone, the mean is the score; in training each
+    has a column of its own, to be learnt from by itself.
     """
 
     def __init__(
@@ -62,13 +65,27 @@ class Scorer(nn.Module):
             self.embeddings = nn.ModuleList(
                 nn.Embedding(n + 1, sizes[n]) for n in self.categories.values()
             )
-            self.layers = nn.ModuleList(_layers(inputs, architecture))
+            self.layers, *others = (
+                nn.ModuleList(_layers(inputs, architecture)) for _ in range(architecture.members)
+            )
+            self.others = nn.ModuleList(others)
         self._initialise(generator)
+
+    @property
+    def members(self) -> list[nn.ModuleList]:
+        """The layers of each."""
+        return [self.layers, *self.others]
 
     def forward(self, X: Tensor, lists: Lists | None = None) -> Tensor:
         """Score documents, [documents, features]; `lists` where a query's statistics are used."""
         x = self._embedded(X) if self.categories else X
-        left, dropped = list(self.layers), False
+        if not self.others:
+            return self._through(self.layers, x, lists)
+        scores = torch.stack([self._through(one, x, lists) for one in self.members], dim=1)
+        return scores if self.training else scores.mean(dim=1)
+
+    def _through(self, layers: nn.ModuleList, x: Tensor, lists: Lists | None) -> Tensor:
+        left, dropped = list(layers), False
         while left:
             if self.training and can_fuse(x, left[:4], lists):
                 x, left, dropped = fused(x, left[:4], lists, dropped), left[3:], True

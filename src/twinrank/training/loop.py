@@ -182,7 +182,9 @@ class Trainer:
         self.optimiser.zero_grad()
         with others_alive():
             # Processes average their gradients: times their number, a share is one of the whole.
-            (loss * (share * self.processes.count)).backward()  # type: ignore[no-untyped-call]
+            # The loss is the mean of members', each of which learns as if it were alone.
+            times = share * self.processes.count * self.scorer.architecture.members
+            (loss * times).backward()  # type: ignore[no-untyped-call]
         if not self._clipped():  # before the weights are spoilt
             raise self._trouble("the gradient isn't finite", batch)
         self.optimiser.step()
@@ -212,9 +214,12 @@ class Trainer:
             scores = self._net(X, batch.lists).to(self._precision)
         if not bool(torch.isfinite(scores).all()):
             return scores, "scores aren't finite"
-        loss = self.loss(scores, labels, batch.lists, **weighted)
-        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-            raise InputError("a loss must give one number, as a tensor that has a gradient")
+        members = scores.unbind(1) if scores.ndim == 2 else [scores]
+        found = [self.loss(one, labels, batch.lists, **weighted) for one in members]
+        for one in found:
+            if not isinstance(one, Tensor) or one.numel() != 1 or not one.requires_grad:
+                raise InputError("a loss must give one number, as a tensor that has a gradient")
+        loss = found[0] if len(found) == 1 else torch.stack(found).mean()
         value = float(loss.detach())
         return loss, "" if math.isfinite(value) else f"the loss is {value}"
 

@@ -1,0 +1,201 @@
+"""Several members in one ranker: each trained as if it were alone, the mean of them ranking."""
+
+import json
+from dataclasses import replace
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+import torch
+import xgboost as xgb
+
+import twinrank as tr
+from twinrank.boosting.newton import Newton
+from twinrank.data.transforms import transform
+from twinrank.losses import loss
+from twinrank.models.architecture import architecture
+from twinrank.models.scorer import Scorer
+from twinrank.training.loop import Trainer
+from twinrank.training.plan import Plan
+
+DATA, NEW = tr.synthetic_web_search(queries=40).split(0.6, 0.4, random_state=0)
+ROUNDS, LEAVES, RATE = 8, 6, 0.1
+NET = "MLP(width=8, depth=2, dropout={})"
+both = pytest.mark.parametrize("engine", ["lightgbm", "xgboost"])
+
+
+def boosted(members, **changes):
+    given = {"n_estimators": ROUNDS, "num_leaves": LEAVES, "learning_rate": RATE, "n_jobs": 1}
+    return tr.BoostedRanker("AP", members=members, **{**given, **changes})
+
+
+def alone_by_lightgbm(newton):
+    """The scores of trees that LightGBM grows on an objective by itself."""
+    objective = replace(tr.lightgbm_objective("AP"), newton=newton)
+    data = lgb.Dataset(DATA.X, DATA.y, group=DATA.lists.sizes)
+    settings = {"objective": objective, "num_leaves": LEAVES, "learning_rate": RATE}
+    quiet = {"verbosity": -1, "deterministic": True, "force_col_wise": True, "num_threads": 1}
+    return lgb.train({**settings, **quiet}, data, ROUNDS).predict(NEW.X, raw_score=True)
+
+
+def alone_by_xgboost(newton):
+    """The scores of trees that XGBoost grows on an objective by itself."""
+    objective = replace(tr.xgboost_objective("AP"), newton=newton)
+    data = xgb.DMatrix(DATA.X, DATA.y, group=DATA.lists.sizes)
+    settings = {"max_leaves": LEAVES, "max_depth": 0, "grow_policy": "lossguide", "eta": RATE}
+    settings.update(base_score=0.0, disable_default_eval_metric=True, nthread=1)
+    found = xgb.train(settings, data, ROUNDS, obj=objective)
+    return found.predict(xgb.DMatrix(NEW.X), output_margin=True)
+
+
+class TestTrees:
+    @pytest.mark.parametrize(
+        ("engine", "alone"), [("lightgbm", alone_by_lightgbm), ("xgboost", alone_by_xgboost)]
+    )
+    def test_a_member_is_what_it_would_be_alone(self, engine, alone):
+        # Noise depends on every bit of the scores. Those of two members are halved and doubled on
+        # the way, which loses none.
+        one, two = (alone(replace(Newton.of("AP"), member=m)) for m in range(2))
+        assert np.abs(one - two).max() > 0.01
+        found = boosted(2, engine=engine).fit(DATA).predict(NEW)
+        np.testing.assert_allclose(found, (one + two) / 2, rtol=1e-5, atol=1e-6)
+
+    @both
+    def test_the_first_member_is_the_ranker_without_others(self, engine):
+        one = boosted(1, engine=engine).fit(DATA)
+        alone = {"lightgbm": alone_by_lightgbm, "xgboost": alone_by_xgboost}[engine]
+        np.testing.assert_allclose(one.predict(NEW), alone(Newton.of("AP")), rtol=1e-5, atol=1e-6)
+
+    @both
+    def test_all_trees_are_one_boosters(self, engine, tmp_path):
+        ranker = boosted(3, engine=engine).fit(DATA, eval_set=NEW)
+        scores, rounds = ranker.predict(NEW), ranker.best_iteration_
+        assert ranker.best_score_ == pytest.approx(ranker.score(NEW))
+        assert rounds == 1 + np.argmax([one["validation"] for one in ranker.history_])
+        assert ranker.model_.trees.count == 3 * rounds
+        np.testing.assert_allclose(ranker.contributions(NEW).sum(1), scores, rtol=1e-4, atol=1e-5)
+        ranker.save(tmp_path / "model")
+        loaded = tr.BoostedRanker.load(tmp_path / "model")
+        assert np.array_equal(loaded.predict(NEW), scores)
+        assert (loaded.members, loaded.best_iteration_) == (3, rounds)
+        if engine == "lightgbm":
+            ranker.export(tmp_path / "trees.txt")
+            theirs = lgb.Booster(model_file=tmp_path / "trees.txt").predict(NEW.X)
+        else:
+            ranker.export(tmp_path / "trees.json")
+            booster = xgb.Booster(model_file=tmp_path / "trees.json")
+            theirs = booster.predict(xgb.DMatrix(NEW.X))
+        np.testing.assert_allclose(theirs, scores, rtol=1e-6)
+
+    def test_lightgbm_goes_on_from_them(self, tmp_path):
+        path = tmp_path / "trees.txt"
+        boosted(3).fit(DATA).export(path)
+        data = lgb.Dataset(DATA.X, DATA.y, group=DATA.lists.sizes)
+        more = lgb.train({"objective": "lambdarank", "verbosity": -1}, data, 2, init_model=path)
+        assert more.num_trees() == 3 * ROUNDS + 2
+        assert more.predict(NEW.X).shape == (NEW.documents,)
+
+    def test_the_same_with_any_number_of_jobs(self):
+        one, two = (boosted(3, n_jobs=jobs).fit(DATA) for jobs in (1, 2))
+        assert one.model_.trees.to_bytes() != two.model_.trees.to_bytes()  # it notes the number
+        assert np.array_equal(one.predict(NEW), two.predict(NEW))
+
+    def test_weights_of_queries(self):
+        weights = np.where(np.arange(DATA.queries) % 2, 3.0, 1.0)
+        plain, weighted = (boosted(2).fit(DATA, sample_weight=w) for w in (None, weights))
+        assert not np.array_equal(plain.predict(NEW), weighted.predict(NEW))
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"members": 0}, "members must be a whole number from 1 on, not 0"),
+            ({"members": 2.5}, "members must be a whole number from 1 on"),
+            ({"members": 2, "objective": "LambdaMART"}, "is for a measure as objective"),
+            ({"engine_params": {"num_class": 3}}, "set members of the ranker"),
+        ],
+    )
+    def test_what_is_refused(self, given, message):
+        with pytest.raises(tr.InputError, match=message):
+            tr.BoostedRanker(**given).fit(DATA)
+
+    @pytest.mark.parametrize("members", [0, 5, 10**9, "3", None, True])
+    def test_a_damaged_number_is_told(self, members, tmp_path):
+        boosted(3).fit(DATA).save(tmp_path / "model")
+        path = tmp_path / "model" / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "members": members}))
+        with pytest.raises(tr.InputError, match=r"damaged: 24 trees of .* members"):
+            tr.BoostedRanker.load(tmp_path / "model")
+
+    def test_a_model_without_the_number_has_one_member(self, tmp_path):
+        boosted(1).fit(DATA).save(tmp_path / "model")
+        path = tmp_path / "model" / "config.json"
+        config = json.loads(path.read_text())
+        del config["members"]
+        path.write_text(json.dumps(config))
+        assert tr.BoostedRanker.load(tmp_path / "model").best_iteration_ == ROUNDS
+
+
+def scorer_of(net, seed=0):
+    return Scorer(DATA.features, architecture(net), generator=torch.Generator().manual_seed(seed))
+
+
+class TestNets:
+    def test_the_mean_is_the_score(self):
+        scorer = scorer_of(NET.format("0.0, members=3"))
+        X = torch.from_numpy(DATA.X[:50])
+        columns = scorer(X)  # in training, which moves the batch norms' statistics
+        assert columns.shape == (50, 3)
+        scorer.eval()
+        apart = [scorer._through(layers, X, None) for layers in scorer.members]
+        assert not torch.equal(apart[0], apart[1])
+        torch.testing.assert_close(scorer(X), torch.stack(apart).mean(0))
+
+    @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+    def test_a_member_learns_as_if_it_were_alone(self, optimiser):
+        plan = Plan(
+            epochs=2, batch_documents=300, learning_rate=0.01, optimiser=optimiser, weight_decay=0.1
+        )
+        together = scorer_of(NET.format("0.0, norm=none, members=2"))
+        single = [scorer_of(NET.format("0.0, norm=none")) for _ in range(2)]
+        for one, layers in zip(single, together.members, strict=True):
+            one.layers.load_state_dict(layers.state_dict())
+        trainers = [
+            Trainer(one, loss("MSE"), DATA, plan, transform("QueryZScore"))
+            for one in (together, *single)
+        ]
+        for one in trainers:
+            one.run()
+        for one, layers in zip(single, together.members, strict=True):
+            for a, b in zip(one.layers.parameters(), layers.parameters(), strict=True):
+                torch.testing.assert_close(a, b)
+        losses = [one.progress.history[-1]["loss"] for one in trainers]
+        assert losses[0] == pytest.approx((losses[1] + losses[2]) / 2)
+
+    def test_saved_and_exported(self, tmp_path):
+        pytest.importorskip("onnxruntime")
+        categories = {1: 4}
+        ranker = tr.Ranker(architecture="Small(members=3)", epochs=2, categories=categories)
+        ranker.fit(DATA, eval_set=NEW)
+        assert ranker.best_score_ == pytest.approx(ranker.score(NEW))
+        ranker.save(tmp_path / "model")
+        loaded = tr.Ranker.load(tmp_path / "model")
+        assert np.array_equal(loaded.predict(NEW), ranker.predict(NEW))
+        ranker.export(tmp_path / "model.onnx")  # which compares the scores
+
+    def test_members_share_embeddings(self):
+        scorer = Scorer(3, architecture("Small(members=2)"), {0: 5})
+        assert len(scorer.embeddings) == 1
+
+    @pytest.mark.parametrize("members", [0, -1, 2.5, True])
+    def test_what_is_refused(self, members):
+        with pytest.raises(tr.InputError, match="members must be a whole number from 1 on"):
+            replace(architecture("Small"), members=members)
+
+    def test_a_damaged_number_costs_nothing(self, tmp_path):
+        tr.Ranker(architecture="Small(members=2)", epochs=1).fit(DATA).save(tmp_path / "model")
+        path = tmp_path / "model" / "config.json"
+        config = json.loads(path.read_text())
+        config["architecture"]["members"] = 10**9
+        path.write_text(json.dumps(config))
+        with pytest.raises(tr.InputError, match="tensors, too few"):
+            tr.Ranker.load(tmp_path / "model")
