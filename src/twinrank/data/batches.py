@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from twinrank.data.transforms import Transform
 
 _BLOCK = 1 << 22  # values of X that are looked at together
-_WORTH_A_THREAD = 200_000  # values of a batch that is made from what is kept
+_WORTH_A_THREAD = 200_000  # values of a batch that is transformed once, and kept
 _PATIENCE = 0.05  # seconds between looks at whether anybody still wants batches
 
 
@@ -45,7 +45,7 @@ class Batches:
     a batch by itself. With a `random_state` the queries are shuffled, differently in every epoch
     and always the same for the same state and epoch; without, they come in order. A `transform`
     is applied to each batch. `ahead` batches are prepared by a thread while one is used, unless
-    they are small and made from what is kept.
+    they are quickly made from what is kept.
 
     What a transform makes of a query is the same in every epoch. Where all of it takes at most
     `keep` bytes, it is kept.
@@ -84,11 +84,17 @@ class Batches:
 
     def made(self, plan: list[npt.NDArray[np.int64]]) -> Generator[Batch]:
         """The batches of a plan, or of the rest of one."""
-        # Nothing to be ahead of, or less work than handing it over: a thread would cost more.
-        small = self._kept is not None and self._budget * self._data.features < _WORTH_A_THREAD
-        if self._ahead == 0 or len(plan) == 1 or small:
+        # Nothing to be ahead of, or less work than what a thread beside the steps costs them.
+        if self._ahead == 0 or len(plan) == 1 or self._quickly_made():
             return (self._batch(queries) for queries in plan)
         return self._prefetched(plan)
+
+    def _quickly_made(self) -> bool:
+        """Whether batches are copies of what is kept, or small ones that will be kept."""
+        if self._kept is None:
+            return False
+        small = self._budget * self._data.features < _WORTH_A_THREAD
+        return small or bool(self._done.all())
 
     def plan(self, number: int) -> list[npt.NDArray[np.int64]]:
         """The numbers of the queries in each batch of an epoch."""
