@@ -355,7 +355,7 @@ def test_export_trees(cli, fitted, tmp_path, monkeypatch):
     trees(fitted).save("trees")
     code, shown, errors = cli("export", "trees")
     assert (code, errors) == (0, "")
-    assert shown == "Wrote model.txt: 3 trees in LightGBM's own format\n"
+    assert shown == "Wrote model.txt: 15 trees in LightGBM's own format\n"
     code, _, errors = cli("export", "trees", "-o", "model.onnx")
     assert code == 2
     assert "trees are exported in LightGBM's own format; choose a name with .txt" in errors

@@ -14,7 +14,9 @@ from twinrank.boosting.newton import Newton
 from twinrank.data.transforms import transform
 from twinrank.losses import loss
 from twinrank.models.architecture import architecture
-from twinrank.models.scorer import Scorer
+from twinrank.models.committee import net
+from twinrank.training.callbacks import Callback
+from twinrank.training.checkpoints import load_checkpoint, save_checkpoint
 from twinrank.training.loop import Trainer
 from twinrank.training.plan import Plan
 
@@ -87,6 +89,13 @@ class TestTrees:
             theirs = booster.predict(xgb.DMatrix(NEW.X))
         np.testing.assert_allclose(theirs, scores, rtol=1e-6)
 
+    def test_how_many_there_are_without_a_word(self, monkeypatch):
+        assert boosted("auto").fit(DATA).model_.members == 5
+        lambdamart = tr.BoostedRanker("LambdaMART", n_estimators=2, num_leaves=LEAVES)
+        assert lambdamart.fit(DATA).model_.members == 1
+        monkeypatch.setattr("twinrank.support.members.FEW", DATA.documents - 1)
+        assert boosted("auto").fit(DATA).model_.members == 1
+
     def test_lightgbm_goes_on_from_them(self, tmp_path):
         path = tmp_path / "trees.txt"
         boosted(3).fit(DATA).export(path)
@@ -110,6 +119,7 @@ class TestTrees:
         [
             ({"members": 0}, "members must be a whole number from 1 on, not 0"),
             ({"members": 2.5}, "members must be a whole number from 1 on"),
+            ({"members": "many"}, "members must be a whole number from 1 on"),
             ({"members": 2, "objective": "LambdaMART"}, "is for a measure as objective"),
             ({"engine_params": {"num_class": 3}}, "set members of the ranker"),
         ],
@@ -135,41 +145,85 @@ class TestTrees:
         assert tr.BoostedRanker.load(tmp_path / "model").best_iteration_ == ROUNDS
 
 
-def scorer_of(net, seed=0):
-    return Scorer(DATA.features, architecture(net), generator=torch.Generator().manual_seed(seed))
+def net_of(options, seed=0):
+    chosen = architecture(NET.format(options))
+    return net(DATA.features, chosen, generator=torch.Generator().manual_seed(seed))
+
+
+def trainer(scorer, evaluation=None, **changes):
+    """Training without noise, so that members and single nets can be compared."""
+    plan = Plan(**{"epochs": 6, "batch_documents": 300, "learning_rate": 0.01, **changes})
+    sets = {} if evaluation is None else {"validation": evaluation}
+    return Trainer(scorer, loss("MSE"), DATA, plan, transform("QueryZScore"), evaluation=sets)
+
+
+def together_and_alone(evaluation=None, **changes):
+    """Trainers of three members, and of each of them alone."""
+    together = net_of("0.0, norm=none, members=3")
+    single = [net_of("0.0, norm=none") for _ in range(3)]
+    for one, member in zip(single, together.members, strict=True):
+        one.load_state_dict(member.state_dict())
+    trainers = [trainer(one, evaluation, **changes) for one in (together, *single)]
+    for one in trainers:
+        one.run()
+    return trainers[0], trainers[1:]
 
 
 class TestNets:
     def test_the_mean_is_the_score(self):
-        scorer = scorer_of(NET.format("0.0, members=3"))
+        scorer = net_of("0.0, members=3")
         X = torch.from_numpy(DATA.X[:50])
-        columns = scorer(X)  # in training, which moves the batch norms' statistics
-        assert columns.shape == (50, 3)
+        assert scorer(X).shape == (50, 3)  # in training, which moves the norms' statistics
         scorer.eval()
-        apart = [scorer._through(layers, X, None) for layers in scorer.members]
+        apart = [one(X) for one in scorer.members]
         assert not torch.equal(apart[0], apart[1])
         torch.testing.assert_close(scorer(X), torch.stack(apart).mean(0))
 
+    def test_the_first_member_begins_where_a_single_net_does(self):
+        first, one = net_of("0.0, members=2").members[0], net_of("0.0")
+        for name, tensor in one.state_dict().items():
+            assert torch.equal(tensor, first.state_dict()[name])
+
     @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
     def test_a_member_learns_as_if_it_were_alone(self, optimiser):
-        plan = Plan(
-            epochs=2, batch_documents=300, learning_rate=0.01, optimiser=optimiser, weight_decay=0.1
-        )
-        together = scorer_of(NET.format("0.0, norm=none, members=2"))
-        single = [scorer_of(NET.format("0.0, norm=none")) for _ in range(2)]
-        for one, layers in zip(single, together.members, strict=True):
-            one.layers.load_state_dict(layers.state_dict())
-        trainers = [
-            Trainer(one, loss("MSE"), DATA, plan, transform("QueryZScore"))
-            for one in (together, *single)
-        ]
-        for one in trainers:
-            one.run()
-        for one, layers in zip(single, together.members, strict=True):
-            for a, b in zip(one.layers.parameters(), layers.parameters(), strict=True):
+        together, single = together_and_alone(optimiser=optimiser, weight_decay=0.1)
+        for one, member in zip(single, together.scorer.members, strict=True):
+            for a, b in zip(one.scorer.parameters(), member.parameters(), strict=True):
                 torch.testing.assert_close(a, b)
-        losses = [one.progress.history[-1]["loss"] for one in trainers]
-        assert losses[0] == pytest.approx((losses[1] + losses[2]) / 2)
+        losses = [one.progress.history[-1]["loss"] for one in single]
+        assert together.progress.history[-1]["loss"] == pytest.approx(np.mean(losses))
+
+    def test_a_member_is_kept_as_it_was_in_its_own_best_epoch(self):
+        together, single = together_and_alone(NEW, epochs=10, learning_rate=0.03)
+        assert len({one.best.epoch for one in single}) > 1
+        for one, member in zip(single, together.scorer.members, strict=True):
+            for a, b in zip(one.scorer.parameters(), member.parameters(), strict=True):
+                torch.testing.assert_close(a, b)
+        best = together.best
+        assert best.members == pytest.approx([one.best.value for one in single])
+        assert best.epoch == max(one.best.epoch for one in single)
+        assert best.value == pytest.approx(together.measure(NEW))
+        assert best.value == together.progress.history[best.epoch - 1]["validation"]
+
+    def test_taken_up_again_it_is_the_same(self, tmp_path):
+        shape = "0.3, members=3"
+        whole, half = trainer(net_of(shape), NEW), trainer(net_of(shape), NEW)
+        whole.run()
+
+        def stop(trainer, _):
+            if trainer.progress.epoch == 3:
+                save_checkpoint(trainer, tmp_path / "checkpoint")
+
+        half.callbacks.append(type("Stop", (Callback,), {"on_epoch": staticmethod(stop)})())
+        half.run()
+        again = trainer(net_of(shape, seed=1), NEW)
+        load_checkpoint(again, tmp_path / "checkpoint")
+        again.run()
+        assert (again.best.epoch, again.best.value) == (whole.best.epoch, whole.best.value)
+        assert again.best.members == whole.best.members
+        state = again.scorer.state_dict()
+        for name, tensor in whole.scorer.state_dict().items():
+            assert torch.equal(tensor, state[name])
 
     def test_saved_and_exported(self, tmp_path):
         pytest.importorskip("onnxruntime")
@@ -182,9 +236,11 @@ class TestNets:
         assert np.array_equal(loaded.predict(NEW), ranker.predict(NEW))
         ranker.export(tmp_path / "model.onnx")  # which compares the scores
 
-    def test_members_share_embeddings(self):
-        scorer = Scorer(3, architecture("Small(members=2)"), {0: 5})
-        assert len(scorer.embeddings) == 1
+    def test_how_many_there_are_without_a_word(self, monkeypatch):
+        ranker = tr.Ranker(epochs=1).fit(DATA)
+        assert len(ranker.model_.scorer.members) == 5
+        monkeypatch.setattr("twinrank.support.members.FEW", DATA.documents - 1)
+        assert tr.Ranker(epochs=1).fit(DATA).model_.scorer.architecture.members == 1
 
     @pytest.mark.parametrize("members", [0, -1, 2.5, True])
     def test_what_is_refused(self, members):

@@ -425,7 +425,7 @@ PAPERS = {
     "schedule": "halve", "validate_every": 2, "early_stopping": None,
 }  # fmt: skip
 DEFAULTS = {
-    "architecture": "Small", "perturbation": 2.0, "samples": 5,
+    "architecture": "Small(members=5)", "perturbation": 2.0, "samples": 5,
     "learning_rate": 3e-3, "batch_documents": 500, "shuffle": True, "weight_decay": 0.0,
     "schedule": "constant", "validate_every": 1, "early_stopping": 10,
 }  # fmt: skip

@@ -18,6 +18,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, transform
 from twinrank.measures import Measure, measure
 from twinrank.support.errors import InputError
+from twinrank.support.members import members_for
 from twinrank.support.suggest import unknown
 
 OWN = {
@@ -120,11 +121,12 @@ class Session:
         rows = rows_of(data, fitted, columns, weights)
         validation = {name: rows_of(one, fitted, columns) for name, one in sets.items()}
         objective = None if newton is None else module.Objective(newton)
-        grower = module.Grower(self.growth(columns), objective, rows, validation)
+        grower = module.Grower(self.growth(columns, data.documents), objective, rows, validation)
         boosting.run(grower, callbacks)
         if not boosting.best_round:
             raise InputError(NO_TREE)
         trees = grower.trees(boosting.best_round)
+        members = self.members(data.documents)
         about = {"name": data.name, "queries": data.queries, "documents": data.documents}
         provenance = self.provenance(about, boosting.best_round, boosting.best_value)
         model = BoostedModel(
@@ -134,7 +136,7 @@ class Session:
             fitted,
             columns,
             data.feature_names,
-            int(given["members"]),
+            members,
             provenance,
         )
         return model, boosting
@@ -146,15 +148,22 @@ class Session:
             return None
         return Newton.of(given["objective"], *(given[name] for name in _NOISE))
 
-    def growth(self, columns: tuple[int, ...]) -> Growth:
-        """How trees are grown, given the columns that hold categories."""
+    def members(self, documents: int) -> int:
+        """How many are trained side by side on so many documents."""
+        given = self.parameters["members"]
+        if isinstance(given, str):  # auto
+            return 1 if str(self.parameters["objective"]) in OWN else members_for(documents)
+        return int(given)
+
+    def growth(self, columns: tuple[int, ...], documents: int) -> Growth:
+        """How trees are grown on so many documents, given the columns that hold categories."""
         given = self.parameters
         own = OWN.get(str(given["objective"]))
         return Growth(
             objective=own[1] if own else None,
             learning_rate=float(given["learning_rate"]),
             num_leaves=int(given["num_leaves"]),
-            members=int(given["members"]),
+            members=self.members(documents),
             categorical=columns,
             n_jobs=given["n_jobs"],
             seed=int(given["random_state"]),
@@ -189,9 +198,10 @@ def _installed(name: str) -> bool:
 def _check(given: dict[str, Any]) -> None:
     """Refuse parameters that can't be used."""
     least_of = {"n_estimators": 1, "members": 1, "num_leaves": 2, "early_stopping": 1}
+    allowed = {"early_stopping": None, "members": "auto"}
     for name, least in least_of.items():
         value = given[name]
-        if value is None and name == "early_stopping":
+        if name in allowed and value == allowed[name]:
             continue
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
@@ -208,7 +218,7 @@ def _check(given: dict[str, Any]) -> None:
     transform(given["transforms"])
     Newton.of("nDCG", *(given[name] for name in _NOISE))
     _check_objective(given["objective"], given["engine"])
-    if given["members"] > 1 and str(given["objective"]) in OWN:
+    if given["members"] not in ("auto", 1) and str(given["objective"]) in OWN:
         raise InputError(
             f"members={given['members']} is for a measure as objective, whose noise makes members "
             f"differ, not for {given['objective']}"

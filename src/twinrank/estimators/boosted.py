@@ -29,9 +29,10 @@ class BoostedRanker(BaseRanker):
     `objective` is a measure ("nDCG", "AP", "P@5", …), which is then optimised itself, through the
     gradient `strategy`, on ranks perturbed by `perturbation` and averaged over `samples`; or one of
     the engine's own: "LambdaMART" and "rank_xendcg" (`engine="lightgbm"`), "rank:ndcg"
-    (`engine="xgboost"`). Of a measure, several `members` can be trained, side by side, each on
-    noise of its own, and the mean of their scores ranks: it takes so many times as long, and is
-    steadier. The trees of all are one booster's.
+    (`engine="xgboost"`). Of a measure several `members` are trained, side by side, each on noise of
+    its own, and the mean of their scores ranks, which is steadier and takes so many times as long:
+    five on up to 100,000 documents, or one on more, unless you say otherwise. The trees of all are
+    one booster's.
 
     `num_leaves` and `learning_rate` mean the same for both engines; `engine_params` are any other
     settings of the engine's, by its own names. `mode="paper"`, for LambdaMART, takes the paper's
@@ -39,6 +40,7 @@ class BoostedRanker(BaseRanker):
 
     | "auto"           | default | paper                                              |
     |------------------|---------|----------------------------------------------------|
+    | `members`        | 5 or 1  | 1                                                  |
     | `n_estimators`   | 300     | 1,000                                              |
     | `learning_rate`  | 0.05    | 0.05                                               |
     | `num_leaves`     | 15      | 400                                                |
@@ -72,7 +74,7 @@ class BoostedRanker(BaseRanker):
         strategy: str = "type3",
         perturbation: float = PERTURBATION,
         samples: int = SAMPLES,
-        members: int = 1,
+        members: int | str = "auto",
         engine: str = "lightgbm",
         mode: str = "default",
         n_estimators: int | str = "auto",

@@ -194,7 +194,7 @@ def _grow(client: Any, session: Session, used: list[tuple[Any, About]]) -> Boost
     trees = grow_on_cluster(
         given["engine"],
         client,
-        session.growth(columns),
+        session.growth(columns, documents),
         newton,
         _spread(used),
         int(given["n_estimators"]),
@@ -203,7 +203,7 @@ def _grow(client: Any, session: Session, used: list[tuple[Any, About]]) -> Boost
         raise InputError(NO_TREE)
     data = {"queries": sum(one.queries for one in about), "documents": documents}
     fitted = kept_from(transform(given["transforms"]), columns)
-    members = int(given["members"])
+    members = session.members(documents)
     provenance = session.provenance({"name": "on Dask", **data}, trees.count // members, None)
     return BoostedModel(
         given["engine"], trees, features, fitted, columns, names, members, provenance

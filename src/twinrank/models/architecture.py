@@ -32,7 +32,7 @@ class Architecture:
     last_norm: bool = False
     """Whether the score is normalised as well."""
     members: int = 1
-    """How many such nets there are, trained apart from one another, the mean of which ranks."""
+    """How many such nets there are: each is trained, and stopped, by itself; their mean ranks."""
 
     def __post_init__(self) -> None:
         for name, least in (("width", 1), ("depth", 0), ("members", 1)):

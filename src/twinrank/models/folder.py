@@ -16,7 +16,8 @@ from twinrank.data.transforms import Transform
 from twinrank.data.transforms import from_json as transform_from_json
 from twinrank.models.architecture import Architecture
 from twinrank.models.columns import apart
-from twinrank.models.scorer import Scorer, score_all
+from twinrank.models.committee import Net, net
+from twinrank.models.scorer import score_all
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_format, read_json, write_model
 
@@ -28,7 +29,7 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 class Model:
     """All that is needed to score: the net, the transform before it, and where it comes from."""
 
-    scorer: Scorer
+    scorer: Net
     transform: Transform
     feature_names: tuple[str, ...] | None = None
     provenance: dict[str, Any] = field(default_factory=dict)  # how it was trained, for people
@@ -112,7 +113,7 @@ def _features(config: dict[str, Any]) -> tuple[int, tuple[str, ...] | None]:
     return features, tuple(names)
 
 
-def _scorer(features: int, chosen: Architecture, categories: Any, path: Path) -> Scorer:
+def _scorer(features: int, chosen: Architecture, categories: Any, path: Path) -> Net:
     """The net with its weights; nothing is made before all shapes are known to fit."""
     with explained("read", path):
         content = path.read_bytes()
@@ -126,9 +127,9 @@ def _scorer(features: int, chosen: Architecture, categories: Any, path: Path) ->
     if max(features - len(categories), chosen.width if chosen.depth else 0) > widest:
         raise InputError(f"{path.name} holds weights of another shape than {CONFIG} says")
     with torch.device("meta"):
-        expected = Scorer(features, chosen, categories).state_dict()
+        expected = net(features, chosen, categories).state_dict()
     _check_tensors(tensors, expected, path.name)
-    scorer = Scorer(features, chosen, categories, torch.Generator())
+    scorer = net(features, chosen, categories, torch.Generator())
     scorer.load_state_dict(tensors)
     return scorer.eval()
 

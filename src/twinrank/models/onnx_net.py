@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from twinrank.data.transforms import Transform
+from twinrank.models.committee import Net, members_of
 from twinrank.models.onnx_nodes import Nodes
 from twinrank.models.onnx_transforms import transformed
 from twinrank.models.scorer import QueryNorm, Scorer
@@ -20,22 +21,19 @@ _ACTIVATIONS: dict[type[nn.Module], tuple[str, dict[str, float]]] = {
 }
 
 
-def score(nodes: Nodes, scorer: Scorer, transform: Transform, per_query: bool) -> str:
+def score(nodes: Nodes, scorer: Net, transform: Transform, per_query: bool) -> str:
     """The scores of X, transformed and sent through the net, all of it one query's documents.
 
     NaN for a document with a value that `predict` refuses, or for all documents where a score
     depends on the others.
     """
     plain = np.array([c for c in range(scorer.features) if c not in scorer.categories], np.int64)
-    parts, refused = [], None
+    numbers, refused = [], None
     if plain.size:
         x = nodes("Gather", "X", plain, axis=1) if scorer.categories else "X"
         x, wrong = transformed(nodes, x, transform, plain)
-        parts, refused = [x], nodes("ReduceSum", wrong, np.array([1]), keepdims=0)
-    for (column, count), table in zip(scorer.categories.items(), scorer.embeddings, strict=True):
-        parts.append(_embedded(nodes, column, count, table))
-    x = parts[0] if len(parts) == 1 else nodes("Concat", *parts, axis=1)
-    found = [_through(nodes, x, layers) for layers in scorer.members]
+        numbers, refused = [x], nodes("ReduceSum", wrong, np.array([1]), keepdims=0)
+    found = [_of_member(nodes, numbers, one) for one in members_of(scorer)]
     mean = found[0] if len(found) == 1 else nodes("Mean", *found)
     scores = nodes("Squeeze", mean, np.array([1]))
     if refused is None:
@@ -45,6 +43,17 @@ def score(nodes: Nodes, scorer: Scorer, transform: Transform, per_query: bool) -
     return nodes("Add", scores, refused)
 
 
+def _of_member(nodes: Nodes, numbers: list[str], scorer: Scorer) -> str:
+    """A net's score, given the features that are numbers, if any."""
+    parts = list(numbers)
+    for (column, count), table in zip(scorer.categories.items(), scorer.embeddings, strict=True):
+        parts.append(_embedded(nodes, column, count, table))
+    x = parts[0] if len(parts) == 1 else nodes("Concat", *parts, axis=1)
+    for layer in scorer.layers:
+        x = _layer(nodes, x, layer)
+    return x
+
+
 def _embedded(nodes: Nodes, column: int, count: int, table: Any) -> str:
     """The embedding of a column; values that are no category have the last one."""
     x = nodes("Gather", "X", np.int64(column), axis=1)
@@ -52,12 +61,6 @@ def _embedded(nodes: Nodes, column: int, count: int, table: Any) -> str:
     known = nodes("And", within, nodes("Equal", x, nodes("Floor", x)))
     number = nodes.cast(nodes("Where", known, x, _f(count)), np.int64)
     return nodes("Gather", _values(table.weight), number, axis=0)
-
-
-def _through(nodes: Nodes, x: str, layers: nn.ModuleList) -> str:
-    for layer in layers:
-        x = _layer(nodes, x, layer)
-    return x
 
 
 def _layer(nodes: Nodes, x: str, layer: nn.Module) -> str:

@@ -22,6 +22,7 @@ __all__ = ["QueryNorm", "Scorer", "checked_categories", "score_all"]
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
     from twinrank.data.transforms import Transform
+    from twinrank.models.committee import Net
 
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     # In place where backward needs the result alone: fresh memory costs more than arithmetic.
@@ -40,9 +41,6 @@ class Scorer(nn.Module):
 
     `categories` gives the number of categories of a column: its values are whole numbers from 0
     on, and any other value (unknown, missing) has an embedding of its own.
-
-    Of several members, which share the embeddings alone, the mean is the score; in training each
-    has a column of its own, to be learnt from by itself.
     """
 
     def __init__(
@@ -65,27 +63,13 @@ class Scorer(nn.Module):
             self.embeddings = nn.ModuleList(
                 nn.Embedding(n + 1, sizes[n]) for n in self.categories.values()
             )
-            self.layers, *others = (
-                nn.ModuleList(_layers(inputs, architecture)) for _ in range(architecture.members)
-            )
-            self.others = nn.ModuleList(others)
+            self.layers = nn.ModuleList(_layers(inputs, architecture))
         self._initialise(generator)
-
-    @property
-    def members(self) -> list[nn.ModuleList]:
-        """The layers of each."""
-        return [self.layers, *self.others]
 
     def forward(self, X: Tensor, lists: Lists | None = None) -> Tensor:
         """Score documents, [documents, features]; `lists` where a query's statistics are used."""
         x = self._embedded(X) if self.categories else X
-        if not self.others:
-            return self._through(self.layers, x, lists)
-        scores = torch.stack([self._through(one, x, lists) for one in self.members], dim=1)
-        return scores if self.training else scores.mean(dim=1)
-
-    def _through(self, layers: nn.ModuleList, x: Tensor, lists: Lists | None) -> Tensor:
-        left, dropped = list(layers), False
+        left, dropped = list(self.layers), False
         while left:
             if self.training and can_fuse(x, left[:4], lists):
                 x, left, dropped = fused(x, left[:4], lists, dropped), left[3:], True
@@ -134,13 +118,16 @@ def checked_categories(given: Any, features: int) -> dict[int, int]:
 
 
 def score_all(
-    scorer: Scorer,
+    scorer: "Net",
     data: "Dataset",
     transform: "Transform",
     documents: int,
     part: tuple[int, int] = (0, 1),
+    apart: bool = False,
 ) -> npt.NDArray[np.float32]:
     """The score of every document, batch by batch, with the net as it will be used.
+
+    Or, `apart`, those of each member of a committee, in a column.
 
     Part (i, n) scores every n-th batch from the i-th on; the other documents get 0, so that the
     parts add up to what a process alone computes, bit for bit.
@@ -148,14 +135,16 @@ def score_all(
     training, first_weight = scorer.training, next(scorer.parameters())
     if training:  # to look through all layers costs as much as a small query's scores
         scorer.eval()
-    scores = np.zeros(data.documents, np.float32)
+    score: Any = scorer.apart if apart else scorer
+    columns = (scorer.architecture.members,) if apart else ()
+    scores = np.zeros((data.documents, *columns), np.float32)
     offsets = data.lists.offsets
     batches = data.batches(documents, transform=transform)
     with torch.inference_mode():
         for batch in batches.made(batches.plan(0)[part[0] :: part[1]]):
             first, last = offsets[batch.queries[0]], offsets[batch.queries[-1] + 1]
             X = torch.from_numpy(batch.X).to(first_weight)
-            scores[first:last] = scorer(X, batch.lists).cpu().numpy()
+            scores[first:last] = score(X, batch.lists).cpu().numpy()
     if training:
         scorer.train()
     return scores

@@ -65,7 +65,9 @@ def save_checkpoint(trainer: "Trainer", path: Path) -> None:
         "threads": torch.get_num_threads(),
         "progress": progress,
         "stop_reason": trainer.stop_reason,
-        "best": None if best is None else {"value": best.value, "epoch": best.epoch},
+        "best": None
+        if best is None
+        else {"value": best.value, "epoch": best.epoch, "members": best.members},
     }
     copies = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
     with replacing(path) as partial:

@@ -16,7 +16,8 @@ from twinrank.data.batches import Batch
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform
 from twinrank.evaluation.evaluating import evaluate
-from twinrank.models.scorer import Scorer, score_all
+from twinrank.models.committee import Net
+from twinrank.models.scorer import score_all
 from twinrank.support.errors import InputError, TwinRankError
 from twinrank.support.suggest import unknown
 from twinrank.training.callbacks import Callback
@@ -40,11 +41,13 @@ class Interrupted(TwinRankError):  # noqa: N818 (what happened, not what went wr
 
 @dataclass
 class Best:
-    """The best epoch so far."""
+    """The best epoch so far; of several members each has its own, and the latest is given."""
 
     value: float
     epoch: int
     weights: dict[str, Tensor]
+    members: list[float] = field(default_factory=list)
+    """The best value of each, if there are several."""
 
 
 @dataclass
@@ -68,7 +71,7 @@ class Trainer:
 
     def __init__(
         self,
-        scorer: Scorer,
+        scorer: Net,
         loss: Loss,
         train: Dataset,
         plan: Plan,
@@ -103,6 +106,7 @@ class Trainer:
         self.step_documents = 0  # of the latest step
         self.progress = Progress()
         self.best: Best | None = None
+        self._kept: npt.NDArray[np.float32] | None = None  # the best members' scores
         self.stop_reason = ""
         self.interrupted = False
         self.started = time.monotonic()
@@ -258,7 +262,8 @@ class Trainer:
         if last or (state.epoch + 1) % self.plan.validate_every == 0:
             for name, data in self.evaluation.items():
                 try:
-                    value = self.measure(data)
+                    several = name == self.selecting and self.scorer.architecture.members > 1
+                    value = self._choose_members(data) if several else self.measure(data)
                 except InputError as error:
                     raise InputError(f"evaluation set {name!r}: {error}") from error
                 record[name] = value if math.isfinite(value) else None
@@ -267,10 +272,16 @@ class Trainer:
 
     def measure(self, data: Dataset) -> float:
         """The mean validation measure on a dataset."""
+        return self._value(self._scores(data), data)
+
+    def _scores(self, data: Dataset, apart: bool = False) -> npt.NDArray[np.float32]:
         documents = max(self.plan.batch_documents, _SCORED)
         part = (self.processes.rank, self.processes.count)
-        scores = score_all(self.scorer, data, self.transform, documents, part)
-        scores = self.processes.added(scores)
+        return self.processes.added(
+            score_all(self.scorer, data, self.transform, documents, part, apart)
+        )
+
+    def _value(self, scores: npt.NDArray[np.float32], data: Dataset) -> float:
         name = self.plan.validation_measure
         return evaluate(scores, data.y, data.lists, [name])[name]
 
@@ -283,9 +294,36 @@ class Trainer:
                 f"evaluation set {self.selecting!r} can't select an epoch: "
                 f"{self.plan.validation_measure} has no value on any of its queries"
             )
+        if self.scorer.architecture.members > 1:  # each was chosen as it was measured
+            return
         if self.best is None or value > self.best.value:
-            weights = {k: v.detach().clone() for k, v in self.scorer.state_dict().items()}
-            self.best = Best(value, record["epoch"], weights)
+            self.best = Best(value, record["epoch"], self._weights())
+
+    def _choose_members(self, data: Dataset) -> float:
+        """Keep each member as it was in its own best epoch; the value of those that are kept.
+
+        Where members are at their best at different times, the mean of their best is better than
+        the best of their mean.
+        """
+        epoch, now, weights = self.progress.epoch + 1, self._scores(data, True), self._weights()
+        values = [self._value(column, data) for column in now.T]
+        if self.best is None:
+            self.best, self._kept = Best(0.0, epoch, weights, values), now
+        best, kept = self.best, self._kept
+        if kept is None:  # training was taken up again
+            self.scorer.load_state_dict(best.weights)
+            kept = self._kept = self._scores(data, True)
+            self.scorer.load_state_dict(weights)
+        for m, value in enumerate(values):
+            if value > best.members[m]:
+                own = {k: v for k, v in weights.items() if k.startswith(f"members.{m}.")}
+                best.weights.update(own)
+                best.members[m], best.epoch, kept[:, m] = value, epoch, now[:, m]
+        best.value = self._value(kept.mean(axis=1), data)
+        return best.value
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {k: v.detach().clone() for k, v in self.scorer.state_dict().items()}
 
     def _tell(self, event: str, *arguments: Any) -> None:
         for callback in self.callbacks:
@@ -301,7 +339,7 @@ def learning_rate(plan: Plan, epoch: int) -> float:
     return plan.learning_rate
 
 
-def _optimiser(scorer: Scorer, plan: Plan, device: torch.device) -> torch.optim.Optimizer:
+def _optimiser(scorer: Net, plan: Plan, device: torch.device) -> torch.optim.Optimizer:
     kinds: dict[str, Any] = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,

@@ -7,6 +7,7 @@ from typing import Any
 
 from twinrank.measures import measure
 from twinrank.support.errors import InputError
+from twinrank.support.members import members_for
 from twinrank.support.suggest import unknown
 
 OPTIMISERS = ("adam", "adamw", "sgd")
@@ -28,9 +29,19 @@ def batch_for(documents: int) -> int:
     return min(12_000, max(500, documents // 50))
 
 
+def net_for(documents: int) -> str:
+    """A small net, or several where documents are few.
+
+    >>> net_for(10_000)
+    'Small(members=5)'
+    """
+    members = members_for(documents)
+    return f"Small(members={members})" if members > 1 else "Small"
+
+
 MODES: dict[str, dict[str, Any]] = {
     "default": {
-        "architecture": "Small",
+        "architecture": net_for,
         "perturbation": 2.0,
         "samples": 5,
         "learning_rate": 3e-3,

@@ -21,8 +21,8 @@ from twinrank.losses.direct import DirectLoss
 from twinrank.measures import NAMES, Measure
 from twinrank.models.architecture import architecture
 from twinrank.models.columns import apart
+from twinrank.models.committee import Net, net
 from twinrank.models.folder import Model
-from twinrank.models.scorer import Scorer
 from twinrank.support.errors import InputError
 from twinrank.support.notation import parse
 from twinrank.support.suggest import unknown
@@ -101,7 +101,7 @@ class Session:
     def check(self, data: Dataset, sets: dict[str, Dataset]) -> None:
         """Refuse parameters that can't be used, before anything is written or takes long."""
         _check_widths(data, sets)
-        self._scorer(data.features)
+        self._scorer(data)
         transform(self.parameters["transforms"])
         device_of(self.parameters["device"])
         selecting(self.plan(data.documents), sets)
@@ -141,7 +141,7 @@ class Session:
         given = self.parameters
         return of_mode(given["mode"], {name: given[name] for name in names}, documents)
 
-    def _net(self, data: Dataset) -> tuple[Scorer, Any]:
+    def _net(self, data: Dataset) -> tuple[Net, Any]:
         given = self.parameters
         if self.before is not None:
             if self.before.scorer.features != data.features:
@@ -149,18 +149,19 @@ class Session:
                     f"X has {data.features} features, the model {self.before.scorer.features}"
                 )
             return self.before.scorer, self.before.transform
-        scorer = self._scorer(data.features)
+        scorer = self._scorer(data)
         wanted = apart(transform(given["transforms"]), scorer.categories)
         try:
             return scorer, wanted.fit(data.X, data.lists)
         except FeatureError as error:
             raise error.named(data.query_ids, data.feature_names) from None
 
-    def _scorer(self, features: int) -> Scorer:
+    def _scorer(self, data: Dataset) -> Net:
         given = self.parameters
         generator = torch.Generator().manual_seed(_seed(given["random_state"]))
-        chosen = architecture(self._settled(["architecture"])["architecture"], given["mode"])
-        return Scorer(features, chosen, given["categories"], generator)
+        settled = self._settled(["architecture"], data.documents)
+        chosen = architecture(settled["architecture"], given["mode"])
+        return net(data.features, chosen, given["categories"], generator)
 
     def _provenance(self, data: Dataset) -> dict[str, Any]:
         plain = {name: _plain(value) for name, value in self.parameters.items()}

@@ -1,0 +1,63 @@
+"""Several nets as one: each learns by itself, and the mean of their scores ranks."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from twinrank.lists import Lists
+from twinrank.models.architecture import Architecture
+from twinrank.models.scorer import Scorer
+
+
+class Committee(nn.Module):
+    """Members of one architecture, which differ in where they began and in their noise.
+
+    In training each has a column of its own, to be learnt from as if it were alone.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        architecture: Architecture,
+        categories: Mapping[int, int] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        one = replace(architecture, members=1)
+        self.members = nn.ModuleList(
+            Scorer(features, one, categories, generator) for _ in range(architecture.members)
+        )
+        self.features, self.architecture = features, architecture
+        self.categories: dict[int, int] = self.members[0].categories  # type: ignore[assignment]
+
+    def forward(self, X: Tensor, lists: Lists | None = None) -> Tensor:
+        """The mean of the members' scores; in training a column for each."""
+        scores = self.apart(X, lists)
+        return scores if self.training else scores.mean(dim=1)
+
+    def apart(self, X: Tensor, lists: Lists | None = None) -> Tensor:
+        """The scores of each member, in a column."""
+        return torch.stack([one(X, lists) for one in self.members], dim=1)
+
+
+Net = Scorer | Committee
+
+
+def net(
+    features: int,
+    architecture: Architecture,
+    categories: Mapping[int, int] | None = None,
+    generator: torch.Generator | None = None,
+) -> Net:
+    """A scorer, or several of them where the architecture says so."""
+    kind = Scorer if architecture.members == 1 else Committee
+    return kind(features, architecture, categories, generator)
+
+
+def members_of(scorer: Net) -> list[Scorer]:
+    """All scorers that there are."""
+    if isinstance(scorer, Scorer):
+        return [scorer]
+    return list(scorer.members)  # type: ignore[arg-type]
