@@ -3,11 +3,9 @@
 For every fold each variant is trained with every setting of its grid (quality_methods.py), and the
 setting with the best nDCG@5 on the fold's validation data is trained with further seeds: five in
 all for trees, three for nets, which take longer. The one variant of ours that stands for us is the
-one with the best validation nDCG@5, averaged over the seeds, the folds and the sets of data. It is
-chosen of those with several members: the best of many epochs flatters what varies more from one to
-the next, so that it can't tell one member from five, which quality_members.py does. The best of all
-is shown, too. Only then are the test labels read: values are averaged over the seeds query by
-query, and tested by Wilcoxon's signed-rank test over the queries of all folds.
+one with the best validation nDCG@5, averaged over the seeds, the folds and the sets of data. Only
+then are the test labels read: values are averaged over the seeds query by query, and tested by
+Wilcoxon's signed-rank test over the queries of all folds.
 
     python benchmarks/quality.py MQ2008 MQ2007-partial --out results/quality
     python benchmarks/quality.py MQ2008 MQ2007-partial --out results/quality --nets
@@ -164,11 +162,8 @@ class Book:
         return {m: np.concatenate([one[m] for one in by_fold]) for m in MEASURES}
 
 
-def choose(books: Sequence[Book], variants: Sequence[Variant]) -> list[Variant]:
-    """Show what the validation data says of all variants, and take the best of ours.
-
-    First of those with several members, then of all, if that is another one.
-    """
+def choose(books: Sequence[Book], variants: Sequence[Variant]) -> Variant:
+    """Show what the validation data says of all variants, and take the best of ours."""
     found = {v.name: [book.validation(v) for book in books] for v in variants}
     rows = [
         [
@@ -184,9 +179,7 @@ def choose(books: Sequence[Book], variants: Sequence[Variant]) -> list[Variant]:
     show_table(title, ["", *names, "mean", "minutes"], rows)
     spent = sum(book.seconds(variant) for book in books for variant in variants)
     console.print(f"The trainings took {spent / 60:.0f} minutes of one core.")
-    ours = sorted((v for v in variants if v.ours), key=lambda v: -fmean(found[v.name]))
-    best = next(v for v in ours if not v.varies)
-    return [best] if best is ours[0] else [best, ours[0]]
+    return max((v for v in variants if v.ours), key=lambda v: fmean(found[v.name]))
 
 
 def markdown(books: Sequence[Book], variants: Sequence[Variant], ours: str) -> str:
@@ -264,12 +257,11 @@ def main() -> None:
         book.run()
         books.append(book)
     console.print(f"trained for {(time.perf_counter() - begun) / 60:.0f} minutes just now")
-    ours, *others = choose(books, variants)
+    ours = choose(books, variants)
     record = given.out / ("chosen_net.json" if given.nets else "chosen_trees.json")
     with replacing(record) as partial:
         partial.write_text(json.dumps({"variant": ours.name}) + "\n", "utf-8")
-    console.print(f"\nChosen by validation: {ours.name}")
-    console.print("".join(f"of all, {other.name}\n" for other in others))
+    console.print(f"\nChosen by validation: {ours.name}\n")
     for book in books:
         print(f"{book.source.name}, test queries\n{compare(book.values)}\n")
     with replacing(record.with_suffix(".md")) as partial:
@@ -277,7 +269,7 @@ def main() -> None:
     console.print(f"\nDo all methods gain by averaging? {len(seeds)} seeds of each together\n")
     for book in books:
         print(f"{book.source.name}, test queries\n{compare(book.averaged())}\n")
-    bars = [bar for one in (ours, *others) for bar in verdict(books, one.name, given.nets)]
+    bars = verdict(books, ours.name, given.nets)
     show_bars(bars)
     save(given.json, {"chosen": ours.name, "means": [compare(b.values).means for b in books]}, bars)
 

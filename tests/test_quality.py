@@ -44,3 +44,20 @@ def test_it_chooses_by_validation_and_goes_on(
     assert "validation nDCG@5" not in said[1].stderr  # nothing was trained again
     shown = [run.stdout.partition("Validation")[2] for run in said]
     assert shown[0] == shown[1] != ""
+
+
+@pytest.mark.slow
+def test_members_are_judged_by_other_queries(folds_in_miniature: Path, tmp_path: Path) -> None:
+    script, found = SCRIPT.with_name("quality_members.py"), tmp_path / "found.json"
+    command = [sys.executable, str(script), str(folds_in_miniature), "--quick", "--jobs", "2"]
+    environment = {**os.environ, "TWINRANK_CACHE_DIR": str(tmp_path / "cache")}
+    run = subprocess.run(
+        [*command, "--json", str(found)], capture_output=True, text=True, env=environment
+    )
+    assert run.returncode == 0, run.stderr
+    by_method = json.loads(found.read_text())[folds_in_miniature.name]
+    assert set(by_method) == {
+        "P-type3, net", "nDCG-type3, net", "AP-type3, trees", "nDCG-type3, trees",
+    }  # fmt: skip
+    assert all(0 < value < 1 for values in by_method.values() for value in values)
+    assert "five, own epochs" in run.stdout
