@@ -165,7 +165,8 @@ class Trainer:
         """One thread for small steps: more are no faster, and where cores are busy far slower."""
         data = self.train
         documents = max(self.plan.batch_documents, data.documents / max(data.queries, 1))
-        products = documents * sum(p.numel() for p in self._parameters)
+        weights = sum(p.numel() for p in self._parameters) / self.scorer.architecture.members
+        products = documents * weights  # of one member: they take turns
         kept = data.documents * data.features * 4 <= _KEPT  # else batches are made beside the steps
         small = kept and products < _WORTH_THREADS and self.device.type == "cpu"
         return one_torch_thread() if small else nullcontext()
