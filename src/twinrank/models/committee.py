@@ -1,6 +1,6 @@
 """Several nets as one: each learns by itself, and the mean of their scores ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -17,20 +17,12 @@ class Committee(nn.Module):
     In training each has a column of its own, to be learnt from as if it were alone.
     """
 
-    def __init__(
-        self,
-        features: int,
-        architecture: Architecture,
-        categories: Mapping[int, int] | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
+    def __init__(self, members: Sequence[Scorer]) -> None:
         super().__init__()
-        one = replace(architecture, members=1)
-        self.members = nn.ModuleList(
-            Scorer(features, one, categories, generator) for _ in range(architecture.members)
-        )
-        self.features, self.architecture = features, architecture
-        self.categories: dict[int, int] = self.members[0].categories  # type: ignore[assignment]
+        self.members = nn.ModuleList(members)
+        one = members[0]
+        self.features, self.categories = one.features, one.categories
+        self.architecture = replace(one.architecture, members=len(members))
 
     def forward(self, X: Tensor, lists: Lists | None = None) -> Tensor:
         """The mean of the members' scores; in training a column for each."""
@@ -52,8 +44,9 @@ def net(
     generator: torch.Generator | None = None,
 ) -> Net:
     """A scorer, or several of them where the architecture says so."""
-    kind = Scorer if architecture.members == 1 else Committee
-    return kind(features, architecture, categories, generator)
+    one, count = replace(architecture, members=1), architecture.members
+    found = [Scorer(features, one, categories, generator) for _ in range(count)]
+    return found[0] if count == 1 else Committee(found)
 
 
 def members_of(scorer: Net) -> list[Scorer]:

@@ -2,7 +2,7 @@
 
 MEMBERS = 5
 FEW = 100_000
-"""Documents up to which a training is short, and its noise worth averaging (docs/choosing.md)."""
+"""Documents up to which a training is short (docs/choosing.md)."""
 
 
 def members_for(documents: int) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "tuning.json"
 _LOCK = "tuning.lock"
-_FORMAT, _VERSION = "twinrank-tuning", 2  # raised when what is searched changes
+_FORMAT, _VERSION = "twinrank-tuning", 3  # raised when what is searched changes
 _WORDS = {"split": "data", "spaces": "models or parameters"}  # of settings, for people
 
 
