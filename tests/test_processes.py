@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -40,7 +41,12 @@ def step(processes, folder, mode):
     name = "MLP(width=9, depth=2, dropout=0, activation=tanh, norm=none)"
     name = "CE4.L(width=9)" if mode == "norm" else name
     scorer = Scorer(5, architecture(name), generator=torch.Generator().manual_seed(0)).double()
-    plan = Plan(epochs=1, batch_documents=10**6, optimiser="sgd", shuffle=False)
+    plan = Plan(
+        epochs=2 if mode == "abandoned" else 1,
+        batch_documents=10**6,
+        optimiser="sgd",
+        shuffle=False,
+    )
     weights = np.linspace(0.5, 2, data.queries) if mode == "weights" else None
 
     def loss(scores, labels, lists, weights=None):
@@ -65,6 +71,8 @@ def step(processes, folder, mode):
         torch.save({**found, "gradients": grads}, folder / f"{mode}{processes.count}.pt")
     except TrainingError as error:
         (folder / f"{mode}{processes.rank}.txt").write_text(str(error))
+        if mode == "abandoned":
+            return
     states = processes.told(repr(sum(float(b.sum()) for b in scorer.state_dict().values())))
     assert len(set(states)) == 1  # the same net everywhere
 
@@ -81,20 +89,27 @@ def worker(folder):
     processes.close()
 
 
+def two_processes(call, folder):
+    """Two processes that make one of this module's calls, found by its name."""
+    code = f"import test_processes; test_processes.{call}({str(folder)!r})"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    where = {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    where |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", code], env={**os.environ, **where, "RANK": str(rank)}
+        )
+        for rank in (0, 1)
+    ]
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """What two processes found, and what one did."""
     folder = tmp_path_factory.mktemp("pair")
-    code = f"import test_processes; test_processes.worker({str(folder)!r})"
-    port = 20000 + os.getpid() % 20000
-    children = []
-    for rank in (0, 1):
-        own = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-        own |= {"MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-        where = {"PYTHONPATH": str(Path(__file__).parent)}
-        children.append(
-            subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **own, **where})
-        )
+    children = two_processes("worker", folder)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     for mode in MODES[:-1]:
@@ -147,6 +162,45 @@ def test_parts_of_a_batch_make_up_the_whole(sizes, count):
             parts.append(mine)
             assert sum(sizes[q // 3] for q in mine) <= sum(sizes) / count + max(sizes)
     assert np.concatenate(parts).tolist() == queries.tolist()
+
+
+class Mortal(Several):
+    """Two processes of which the second dies when the second epoch begins.
+
+    What the first does next is to run the net: DistributedDataParallel talks to the others there,
+    too, and not only for gradients.
+    """
+
+    epochs = 0
+
+    def part(self, queries, sizes):
+        self.epochs += 1
+        if self.epochs == 1:
+            self.pids = self.told(str(os.getpid()))
+        elif self.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            while alive(self.pids[1]):
+                time.sleep(0.01)
+        return super().part(queries, sizes)
+
+
+def alive(pid):
+    """Whether a process is there, and not only waited for by the one that started it."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True)
+    return state.stdout.strip()[:1] not in ("", "Z")
+
+
+def abandoned(folder):
+    step(Mortal(), Path(folder), "abandoned")
+
+
+def test_a_death_between_two_steps_is_told_in_words(tmp_path):
+    left, died = two_processes("abandoned", tmp_path)
+    assert died.wait(timeout=60) == -signal.SIGKILL
+    left.wait(timeout=60)
+    told = (tmp_path / "abandoned0.txt").read_text()
+    assert told.startswith("another process of this training has died")
 
 
 def test_a_broken_connection_is_told_in_words():

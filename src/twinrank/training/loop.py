@@ -215,7 +215,8 @@ class Trainer:
         if self.weights is not None:
             weighted["weights"] = self.weights[torch.from_numpy(batch.queries)].to(self.device)
         mixed = self.plan.precision == "mixed"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):
+        # With several processes the net itself speaks to the others, not only its gradients.
+        with others_alive(), torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):
             scores = self._net(X, batch.lists).to(self._precision)
         if not bool(torch.isfinite(scores).all()):
             return scores, "scores aren't finite"

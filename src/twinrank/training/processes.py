@@ -101,7 +101,8 @@ class Several(Processes):
         """The net, whose gradients are averaged over the processes."""
         from torch.nn.parallel import DistributedDataParallel
 
-        return DistributedDataParallel(scorer)
+        with others_alive():  # they compare their nets
+            return DistributedDataParallel(scorer)
 
     def sums(self, values: Sequence[float]) -> list[float]:
         """Each value added up over the processes."""
