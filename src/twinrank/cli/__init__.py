@@ -13,6 +13,7 @@ from twinrank.cli.evaluate import evaluate
 from twinrank.cli.export import export
 from twinrank.cli.inspect import inspect
 from twinrank.cli.measures import measures
+from twinrank.cli.options import show_error
 from twinrank.cli.predict import predict
 from twinrank.cli.reproduce import reproduce
 from twinrank.cli.train import train
@@ -61,5 +62,5 @@ def main() -> None:
     try:
         app()
     except TwinRankError as error:
-        typer.echo(f"Error: {error}", err=True)
+        show_error(error)
         sys.exit(2)

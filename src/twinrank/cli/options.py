@@ -178,3 +178,8 @@ def show_notes(data: "Dataset") -> None:
     """Tell what one should know about how data was read."""
     for note in data.notes:
         typer.echo(f"Note: {data.name}: {as_options(note)}", err=True)
+
+
+def show_error(error: object) -> None:
+    """Tell what was wrong."""
+    typer.echo(f"Error: {error}", err=True)

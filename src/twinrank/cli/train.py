@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import load_data, show_notes, takes_data
+from twinrank.cli.options import load_data, show_error, show_notes, takes_data
 from twinrank.cli.sources import in_words_of_options, source_of
 from twinrank.support.errors import InputError
 
@@ -211,13 +211,14 @@ def _train(
             typer.echo(f"{stop}. Go on with: twinrank train --resume {where}", err=True)
         raise typer.Exit(130) from None
     except TrainingError as error:
-        if not processes.leads:
-            raise typer.Exit(2) from error  # the process that leads says why
-        if (folder / CHECKPOINT).exists():
-            where = shlex.quote(str(folder))
-            hint = f"Go on from the last checkpoint with: twinrank train --resume {where}"
-            raise TrainingError(f"{error}\n{hint}") from error
-        raise
+        if processes.speaks(error):
+            hint = ""
+            if (folder / CHECKPOINT).exists():
+                where = shlex.quote(str(folder))
+                hint = f"\nGo on from the last checkpoint with: twinrank train --resume {where}"
+            # At once: where a process has died, what started them all is about to end this one.
+            show_error(f"{error}{hint}")
+        raise typer.Exit(2) from error
     if not quiet:
         best = ""
         if trained.best_epoch is not None:

@@ -28,6 +28,10 @@ class TrainingError(TwinRankError, RuntimeError):
     """Training can't go on; what was learnt so far is kept where it was saved."""
 
 
+class AbandonedError(TrainingError):
+    """Another process has died, perhaps the one that leads."""
+
+
 class Processes:
     """One process alone; everything that has to be agreed on is agreed."""
 
@@ -37,6 +41,13 @@ class Processes:
     def leads(self) -> bool:
         """Whether this is the process that writes and reports."""
         return self.rank == 0
+
+    def speaks(self, error: TrainingError) -> bool:
+        """Whether this process tells of an error that all have met.
+
+        That's for the one that leads; where it may be the one that died, for the next one, too.
+        """
+        return self.leads or (isinstance(error, AbandonedError) and self.rank == 1)
 
     def wrapped(self, scorer: nn.Module) -> nn.Module:
         """The net to call in training."""
@@ -157,7 +168,7 @@ class others_alive:  # noqa: N801 (reads as what it checks)
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, RuntimeError) and not isinstance(error, TwinRankError) and lost(error):
-            raise TrainingError(
+            raise AbandonedError(
                 "another process of this training has died or can't be reached, so this one "
                 "stops too; the last checkpoint is kept"
             ) from error
