@@ -7,9 +7,11 @@ test labels are read.
 
     python benchmarks/quality_members.py MQ2008 MQ2007-partial
 
-`one` is the mean of five single trainings; `five, one epoch` their mean score, at the epoch that is
-best for it; `five, own epochs` the mean score of all at the epoch that is best for each. Nets are
-those of the first setting of quality.py, trees have the settings that are BoostedRanker's defaults.
+`one` is the mean of five single trainings; `best of five` the one of them that the choosing half
+likes best, as if training had been begun anew several times; `five, one epoch` their mean score, at
+the epoch that is best for it; `five, own epochs` the mean score of all at the epoch that is best
+for each. Nets are those of the first setting of quality.py, trees have the settings that are
+BoostedRanker's defaults.
 """
 
 import time
@@ -34,9 +36,10 @@ from twinrank.training.callbacks import Callback
 from twinrank.training.loop import Trainer
 
 Array = npt.NDArray[Any]
+Trainings = Mapping[str, tuple[Any, ...]]  # by name: a function, and what it is given
 VALIDATION = "nDCG@5"
 EPOCHS, ROUNDS, EVERY, HALVES = 40, 180, 3, 30
-WAYS = ("one", "five, one epoch", "five, own epochs")
+WAYS = ("one", "best of five", "five, one epoch", "five, own epochs")
 
 
 class Keep(Callback):
@@ -61,7 +64,19 @@ def of_net(train: tr.Dataset, data: tr.Dataset, name: str, seed: int, epochs: in
     return np.array(keep.scores)
 
 
-def of_trees(train: tr.Dataset, data: tr.Dataset, name: str, seed: int, rounds: int) -> Array:
+def usual(_: float) -> dict[str, float]:
+    """The noise of trees is what it is by default, however far training has come."""
+    return {}
+
+
+def of_trees(
+    train: tr.Dataset,
+    data: tr.Dataset,
+    name: str,
+    seed: int,
+    rounds: int,
+    noise: Callable[[float], Mapping[str, float]] = usual,
+) -> Array:
     """The scores of `data` after every third round."""
     measure, way = name.split("-")
     settings: dict[str, Any] = {k: MODES["default"][k] for k in ("num_leaves", "learning_rate")}
@@ -73,15 +88,16 @@ def of_trees(train: tr.Dataset, data: tr.Dataset, name: str, seed: int, rounds: 
     ]
     booster = lgb.Booster(settings, rows[0])
     booster.add_valid(rows[1].set_reference(rows[0]), "validation")
-    objective, scores = tr.lightgbm_objective(measure, way, random_state=seed), list[Array]()
+    scores = list[Array]()
 
     def keep(found: Array, _: Any) -> tuple[str, float, bool]:
         scores.append(np.array(found, np.float32))
         return "kept", 0.0, True
 
-    for number in range(1, rounds + 1):
-        booster.update(fobj=objective)
-        if number % EVERY == 0:
+    for number in range(rounds):
+        given: Any = noise(number / max(rounds - 1, 1))
+        booster.update(fobj=tr.lightgbm_objective(measure, way, random_state=seed, **given))
+        if (number + 1) % EVERY == 0:
             booster.eval_valid(keep)
     return np.array(scores)
 
@@ -93,11 +109,16 @@ KINDS: Mapping[str, tuple[Callable[..., Array], int]] = {
 METHODS = {"net": ("P-type3", "nDCG-type3"), "trees": ("AP-type3", "nDCG-type3")}
 
 
-def trained(source: str, fold: int, kind: str, name: str, seed: int, share: float) -> Array:
+def length(whole: int, share: float) -> int:
+    """How many epochs or rounds a part of the whole has; at least one that is kept."""
+    return max(EVERY, round(whole * share))
+
+
+def trained(source: str, fold: int, seed: int, kind: str, name: str, share: float) -> Array:
     """One training, in a process of its own."""
     sets = Source.from_text(source).sets(fold)
-    train, (function, length) = sets["train"], KINDS[kind]
-    return function(train, sets["validation"], name, seed, max(EVERY, round(length * share)))
+    function, whole = KINDS[kind]
+    return function(sets["train"], sets["validation"], name, seed, length(whole, share))
 
 
 def judged(scores: Array, data: tr.Dataset, random: np.random.Generator) -> list[float]:
@@ -111,56 +132,69 @@ def judged(scores: Array, data: tr.Dataset, random: np.random.Generator) -> list
     found = []
     for _ in range(HALVES):
         chooses = random.permutation(data.queries) < data.queries // 2
-        own = np.nanmean(alone[:, :, chooses], axis=2).argmax(axis=1)
+        chosen_by = np.nanmean(alone[:, :, chooses], axis=2)
+        own, best = chosen_by.argmax(axis=1), int(chosen_by.max(axis=1).argmax())
         together = int(np.nanmean(joint[:, chooses], axis=1).argmax())
         kept = [member[epoch] for member, epoch in zip(scores, own, strict=True)]
         of_each = [member[epoch] for member, epoch in zip(alone, own, strict=True)]
-        values = np.mean(of_each, axis=0), joint[together], by_query(np.mean(kept, axis=0))
+        five = joint[together], by_query(np.mean(kept, axis=0))
+        values = np.mean(of_each, axis=0), of_each[best], *five
         found.append([float(np.nanmean(one[~chooses])) for one in values])
     return [float(one) for one in np.mean(found, axis=0)]
 
 
-def compared(source: Source, folds: Sequence[int], share: float, jobs: int) -> dict[str, Any]:
-    """Show what the ways are worth on one set of data, averaged over the folds."""
-    found, begun = {}, time.perf_counter()
-    for kind, names in METHODS.items():
-        for name in names:
-            calls = [
-                delayed(trained)(source.to_text(), fold, kind, name, seed, share)
-                for fold in folds
-                for seed in range(MEMBERS)
-            ]
-            scores = Parallel(n_jobs=jobs, batch_size=1)(calls)
-            values = [
-                judged(
-                    np.array(scores[i * MEMBERS : (i + 1) * MEMBERS]),
-                    source.sets(fold)["validation"],
-                    np.random.default_rng(fold),
-                )
-                for i, fold in enumerate(folds)
-            ]
-            found[f"{name}, {kind}"] = np.mean(values, axis=0).tolist()
-            spent = time.perf_counter() - begun
-            console.print(f"[dim]{source.name}: {name}, {kind}, {spent:.0f} s[/]")
-    rows = [[name, *(f"{value:.4f}" for value in values)] for name, values in found.items()]
-    show_table(f"{source.name}: {VALIDATION}, the judging halves", ["", *WAYS], rows)
+def worth(
+    source: Source, folds: Sequence[int], jobs: int, training: Callable[..., Array], *given: Any
+) -> list[float]:
+    """What each way is worth for one kind of training, averaged over the folds."""
+    calls = [
+        delayed(training)(source.to_text(), fold, seed, *given)
+        for fold in folds
+        for seed in range(MEMBERS)
+    ]
+    scores = Parallel(n_jobs=jobs, batch_size=1)(calls)
+    values = [
+        judged(
+            np.array(scores[i * MEMBERS : (i + 1) * MEMBERS]),
+            source.sets(fold)["validation"],
+            np.random.default_rng(fold),
+        )
+        for i, fold in enumerate(folds)
+    ]
+    found: list[float] = np.mean(values, axis=0).tolist()
     return found
 
 
-def main() -> None:
-    options = parser((__doc__ or "").partition("\n")[0])
+def members(share: float) -> Trainings:
+    """Nets and trees as they are by default."""
+    return {
+        f"{name}, {kind}": (trained, kind, name, share)
+        for kind, names in METHODS.items()
+        for name in names
+    }
+
+
+def run(about: str, trainings: Callable[[float], Trainings]) -> None:
+    """Show what the ways are worth for each training, on each set of data."""
+    options = parser(about.partition("\n")[0])
     options.add_argument("data", nargs="+", type=Path, help="folders with folds")
     options.add_argument("--jobs", type=int, default=cores(), help="trainings at a time (cores)")
     options.add_argument("--quick", action="store_true", help="one fold, a quarter of the epochs")
     given = options.parse_args()
     console.print(describe_environment())
-    found, share = {}, 0.25 if given.quick else 1.0
+    found: dict[str, dict[str, list[float]]] = {}
     for path in given.data:
-        source = Source.of(path, {})
+        source, begun = Source.of(path, {}), time.perf_counter()
         folds = source.check()[: 1 if given.quick else None]
-        found[source.name] = compared(source, folds, share, given.jobs)
+        values = found[source.name] = {}
+        for name, training in trainings(0.25 if given.quick else 1.0).items():
+            values[name] = worth(source, folds, given.jobs, *training)
+            spent = time.perf_counter() - begun
+            console.print(f"[dim]{source.name}: {name}, {spent:.0f} s[/]")
+        rows = [[name, *(f"{value:.4f}" for value in row)] for name, row in values.items()]
+        show_table(f"{source.name}: {VALIDATION}, the judging halves", ["", *WAYS], rows)
     save(given.json, found)
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__ or "", members)
