@@ -209,12 +209,12 @@ class Bar:
 
     claim: str
     measured: str
-    passed: bool | None  # None: could not be measured
+    passed: bool | None  # None: nothing was promised, or it could not be measured
 
 
 def show_bars(bars: Sequence[Bar]) -> None:
     """Print what was promised beside what was measured."""
-    words = {True: "[green]pass[/]", False: "[red]miss[/]", None: "not measured"}
+    words = {True: "[green]pass[/]", False: "[red]miss[/]", None: ""}
     show_table(
         "Bars",
         ["bar", "measured", ""],

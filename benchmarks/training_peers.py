@@ -75,26 +75,39 @@ def allrank_epoch(
     return epoch, int(np.minimum(data.lists.sizes, slate).sum())
 
 
-def ptranking_epoch(data: tr.Dataset) -> tuple[Callable[[], None], int]:
-    """One pass of ptranking's ApproxNDCG, one query a step, from tensors in memory.
+def ptranking_epoch(data: tr.Dataset, queries: int = 1) -> tuple[Callable[[], None], int]:
+    """One pass of ptranking's ApproxNDCG from tensors in memory, so many queries a step.
 
     Its data set class reads files of the names it knows; the list of tensors that it holds
-    afterwards is made from our data here, and each is given to `train` as its own loop does.
+    afterwards is made from our data here, and each is given to `train` as its own loop does. As it
+    ships, a step is one query. More of them must be of one length, and its batch norm doesn't take
+    them: here the net sees their documents one below the other, as ours does.
     """
     from ptranking.data.data_utils import LABEL_TYPE
     from ptranking.ltr_adhoc.listwise.approxNDCG import ApproxNDCG
 
+    class Flat(ApproxNDCG):  # type: ignore[misc]
+        """Takes several queries a step."""
+
+        def forward(self, batch_ranking: torch.Tensor) -> torch.Tensor:
+            scores: torch.Tensor = self.sf(batch_ranking.flatten(0, 1))
+            return scores.reshape(batch_ranking.shape[:2])
+
     net = {"num_features": data.features, "num_layers": 5, "HD_AF": "CE", "HN_AF": "CE"}
     net |= {"TL_AF": "CE", "apply_tl_af": False, "BN": True, "RD": False, "FBN": False}
-    ranker = ApproxNDCG({"ffnns": net}, {"alpha": 10.0})
+    ranker = (ApproxNDCG if queries == 1 else Flat)({"ffnns": net}, {"alpha": 10.0})
     ready = []
     for docs in data.lists:
         order = np.argsort(-data.y[docs], kind="stable")  # "presort", as it asks for
         X = torch.from_numpy(np.ascontiguousarray(data.X[docs][order]))
         ready.append((X[None], torch.from_numpy(data.y[docs][order])[None]))
+    steps = [
+        tuple(torch.cat(part) for part in zip(*ready[i : i + queries], strict=True))
+        for i in range(0, len(ready), queries)
+    ]
 
     def epoch() -> None:
-        for X, y in ready:
+        for X, y in steps:
             ranker.train(X, y, presort=True, label_type=LABEL_TYPE.MultiLabel)
 
     return epoch, data.documents
