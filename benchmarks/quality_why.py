@@ -78,7 +78,7 @@ class Watch(Callback):
             "stuck": percent(still[misplaced(scores, trainer.train)]),
             "spread": float(np.mean(moments(scores, trainer.train.lists)[1])),
             "tied": percent(tied(scores, trainer.train.lists)),
-            "train, last": trainer.measure(trainer.train),
+            "train, last": trainer.validation.measure(trainer.train),
         }
 
 

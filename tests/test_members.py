@@ -93,6 +93,8 @@ class TestTrees:
         assert boosted("auto").fit(DATA).model_.members == 5
         lambdamart = tr.BoostedRanker("LambdaMART", n_estimators=2, num_leaves=LEAVES)
         assert lambdamart.fit(DATA).model_.members == 1
+        dart = boosted("auto", engine="xgboost", engine_params={"booster": "dart"})
+        assert dart.fit(DATA).model_.members == 1
         monkeypatch.setattr("twinrank.support.members.FEW", DATA.documents - 1)
         assert boosted("auto").fit(DATA).model_.members == 1
 
@@ -120,8 +122,17 @@ class TestTrees:
             ({"members": 0}, "members must be a whole number from 1 on, not 0"),
             ({"members": 2.5}, "members must be a whole number from 1 on"),
             ({"members": "many"}, "members must be a whole number from 1 on"),
-            ({"members": 2, "objective": "LambdaMART"}, "is for a measure as objective"),
-            ({"engine_params": {"num_class": 3}}, "set members of the ranker"),
+            ({"members": 2, "objective": "LambdaMART"}, "LambdaMART has no noise"),
+            ({"engine_params": {"num_classes": 3}}, "set members of the ranker"),
+            (
+                {"members": 2, "engine": "xgboost", "engine_params": {"booster": "dart"}},
+                "trees of booster='dart' can't be put together",
+            ),
+            (
+                {"engine": "xgboost", "engine_params": {"multi_strategy": "multi_output_tree"}},
+                "can't set multi_strategy: set members of the ranker",
+            ),
+            ({"engine_params": {"bagging_by_query": True}}, "is for LightGBM's own objectives"),
         ],
     )
     def test_what_is_refused(self, given, message):
@@ -184,9 +195,10 @@ class TestNets:
         for name, tensor in one.state_dict().items():
             assert torch.equal(tensor, first.state_dict()[name])
 
+    @pytest.mark.parametrize("clip", [None, 0.05])
     @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-    def test_a_member_learns_as_if_it_were_alone(self, optimiser):
-        together, single = together_and_alone(optimiser=optimiser, weight_decay=0.1)
+    def test_a_member_learns_as_if_it_were_alone(self, optimiser, clip):
+        together, single = together_and_alone(optimiser=optimiser, weight_decay=0.1, clip=clip)
         for one, member in zip(single, together.scorer.members, strict=True):
             for a, b in zip(one.scorer.parameters(), member.parameters(), strict=True):
                 torch.testing.assert_close(a, b)
@@ -195,15 +207,34 @@ class TestNets:
 
     def test_a_member_is_kept_as_it_was_in_its_own_best_epoch(self):
         together, single = together_and_alone(NEW, epochs=10, learning_rate=0.03)
-        assert len({one.best.epoch for one in single}) > 1
+        assert len({one.validation.best.epoch for one in single}) > 1
         for one, member in zip(single, together.scorer.members, strict=True):
             for a, b in zip(one.scorer.parameters(), member.parameters(), strict=True):
                 torch.testing.assert_close(a, b)
-        best = together.best
-        assert best.members == pytest.approx([one.best.value for one in single])
-        assert best.epoch == max(one.best.epoch for one in single)
-        assert best.value == pytest.approx(together.measure(NEW))
+        best = together.validation.best
+        assert best.members == pytest.approx([one.validation.best.value for one in single])
+        assert best.epoch == max(one.validation.best.epoch for one in single)
+        assert best.value == pytest.approx(together.validation.measure(NEW))
         assert best.value == together.progress.history[best.epoch - 1]["validation"]
+
+    def test_all_curves_are_of_the_members_that_are_kept(self):
+        ranker = tr.Ranker(architecture="Small(members=3)", epochs=8, learning_rate=0.03)
+        ranker.fit(DATA, eval_set={"validation": NEW, "again": NEW, "train": DATA})
+        assert all(one["validation"] == one["again"] for one in ranker.history_)
+        kept = ranker.history_[ranker.best_epoch_ - 1]
+        assert kept["validation"] == ranker.best_score_ == pytest.approx(ranker.score(NEW))
+        assert kept["train"] == pytest.approx(ranker.score(DATA))
+
+    def test_training_stops_when_no_member_gains(self, capsys):
+        ranker = tr.Ranker(
+            architecture="Small(members=3)", epochs=60, early_stopping=2, verbose=True
+        ).fit(DATA, eval_set=NEW)
+        assert len(ranker.history_) == ranker.best_epoch_ + 2 < 60
+        told = capsys.readouterr().err
+        last = f"members kept: {ranker.best_score_:.4f}, last gain in epoch {ranker.best_epoch_}"
+        assert last in told
+        reason = f"no member with a better nDCG@5 than until epoch {ranker.best_epoch_}"
+        assert f"stopped: {reason} for 2 epochs" in told
 
     def test_taken_up_again_it_is_the_same(self, tmp_path):
         shape = "0.3, members=3"
@@ -219,8 +250,12 @@ class TestNets:
         again = trainer(net_of(shape, seed=1), NEW)
         load_checkpoint(again, tmp_path / "checkpoint")
         again.run()
-        assert (again.best.epoch, again.best.value) == (whole.best.epoch, whole.best.value)
-        assert again.best.members == whole.best.members
+        found, expected = again.validation.best, whole.validation.best
+        assert (found.epoch, found.value) == (expected.epoch, expected.value)
+        assert found.members == expected.members
+        assert [one["validation"] for one in again.progress.history] == [
+            one["validation"] for one in whole.progress.history
+        ]
         state = again.scorer.state_dict()
         for name, tensor in whole.scorer.state_dict().items():
             assert torch.equal(tensor, state[name])

@@ -3,8 +3,9 @@
 import pytest
 
 import twinrank as tr
-from twinrank.study.comparing import METHODS
+from twinrank.study.comparing import METHODS, comparison_study
 from twinrank.study.methods import Method, method
+from twinrank.study.source import Source
 
 
 @pytest.mark.parametrize(
@@ -12,6 +13,12 @@ from twinrank.study.methods import Method, method
     [
         ("AP-type3", Method("AP", "type3", "Small")),
         ("nDCG@10-type1 (R5)", Method("nDCG@10", "type1", "R5")),
+        ("AP-type3 (Boosted)", Method("AP", "type3", "Boosted")),
+        ("AP-swap (Boosted(members=5))", Method("AP", "swap", "Boosted(members=5)")),
+        (
+            "AP-type3 (Boosted(members=2, engine=xgboost))",
+            Method("AP", "type3", "Boosted(engine=xgboost, members=2)"),
+        ),
         (" P(rel=2)@5-type2 (MLP(width=8)) ", Method("P(rel=2)@5", "type2", "MLP(width=8)")),
     ],
 )
@@ -28,12 +35,27 @@ def test_methods_are_read_and_written(name, expected):
         ("nDGC-type3", "unknown measure 'nDGC'; did you mean nDCG"),
         ("AP-type4", "unknown strategy 'type4'"),
         ("AP-type3 (CE6)", "unknown architecture 'CE6'"),
+        ("AP-type3 (Boosted(members=0))", "members must be a whole number from 1 on, not 0"),
+        ("AP-type3 (Boosted(leaves=3))", "unknown option of Boosted 'leaves'"),
+        ("LambdaMART (Boosted(members=5))", "LambdaMART is always lightgbm's"),
     ],
 )
 def test_a_method_that_is_none(name, complaint):
     with pytest.raises(tr.InputError) as error:
         method(name)
     assert complaint in str(error.value)
+
+
+def test_members_are_as_many_as_the_name_or_a_parameter_says():
+    source, names = Source.of(None, {}), ("LambdaMART", "AP-type3 (Boosted)")
+    names += ("AP-type3 (Boosted(members=4))",)
+
+    def members(**shared):
+        study = comparison_study(source, names, folds=[1], shared=shared)
+        return [unit.parameters["members"] for unit in study.units()]
+
+    assert members() == ["auto", 1, 4]  # which is one for LambdaMART
+    assert members(members=3) == ["auto", 3, 4]
 
 
 def test_the_default_methods_exist():

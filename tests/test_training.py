@@ -67,7 +67,7 @@ class Scripted(Callback):
 
 def scripted_values(one, *values):
     """Let the trainer measure these values, one per epoch."""
-    one.measure = lambda data: values[one.progress.epoch]
+    one.validation.measure = lambda data: values[one.progress.epoch]
     return one
 
 
@@ -125,8 +125,9 @@ def test_several_sets_are_measured_every_epoch(tmp_path):
         assert list(record) == keys
         assert record["empty"] is None
     best = max(records, key=lambda record: record["validation"])
-    assert (one.best.epoch, one.best.value) == (best["epoch"], best["validation"])
-    assert one.measure(OTHER) == best["validation"]
+    kept = one.validation.best
+    assert (kept.epoch, kept.value) == (best["epoch"], best["validation"])
+    assert one.validation.measure(OTHER) == best["validation"]
     for name in ("curves.svg", "curves.png"):
         draw_history(records, "nDCG@5", tmp_path / name)
 
@@ -141,10 +142,13 @@ def test_a_set_without_anything_relevant_cant_select():
 
 
 def test_names_of_sets():
-    assert trainer(evaluation={"a": OTHER, "b": OTHER}).selecting == "a"
-    assert trainer(evaluation={"a": OTHER, "validation": OTHER}).selecting == "validation"
-    assert trainer(evaluation={"a": OTHER, "b": OTHER}, select="b").selecting == "b"
-    assert trainer().selecting is None
+    def selecting(*names, **plan):
+        return trainer(evaluation=dict.fromkeys(names, OTHER), **plan).validation.selecting
+
+    assert selecting("a", "b") == "a"
+    assert selecting("a", "validation") == "validation"
+    assert selecting("a", "b", select="b") == "b"
+    assert selecting() is None
     with pytest.raises(tr.InputError, match="did you mean validation"):
         trainer(evaluation={"validation": OTHER}, select="validatoin")
     with pytest.raises(tr.InputError, match="can't be called 'loss'"):
@@ -153,7 +157,7 @@ def test_names_of_sets():
     bad[5] = np.nan
     bad = tr.Dataset.from_arrays(bad, OTHER.y, qid=OTHER.qid, non_finite="keep")
     one = trainer(evaluation={"bad": bad})
-    one.transform = transform("none")
+    one.validation._transform = transform("none")
     with pytest.raises(tr.InputError, match=r"evaluation set 'bad': .*scores are NaN"):
         one.run()
 
@@ -163,7 +167,7 @@ def test_the_best_epochs_weights_come_back():
     note = Scripted("on_epoch", lambda one, record: kept.append(weights_of(one)))
     one = trainer(evaluation={"validation": OTHER}, callbacks=[note], epochs=4)
     scripted_values(one, 0.2, 0.5, 0.5, 0.4).run()
-    assert (one.best.epoch, one.best.value) == (2, 0.5)  # the first of equals
+    assert (one.validation.best.epoch, one.validation.best.value) == (2, 0.5)  # the first of equals
     assert same(weights_of(one), kept[1])
     assert not same(kept[1], kept[3])
     assert not one.scorer.training
@@ -175,7 +179,7 @@ def test_early_stopping():
     )
     scripted_values(one, 0.2, 0.1, 0.3, 0.1, 0.3, 0.9).run()
     assert one.progress.epoch == 5
-    assert one.best.epoch == 3
+    assert one.validation.best.epoch == 3
     assert one.stop_reason == "no better nDCG@5 than 0.3000 (epoch 3) for 2 epochs"
 
 
@@ -348,7 +352,7 @@ def test_lines_and_quiet(capsys):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert lines[1].startswith("epoch 2/2  loss -0.")
-    assert "validation nDCG@5 0.1250  best 0.2500 (epoch 1)" in lines[1]
+    assert "validation nDCG@5 0.1250  best in epoch 1: 0.2500" in lines[1]
     assert reporter(quiet=True) == []
     assert isinstance(reporter()[0], Lines)
     Bar().on_stop(one)  # never started
@@ -418,7 +422,7 @@ def test_a_run_taken_up_anywhere_ends_in_the_same_weights(tmp_path, optimiser):
             for one in (again, whole)
         ]
         assert timeless[0] == timeless[1]
-        assert again.best.epoch == whole.best.epoch
+        assert again.validation.best.epoch == whole.validation.best.epoch
 
 
 def test_a_run_that_stopped_early_isnt_taken_further(tmp_path):

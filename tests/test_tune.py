@@ -87,6 +87,14 @@ class TestSearch:
             assert name == "engine_params" or value == trees[name]
         assert len({json.dumps(one.parameters) for one in whole}) == 4
 
+    def test_members_are_held_fixed_for_measures_alone(self):
+        measure, own = (
+            Space("trees", {"members": 2, "objective": name}).start()
+            for name in ("AP", "LambdaMART")
+        )
+        assert measure["members"] == 2
+        assert "members" not in own
+
     def test_what_a_killed_process_left_counts_for_nothing(self, whole, tmp_path):
         """The same trials as without the kill: so the seed decides, not the process."""
         tuning = search()

@@ -20,21 +20,22 @@ NO_TREE = (
     "min_data_in_leaf and its kin in engine_params"
 )
 
-_OURS = {
-    "objective": "objective",
-    **dict.fromkeys(("metric", "eval_metric"), "validation_measure"),
-    **dict.fromkeys(("num_leaves", "max_leaves"), "num_leaves"),
-    **dict.fromkeys(("learning_rate", "eta", "shrinkage_rate"), "learning_rate"),
-    **dict.fromkeys(
-        ("n_estimators", "num_iterations", "num_boost_round", "num_round", "num_trees"),
-        "n_estimators",
-    ),
-    **dict.fromkeys(("early_stopping_round", "early_stopping_rounds"), "early_stopping"),
-    **dict.fromkeys(("num_threads", "nthread", "n_jobs", "num_thread"), "n_jobs"),
-    **dict.fromkeys(("seed", "random_state", "random_seed"), "random_state"),
-    "num_class": "members",
-    **dict.fromkeys(("categorical_feature", "feature_types"), "categorical_features"),
+_NAMES = {
+    "objective": "objective objective_type application app loss",
+    "validation_measure": "metric metrics metric_types eval_metric",
+    "num_leaves": "num_leaves num_leaf max_leaves max_leaf max_leaf_nodes",
+    "learning_rate": "learning_rate eta shrinkage_rate",
+    "n_estimators": "n_estimators num_iterations num_iteration n_iter max_iter nrounds "
+    "num_boost_round num_round num_rounds num_tree num_trees",
+    "early_stopping": "early_stopping early_stopping_round early_stopping_rounds n_iter_no_change",
+    "n_jobs": "n_jobs num_threads num_thread nthread nthreads",
+    "random_state": "random_state seed random_seed",
+    "members": "num_class num_classes multi_strategy",
+    "categorical_features": "categorical_features categorical_feature categorical_column "
+    "cat_feature cat_column feature_types",
 }
+_OURS = {name: ours for ours, names in _NAMES.items() for name in names.split()}
+"""What the engines call the ranker's own parameters."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -152,7 +152,7 @@ class Session:
         """How many are trained side by side on so many documents."""
         given = self.parameters["members"]
         if isinstance(given, str):  # auto
-            return 1 if str(self.parameters["objective"]) in OWN else members_for(documents)
+            return members_for(documents) if _why_one(self.parameters) is None else 1
         return int(given)
 
     def growth(self, columns: tuple[int, ...], documents: int) -> Growth:
@@ -218,11 +218,24 @@ def _check(given: dict[str, Any]) -> None:
     transform(given["transforms"])
     Newton.of("nDCG", *(given[name] for name in _NOISE))
     _check_objective(given["objective"], given["engine"])
-    if given["members"] not in ("auto", 1) and str(given["objective"]) in OWN:
+    reason = _why_one(given)
+    if given["members"] not in ("auto", 1) and reason is not None:
+        raise InputError(f"members={given['members']} can't be: {reason}")
+    if given["engine_params"].get("bagging_by_query") and str(given["objective"]) not in OWN:
         raise InputError(
-            f"members={given['members']} is for a measure as objective, whose noise makes members "
-            f"differ, not for {given['objective']}"
+            "bagging_by_query is for LightGBM's own objectives, which it gives whole queries to: "
+            "with a measure its trees come out wrong; leave it out, and rows are drawn"
         )
+
+
+def _why_one(given: dict[str, Any]) -> str | None:
+    """Why there can't be several members, if so."""
+    if str(given["objective"]) in OWN:
+        return f"{given['objective']} has no noise, by which members differ; a measure has"
+    booster = given["engine_params"].get("booster", "gbtree")
+    if given["engine"] == "xgboost" and booster != "gbtree":
+        return f"trees of booster={booster!r} can't be put together"
+    return None
 
 
 def _check_objective(name: Any, engine_name: str) -> None:

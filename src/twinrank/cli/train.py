@@ -220,9 +220,7 @@ def _train(
             show_error(f"{error}{hint}")
         raise typer.Exit(2) from error
     if not quiet:
-        best = ""
-        if trained.best_epoch is not None:
-            best = f", best in epoch {trained.best_epoch}: {trained.best_value:.4f}"
+        best = "" if trained.best is None else f", {trained.best}"
         epochs = counted(len(trained.history), "epoch")
         typer.echo(f"Model in {folder / 'model'} ({epochs}{best})")
 

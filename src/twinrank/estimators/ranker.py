@@ -177,8 +177,9 @@ class Ranker(BaseRanker):
         provenance = {**result.model.provenance, **saved}
         self._adopt(replace(result.model, feature_names=names, provenance=provenance))
         self.history_ = result.history
-        self.best_epoch_ = result.best_epoch
-        self.best_score_ = result.best_value
+        best = result.best
+        self.best_epoch_ = None if best is None else best.epoch
+        self.best_score_ = None if best is None else best.value
 
     def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
         model: Model = self.model_

@@ -19,6 +19,8 @@ METHODS = (
 )
 NETS: Mapping[str, Any] = {"epochs": 30, "transforms": "SignedLog1p + QueryZScore"}
 """Parameters of nets, unless others are given; trees don't need transforms."""
+TREES: Mapping[str, Any] = {"members": 1}
+"""Parameters of trees: one member, as there is one net and one LambdaMART to compare with."""
 QUICK: Mapping[str, Any] = {"epochs": 5, "n_estimators": 40}
 BUILT_IN_FOLDS = 3
 """Of the built-in data: with the methods above, some two minutes on two cores."""
@@ -45,7 +47,7 @@ def comparison_study(
     given = {str(method(name)): dict(one) for name, one in (own or {}).items()}
     parameters = {
         str(one): {
-            **({} if one.boosted else NETS),
+            **_of(one, TREES if one.boosted else NETS),
             **(_of(one, QUICK) if quick else {}),
             **_of(one, shared or {}),
             **given.pop(str(one), {}),
@@ -68,8 +70,7 @@ def comparison_study(
 
 def _of(one: Method, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Those parameters that a method has."""
-    known = one.estimator._get_param_names()
-    return {name: value for name, value in parameters.items() if name in known}
+    return {name: value for name, value in parameters.items() if one.has(name)}
 
 
 def _check_known(methods: Sequence[Method], parameters: Mapping[str, Any]) -> None:

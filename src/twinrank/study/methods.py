@@ -30,7 +30,7 @@ class Method:
     """What is trained: an objective through a strategy, on a model.
 
     `strategy` is empty for objectives without one: baseline losses, and boosters' own objectives.
-    `model` is the architecture of a net, or "Boosted", or "Boosted(engine=xgboost)".
+    `model` is the architecture of a net, or "Boosted", or "Boosted(engine=xgboost, members=5)".
     """
 
     objective: str
@@ -39,14 +39,15 @@ class Method:
 
     def __str__(self) -> str:
         if self.objective in OWN:
-            return f"{self.objective} (XGBoost)" if self._engine == "xgboost" else self.objective
+            xgboost = self._options.get("engine") == "xgboost"
+            return f"{self.objective} (XGBoost)" if xgboost else self.objective
         name = f"{self.objective}-{self.strategy}" if self.strategy else self.objective
         return f"{name} ({self.model})"
 
     @property
     def boosted(self) -> bool:
         """Whether it is trees rather than a net."""
-        return self._engine is not None
+        return self.model.startswith(_BOOSTED)
 
     @property
     def estimator(self) -> "type[BaseRanker]":
@@ -61,19 +62,23 @@ class Method:
 
     def parameters(self) -> dict[str, Any]:
         """What makes the estimator this method."""
-        found = {"objective": self.objective}
+        found: dict[str, Any] = {"objective": self.objective}
         if self.strategy:
             found["strategy"] = self.strategy
-        found |= {"engine": self._engine} if self._engine else {"architecture": self.model}
-        return found
+        if not self.boosted:
+            return found | {"architecture": self.model}
+        return found | {"engine": _ENGINE} | self._options
+
+    def has(self, parameter: str) -> bool:
+        """Whether a parameter is one of this method's."""
+        if parameter == "members" and self.objective in OWN:
+            return False
+        return parameter in self.estimator._get_param_names()
 
     @property
-    def _engine(self) -> str | None:
-        """The engine of boosted trees, None for a net."""
-        if not self.model.startswith(_BOOSTED):
-            return None
-        term = parse(self.model)
-        return str(term.options.get("engine", _ENGINE))
+    def _options(self) -> dict[str, Any]:
+        """What the name says of boosted trees."""
+        return parse(self.model).options
 
 
 def method(name: "str | Method") -> Method:
@@ -115,15 +120,19 @@ def _model(name: str | None) -> str:
     term = parse(name.strip())
     if term.name != _BOOSTED or term.cutoff is not None:
         raise InputError(unknown("model", name, [_BOOSTED]))
-    check_options(_BOOSTED, term, ["engine"])
-    engine = term.options.get("engine", _ENGINE)
+    check_options(_BOOSTED, term, ["engine", "members"])
+    engine = str(term.options.get("engine", _ENGINE))
     if engine not in ENGINES:
-        raise InputError(unknown("engine", str(engine), ENGINES))
-    return _boosted(str(engine))
+        raise InputError(unknown("engine", engine, ENGINES))
+    members = term.options.get("members", 1)
+    if not isinstance(members, int) or isinstance(members, bool) or members < 1:
+        raise InputError(f"members must be a whole number from 1 on, not {members!r}")
+    return _boosted(engine, members if "members" in term.options else None)
 
 
-def _boosted(engine: str) -> str:
-    return str(Term(_BOOSTED, {} if engine == _ENGINE else {"engine": engine}))
+def _boosted(engine: str, members: int | None = None) -> str:
+    options: dict[str, Any] = {} if engine == _ENGINE else {"engine": engine}
+    return str(Term(_BOOSTED, options | ({} if members is None else {"members": members})))
 
 
 def _own(objective: str, model: str | None, text: str) -> Method:

@@ -36,19 +36,20 @@ class Callback:
 
 
 class EarlyStopping(Callback):
-    """Stops when the selecting value hasn't risen for some epochs."""
+    """Stops when the selecting value, or that of every member, hasn't risen for some epochs."""
 
     def __init__(self, patience: int) -> None:
         self.patience = patience
 
     def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
         """Compare with the best epoch."""
-        best = trainer.best
+        best = trainer.validation.best
         if best is not None and record["epoch"] - best.epoch >= self.patience:
-            trainer.stop_reason = (
-                f"no better {trainer.plan.validation_measure} than {best.value:.4f} "
-                f"(epoch {best.epoch}) for {self.patience} epochs"
-            )
+            measure = trainer.plan.validation_measure
+            what = f"no better {measure} than {best.value:.4f} (epoch {best.epoch})"
+            if best.members:
+                what = f"no member with a better {measure} than until epoch {best.epoch}"
+            trainer.stop_reason = f"{what} for {self.patience} epochs"
 
 
 class HistoryFile(Callback):

@@ -14,7 +14,8 @@ from torch import Tensor
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_format, replacing
 from twinrank.training.callbacks import Callback
-from twinrank.training.loop import Best, Progress
+from twinrank.training.loop import Progress
+from twinrank.training.validation import Best
 
 if TYPE_CHECKING:
     from twinrank.training.loop import Trainer
@@ -50,13 +51,13 @@ class Checkpoints(Callback):
 def save_checkpoint(trainer: "Trainer", path: Path) -> None:
     """Write weights, the best weights, the optimiser's state and the progress."""
     tensors = {f"scorer.{k}": v for k, v in trainer.scorer.state_dict().items()}
-    if trainer.best is not None:
-        tensors |= {f"best.{k}": v for k, v in trainer.best.weights.items()}
+    if trainer.validation.best is not None:
+        tensors |= {f"best.{k}": v for k, v in trainer.validation.best.weights.items()}
     for i, state in trainer.optimiser.state_dict()["state"].items():
         tensors |= {
             f"optimiser.{i}.{k}": torch.as_tensor(v) for k, v in state.items() if v is not None
         }
-    best = trainer.best
+    best = trainer.validation.best
     progress = asdict(trainer.progress) | {"seconds": trainer.seconds}
     about = {
         "format": FORMAT,
@@ -115,7 +116,7 @@ def _restore(trainer: "Trainer", about: dict[str, Any], tensors: dict[str, Tenso
     trainer.stop_reason = str(about["stop_reason"])
     trainer.progress = Progress(**about["progress"])
     if about["best"] is not None:
-        trainer.best = Best(**about["best"], weights=_part(tensors, "best."))
+        trainer.validation.best = Best(**about["best"], weights=_part(tensors, "best."))
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -15,16 +15,14 @@ from torch import Tensor
 from twinrank.data.batches import Batch
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform
-from twinrank.evaluation.evaluating import evaluate
-from twinrank.models.committee import Net
-from twinrank.models.scorer import score_all
+from twinrank.models.committee import Net, members_of
 from twinrank.support.errors import InputError, TwinRankError
-from twinrank.support.suggest import unknown
 from twinrank.training.callbacks import Callback
-from twinrank.training.plan import RESERVED, Plan
+from twinrank.training.plan import Plan
 from twinrank.training.processes import Processes, TrainingError, others_alive
 from twinrank.training.seeds import seed_step
 from twinrank.training.threads import one_torch_thread
+from twinrank.training.validation import Validation
 
 __all__ = ["Interrupted", "Trainer", "TrainingError"]
 
@@ -32,22 +30,10 @@ Loss = Callable[..., Tensor]
 Record = dict[str, Any]
 _KEPT = 1024**3  # bytes of transformed features that are kept from one epoch to the next
 _WORTH_THREADS = 40_000_000  # products of a weight and a document's value in a step
-_SCORED = 12_000  # documents that are scored together at least
 
 
 class Interrupted(TwinRankError):  # noqa: N818 (what happened, not what went wrong)
     """Training was asked to stop, and has saved where it is."""
-
-
-@dataclass
-class Best:
-    """The best epoch so far; of several members each has its own, and the latest is given."""
-
-    value: float
-    epoch: int
-    weights: dict[str, Tensor]
-    members: list[float] = field(default_factory=list)
-    """The best value of each, if there are several."""
 
 
 @dataclass
@@ -89,10 +75,10 @@ class Trainer:
         self.scorer, self.loss, self.plan, self.train = scorer.to(self.device), loss, plan, train
         self._parameters = list(self.scorer.parameters())
         self._precision = self._parameters[0].dtype
-        self.transform, self.evaluation = transform, dict(evaluation or {})
+        self.transform = transform
+        self.validation = Validation(self.scorer, evaluation or {}, plan, transform, self.processes)
         self.weights = None if weights is None else torch.as_tensor(weights, dtype=torch.float64)
         self.callbacks = list(callbacks)
-        self.selecting = selecting(plan, self.evaluation)
         self.optimiser = _optimiser(scorer, plan, self.device)
         self._net = self.processes.wrapped(self.scorer)
         self.batches = train.batches(
@@ -105,8 +91,6 @@ class Trainer:
         self.steps = 0  # of the epoch at hand, once it has begun
         self.step_documents = 0  # of the latest step
         self.progress = Progress()
-        self.best: Best | None = None
-        self._kept: npt.NDArray[np.float32] | None = None  # the best members' scores
         self.stop_reason = ""
         self.interrupted = False
         self.started = time.monotonic()
@@ -127,8 +111,8 @@ class Trainer:
                     self._run_epoch()
             finally:
                 self._tell("on_stop")
-        if self.best is not None:
-            self.scorer.load_state_dict(self.best.weights)
+        if self.validation.best is not None:
+            self.scorer.load_state_dict(self.validation.best.weights)
         self.scorer.eval()
         self._tell("on_end")
 
@@ -152,7 +136,6 @@ class Trainer:
                     self._tell("on_interrupt")
                     raise Interrupted(f"Stopped in epoch {epoch + 1}, after step {state.step}")
         record = self._record()
-        self._choose(record)
         state.epoch, state.step, state.loss, state.queries = epoch + 1, 0, 0.0, 0
         state.history.append(record)
         self._tell("on_epoch", record)
@@ -201,7 +184,9 @@ class Trainer:
     def _clipped(self) -> bool:
         """Clip the gradient if the plan says so; whether it is finite."""
         if self.plan.clip is not None:
-            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.plan.clip)
+            parts = [one.parameters() for one in members_of(self.scorer)]  # each as if alone
+            norms = [torch.nn.utils.clip_grad_norm_(part, self.plan.clip) for part in parts]
+            norm = torch.stack(norms).max()
         else:  # one vector: a norm for each of a net's small tensors costs more than copying them
             found = [p.grad.reshape(-1) for p in self._parameters if p.grad is not None]
             norm = torch.linalg.vector_norm(torch.cat(found or [torch.zeros(0)]))
@@ -262,70 +247,9 @@ class Trainer:
         }
         last = state.epoch + 1 == self.plan.epochs
         if last or (state.epoch + 1) % self.plan.validate_every == 0:
-            for name, data in self.evaluation.items():
-                try:
-                    several = name == self.selecting and self.scorer.architecture.members > 1
-                    value = self._choose_members(data) if several else self.measure(data)
-                except InputError as error:
-                    raise InputError(f"evaluation set {name!r}: {error}") from error
-                record[name] = value if math.isfinite(value) else None
+            record |= self.validation.measured(state.epoch + 1)
         record["seconds"] = round(self.seconds, 3)
         return record
-
-    def measure(self, data: Dataset) -> float:
-        """The mean validation measure on a dataset."""
-        return self._value(self._scores(data), data)
-
-    def _scores(self, data: Dataset, apart: bool = False) -> npt.NDArray[np.float32]:
-        documents = max(self.plan.batch_documents, _SCORED)
-        part = (self.processes.rank, self.processes.count)
-        return self.processes.added(
-            score_all(self.scorer, data, self.transform, documents, part, apart)
-        )
-
-    def _value(self, scores: npt.NDArray[np.float32], data: Dataset) -> float:
-        name = self.plan.validation_measure
-        return evaluate(scores, data.y, data.lists, [name])[name]
-
-    def _choose(self, record: Record) -> None:
-        if self.selecting is None or self.selecting not in record:
-            return
-        value = record[self.selecting]
-        if value is None:
-            raise InputError(
-                f"evaluation set {self.selecting!r} can't select an epoch: "
-                f"{self.plan.validation_measure} has no value on any of its queries"
-            )
-        if self.scorer.architecture.members > 1:  # each was chosen as it was measured
-            return
-        if self.best is None or value > self.best.value:
-            self.best = Best(value, record["epoch"], self._weights())
-
-    def _choose_members(self, data: Dataset) -> float:
-        """Keep each member as it was in its own best epoch; the value of those that are kept.
-
-        Where members are at their best at different times, the mean of their best is better than
-        the best of their mean.
-        """
-        epoch, now, weights = self.progress.epoch + 1, self._scores(data, True), self._weights()
-        values = [self._value(column, data) for column in now.T]
-        if self.best is None:
-            self.best, self._kept = Best(0.0, epoch, weights, values), now
-        best, kept = self.best, self._kept
-        if kept is None:  # training was taken up again
-            self.scorer.load_state_dict(best.weights)
-            kept = self._kept = self._scores(data, True)
-            self.scorer.load_state_dict(weights)
-        for m, value in enumerate(values):
-            if value > best.members[m]:
-                own = {k: v for k, v in weights.items() if k.startswith(f"members.{m}.")}
-                best.weights.update(own)
-                best.members[m], best.epoch, kept[:, m] = value, epoch, now[:, m]
-        best.value = self._value(kept.mean(axis=1), data)
-        return best.value
-
-    def _weights(self) -> dict[str, Tensor]:
-        return {k: v.detach().clone() for k, v in self.scorer.state_dict().items()}
 
     def _tell(self, event: str, *arguments: Any) -> None:
         for callback in self.callbacks:
@@ -355,15 +279,3 @@ def _optimiser(scorer: Net, plan: Plan, device: torch.device) -> torch.optim.Opt
         fused=device.type in ("cpu", "cuda"),
     )
     return found
-
-
-def selecting(plan: Plan, evaluation: Mapping[str, Dataset]) -> str | None:
-    """The name of the evaluation set that selects the best epoch, if there is one."""
-    for name in evaluation:
-        if name in RESERVED:
-            raise InputError(f"an evaluation set can't be called {name!r}; choose another name")
-    if plan.select is None:
-        return "validation" if "validation" in evaluation else next(iter(evaluation), None)
-    if plan.select not in evaluation:
-        raise InputError(unknown("evaluation set", plan.select, evaluation))
-    return plan.select

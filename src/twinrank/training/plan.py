@@ -65,8 +65,8 @@ MODES: dict[str, dict[str, Any]] = {
         "early_stopping": None,
     },
 }
-"""What "auto" is in each mode, or how it follows from the number of documents. The default ones are
-what validation chose on few queries (docs/choosing.md), the paper's those of its author's library.
+"""What "auto" is in each mode, or how it follows from the number of documents. The default ones
+rest on validation queries of small data (docs/choosing.md), the paper's are its author's library's.
 """
 
 

@@ -16,11 +16,11 @@ def line_of(trainer: "Trainer", record: dict[str, Any]) -> str:
     measure = trainer.plan.validation_measure
     parts += [
         f"{name} {measure} {record[name]:.4f}"
-        for name in trainer.evaluation
+        for name in trainer.validation.sets
         if record.get(name) is not None
     ]
-    if trainer.best is not None:
-        parts.append(f"best {trainer.best.value:.4f} (epoch {trainer.best.epoch})")
+    if trainer.validation.best is not None:
+        parts.append(str(trainer.validation.best))
     return "  ".join([*parts, f"{record['seconds']:.0f} s"])
 
 

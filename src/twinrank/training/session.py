@@ -28,9 +28,10 @@ from twinrank.support.notation import parse
 from twinrank.support.suggest import unknown
 from twinrank.training.callbacks import Callback, EarlyStopping
 from twinrank.training.checkpoints import load_checkpoint
-from twinrank.training.loop import Trainer, selecting
+from twinrank.training.loop import Trainer
 from twinrank.training.plan import Plan, of_mode
 from twinrank.training.processes import Processes
+from twinrank.training.validation import Best, selecting
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +40,7 @@ class Trained:
 
     model: Model
     history: list[dict[str, Any]]
-    best_epoch: int | None
-    best_value: float | None
+    best: Best | None
 
 
 class Session:
@@ -89,14 +89,8 @@ class Session:
         if checkpoint is not None:
             load_checkpoint(trainer, checkpoint)
         trainer.run()
-        best = trainer.best
         model = Model(scorer.cpu(), fitted, data.feature_names, self._provenance(data))
-        return Trained(
-            model,
-            trainer.progress.history,
-            None if best is None else best.epoch,
-            None if best is None else best.value,
-        )
+        return Trained(model, trainer.progress.history, trainer.validation.best)
 
     def check(self, data: Dataset, sets: dict[str, Dataset]) -> None:
         """Refuse parameters that can't be used, before anything is written or takes long."""

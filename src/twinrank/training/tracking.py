@@ -50,7 +50,7 @@ class TensorBoard(Callback):
     def _write(self, trainer: "Trainer", record: dict[str, Any]) -> None:
         measure = trainer.plan.validation_measure
         found = {"loss": record["loss"], "learning_rate": record["learning_rate"]}
-        found |= {f"{measure}/{name}": record.get(name) for name in trainer.evaluation}
+        found |= {f"{measure}/{name}": record.get(name) for name in trainer.validation.sets}
         # When it happened, breaks left out: the history knows seconds of training only.
         when = time.time() - trainer.seconds + record["seconds"]
         for tag, value in found.items():

@@ -79,7 +79,13 @@ class Growing:
 PARTS: dict[str, type] = {NET: Architecture, TREES: Growing}
 """What is searched inside a parameter: `architecture` of nets, `engine_params` of trees."""
 
-_DIRECT = ("strategy", "perturbation", "samples", "alpha")  # where a measure itself is optimised
+_DIRECT = (
+    "strategy",
+    "perturbation",
+    "samples",
+    "alpha",
+    "members",
+)  # where a measure itself is optimised
 _STRATEGY = Choice(WAYS, "type3")
 SPACES: dict[str, Mapping[str, Dimension]] = {
     NET: {
@@ -191,6 +197,8 @@ class Space:
         for name, dimension in self.dimensions.items():
             if _matters(name, found):
                 found[name] = choose(name, dimension)
+        if not _matters("members", found):  # fixed for the measures that others take
+            found.pop("members", None)
         parts = {name: found.pop(name) for name in self._parts if name in found}
         if parts and self.model == NET:
             found["architecture"] = str(Term("MLP", parts))
