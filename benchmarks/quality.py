@@ -28,12 +28,21 @@ import numpy as np
 from joblib import delayed
 
 import quality_catboost as catboost
-from common import Bar, console, describe_environment, parser, save, show_bars, show_table
-from quality_methods import CATBOOST, LAMBDAMART, Variant, net_variants, quick, tree_variants
+from common import console, describe_environment, parser, save, show_bars, show_table
+from quality_methods import (
+    CATBOOST,
+    DEFAULTS,
+    LAMBDAMART,
+    VALIDATION,
+    Variant,
+    net_variants,
+    quick,
+    tree_variants,
+)
+from quality_tables import MEASURES, gains, markdown, show_averaged, show_strategies, verdict
 from twinrank.data.transforms import transform
 from twinrank.evaluation.comparison import compare
 from twinrank.evaluation.evaluating import evaluate
-from twinrank.evaluation.significance import p_value
 from twinrank.study.dispatch import run_units
 from twinrank.study.processes import cores, in_processes
 from twinrank.study.progress import watching
@@ -41,11 +50,6 @@ from twinrank.study.results import read_unit
 from twinrank.study.source import Source
 from twinrank.study.units import Unit
 from twinrank.support.files import replacing
-
-VALIDATION = "nDCG@5"
-MEASURES = ("nDCG@1", "nDCG@3", "nDCG@5", "nDCG@10", "AP")
-SIGNIFICANT = ("nDCG@5", "nDCG@10")
-LEVEL = 0.01
 
 
 @dataclass(frozen=True)
@@ -170,70 +174,27 @@ def choose(books: Sequence[Book], variants: Sequence[Variant]) -> Variant:
             variant.name,
             *(f"{value:.4f}" for value in found[variant.name]),
             f"{fmean(found[variant.name]):.4f}",
+            f"{held_fixed(books, variant):.4f}",
             f"{sum(book.seconds(variant) for book in books) / 60:.1f}",
         ]
         for variant in variants
     ]
     names = [book.source.name for book in books]
-    title = f"Validation {VALIDATION}, the best setting of each fold"
-    show_table(title, ["", *names, "mean", "minutes"], rows)
+    title = f"Validation {VALIDATION}, the best setting of each fold; one for all folds, first seed"
+    show_table(title, ["", *names, "mean", "one for all", "minutes"], rows)
     spent = sum(book.seconds(variant) for book in books for variant in variants)
     console.print(f"The trainings took {spent / 60:.0f} minutes of one core.")
     return max((v for v in variants if v.ours), key=lambda v: fmean(found[v.name]))
 
 
-def markdown(books: Sequence[Book], variants: Sequence[Variant], ours: str) -> str:
-    """The table of docs/choosing.md: validation, and means over the test queries of each set.
-
-    A star is a difference to the best of the column, p < 0.01, as `compare` tests it.
-    """
-    compared = [compare(book.values) for book in books]
-    shown = [m for m in MEASURES if m != "nDCG@3"]
-    head = ["", "validation", *(f"{b.source.name} {m}" for b in books for m in shown)]
-    lines = [head, ["---", *("---:" for _ in head[1:])]]
-    for variant in sorted(variants, key=lambda v: -fmean(b.validation(v) for b in books)):
-        name = f"**{variant.name}**" if variant.name == ours else variant.name
-        line = [name, f"{fmean(book.validation(variant) for book in books):.3f}"]
-        for found in compared:
-            for measure in shown:
-                p = found.p_values[measure].get(variant.name, 1.0)  # the best has none
-                mark = r"\*" if p < found.level else ""
-                line.append(f"{found.means[variant.name][measure]:.3f}{mark}")
-        lines.append(line)
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def verdict(books: Sequence[Book], ours: str, nets: bool) -> list[Bar]:
-    """Our chosen variant against LambdaMART: each measure, each set, and all queries together.
-
-    A net is to be level with it in nDCG@5, trees are to be above it everywhere.
-    """
-    rows, gains, significant = [], dict[str, list[float]](), []
-    for measure in MEASURES:
-        row, pairs = [measure], []
-        for book in books:
-            a, b = book.values[ours][measure], book.values[LAMBDAMART][measure]
-            pairs.append((a, b))
-            gain = float(np.nanmean(a) - np.nanmean(b))
-            gains.setdefault(measure, []).append(gain)
-            row += [f"{np.nanmean(a):.4f}", f"{gain:+.4f}", f"{p_value(a, b):.3g}"]
-        a, b = (np.concatenate(side) for side in zip(*pairs, strict=True))
-        p, gain = p_value(a, b), float(np.nanmean(a) - np.nanmean(b))
-        if measure in SIGNIFICANT and gain > 0:
-            significant.append(p)
-        rows.append([*row, f"{gain:+.4f}", f"{p:.3g}"])
-    columns = [c for b in books for c in (b.source.name, "gain", "p")]
-    show_table(f"{ours} against {LAMBDAMART}", ["", *columns, "gain, all", "p"], rows)
-    if nets:
-        found = gains[VALIDATION]
-        measured = ", ".join(f"{gain:+.4f}" for gain in found)
-        return [Bar(f"{ours}: at least {LAMBDAMART} in {VALIDATION}", measured, min(found) >= 0)]
-    least = min(gain for found in gains.values() for gain in found)
-    p = min(significant, default=1.0)
-    return [
-        Bar(f"{ours}: above {LAMBDAMART} everywhere", f"at least {least:+.4f}", least > 0),
-        Bar(f"{ours}: p < {LEVEL:g} on {' or '.join(SIGNIFICANT)}", f"{p:.3g}", p < LEVEL),
+def held_fixed(books: Sequence[Book], variant: Variant) -> float:
+    """The validation value of the one setting that is best over all folds and sets."""
+    by_fold = [
+        [book.outcome(trial).best_value for trial in book.tried(variant, fold)]
+        for book in books
+        for fold in book.folds
     ]
+    return max(fmean(values) for values in zip(*by_fold, strict=True))
 
 
 def main() -> None:
@@ -269,6 +230,11 @@ def main() -> None:
     console.print(f"\nDo all methods gain by averaging? {len(seeds)} seeds of each together\n")
     for book in books:
         print(f"{book.source.name}, test queries\n{compare(book.averaged())}\n")
+    show_averaged(books, variants, ours.name)
+    show_strategies(books)
+    for default in DEFAULTS:
+        if default in books[0].values and default != ours.name:
+            gains(books, default)
     bars = verdict(books, ours.name, given.nets)
     show_bars(bars)
     save(given.json, {"chosen": ours.name, "means": [compare(b.values).means for b in books]}, bars)

@@ -13,6 +13,9 @@ from twinrank.losses import NAMES
 
 Setting = Mapping[str, Any]
 
+VALIDATION = "nDCG@5"
+"""By which settings, epochs and variants are chosen."""
+
 TREE_GRID: tuple[Setting, ...] = tuple(
     {"num_leaves": leaves, "learning_rate": rate} for leaves, rate in product((7, 15), (0.05, 0.1))
 )
@@ -52,6 +55,8 @@ NOISY_NET_GRID: tuple[Setting, ...] = (
 )
 """For ours: in the place of weight decay, no noise."""
 
+DEFAULTS = ("nDCG-type3, τ=2, five members", "nDCG-type3, five members")
+"""What BoostedRanker and Ranker are on data of this size, as their lines are called."""
 CATBOOST = "CatBoost YetiRank"
 LAMBDAMART = "LambdaMART"
 RANK_NDCG = "XGBoost rank:ndcg"
@@ -66,11 +71,8 @@ class Variant:
     ours: bool
     fixed: Setting = field(default_factory=dict)
     grid: tuple[Setting, ...] = TREE_GRID
-
-    @property
-    def varies(self) -> bool:
-        """Whether seeds make a difference that members don't average out."""
-        return self.name not in (LAMBDAMART, RANK_NDCG) and not self.name.endswith("members")
+    varies: bool = True
+    """Whether seeds make a difference that members don't average out already."""
 
     def parameters(self, trial: int) -> dict[str, Any]:
         """The parameters of one of the trials, but for a net's architecture."""
@@ -87,7 +89,10 @@ class Variant:
 def tree_variants() -> list[Variant]:
     """The peers, then ours: measures by strategies, with and without noise."""
     peers = {LAMBDAMART: LAMBDAMART, "rank_xendcg": "rank_xendcg", RANK_NDCG: "rank:ndcg"}
-    found = [Variant(name, method, False, TREES) for name, method in peers.items()]
+    found = [
+        Variant(name, method, False, TREES, varies=name == "rank_xendcg")
+        for name, method in peers.items()
+    ]
     bagged = {**TREES, "engine_params": BAGGED}
     found.append(Variant("LambdaMART, bagged", LAMBDAMART, False, bagged))
     found.append(Variant(CATBOOST, CATBOOST, False, ROUNDS))
@@ -99,10 +104,11 @@ def tree_variants() -> list[Variant]:
         ]
     found += [
         Variant(
-            f"{measure}-type3, τ=2, {MEMBERS} members",
+            f"{measure}-type3, τ=2, five members",
             f"{measure}-type3 (Boosted)",
             True,
             {**TREES, **NOISE["τ=2"], "members": MEMBERS},
+            varies=False,
         )
         for measure in ("nDCG", "AP", "nERR")
     ]
@@ -111,7 +117,7 @@ def tree_variants() -> list[Variant]:
 
 def net_variants() -> list[Variant]:
     """LambdaMART to compare with, the baseline losses, and ours: measures by strategies."""
-    found = [Variant(LAMBDAMART, LAMBDAMART, False, TREES)]
+    found = [Variant(LAMBDAMART, LAMBDAMART, False, TREES, varies=False)]
     found += [Variant(name, name, False, NETS, NET_GRID) for name in NAMES]
     ours = product(("P", "AP", "nDCG", "nERR@10"), ("type1", "type2", "type3", "swap"))
     # No swap changes the precision of a whole list.
@@ -121,7 +127,7 @@ def net_variants() -> list[Variant]:
         {**one, SHAPE: f"{one[SHAPE][:-1]}, members={MEMBERS})"} for one in NOISY_NET_GRID
     )
     return found + [
-        Variant(f"{name}, {MEMBERS} members", name, True, NETS, several)
+        Variant(f"{name}, five members", name, True, NETS, several, varies=False)
         for name in ("P-type3", "P-type2", "nDCG-type3")  # the best two in validation, the default
     ]
 
