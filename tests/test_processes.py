@@ -33,6 +33,7 @@ def made_up(queries, seed):
     X = random.standard_normal((sizes.sum(), 5))
     y = (X[:, 0] + random.standard_normal(len(X)) > 0.5).astype(int)
     y[np.cumsum(sizes) - 1] = 1  # something relevant everywhere
+    y[::7] *= 2  # which some queries have, and others don't
     return tr.Dataset.from_arrays(X, y, group=sizes)
 
 
@@ -55,7 +56,7 @@ def step(processes, folder, mode):
 
     one = Trainer(
         scorer,
-        loss,
+        tr.DirectLoss("AP(rel=2)") if mode == "few" else loss,
         data,
         plan,
         transform("QueryZScore").fit(data.X, data.lists),
@@ -77,7 +78,7 @@ def step(processes, folder, mode):
     assert len(set(states)) == 1  # the same net everywhere
 
 
-MODES = ("plain", "weights", "norm", "trouble")
+MODES = ("plain", "weights", "few", "norm", "trouble")
 
 
 def worker(folder):
@@ -119,7 +120,7 @@ def pair(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("mode", ["plain", "weights"])
+@pytest.mark.parametrize("mode", ["plain", "weights", "few"])
 def test_two_processes_make_the_step_of_one(pair, mode):
     one, two = (torch.load(pair / f"{mode}{n}.pt") for n in (1, 2))
     for a, b in zip(one["gradients"], two["gradients"], strict=True):

@@ -46,6 +46,10 @@ class RankingLoss(nn.Module):
         self.reduction: Reduction = reduction
         self.generator = generator
 
+    def counted(self, labels: Array, lists: Lists) -> Array:
+        """Which lists have a share in the mean: those with something relevant."""
+        return lists.any(labels > 0)
+
     def random_source(self) -> torch.Generator:
         """Where random numbers come from."""
         return torch.default_generator if self.generator is None else self.generator
@@ -60,6 +64,10 @@ class SmoothLoss(RankingLoss):
     name: ClassVar[str]
     needs_relevant: ClassVar[bool] = True
     """Whether a list with nothing relevant is left out."""
+
+    def counted(self, labels: Array, lists: Lists) -> Array:
+        """Which lists have a share in the mean; labels are those of `per_list`."""
+        return super().counted(labels, lists) if self.needs_relevant else lists.any(labels >= 0)
 
     @abstractmethod
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
@@ -87,7 +95,7 @@ class SmoothLoss(RankingLoss):
         plain = to_numpy if on_cpu(scores) else Tensor.detach
         grades = at_least_zero(as_float(plain(labels.to(scores.device))))
         values, slopes = self.per_list(plain(scores.to(working_dtype(scores))), grades, lists)
-        counted = lists.any(grades > 0 if self.needs_relevant else grades >= 0)
+        counted = self.counted(grades, lists)
         loss, share = reduced(
             as_float(values), as_float(from_numpy(counted, values)), weights, self.reduction
         )

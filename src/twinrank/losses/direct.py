@@ -19,7 +19,7 @@ from twinrank.ranks.twin import (
     working_dtype,
     working_labels,
 )
-from twinrank.support.arrays import on_cpu, to_numpy
+from twinrank.support.arrays import Array, on_cpu, to_numpy
 from twinrank.support.graphs import untraced
 
 
@@ -77,6 +77,10 @@ class DirectLoss(RankingLoss):
         if self.perturbation:
             shown += f", perturbation={self.perturbation:g}, samples={self.samples}"
         return shown
+
+    def counted(self, labels: Array, lists: Lists) -> Array:
+        """Which lists have a share in the mean: those with something relevant to the measure."""
+        return lists.any(self.measure.relevant(labels))
 
     @untraced
     def forward(

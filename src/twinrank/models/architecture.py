@@ -68,12 +68,14 @@ class Architecture:
         for name in data:
             if name not in known:
                 raise InputError(unknown("part of an architecture", str(name), known))
+        for name in known:
+            if name not in data and name != "members":  # which there weren't always
+                raise InputError(f"the architecture is damaged: it doesn't say its {name}")
         return cls(**data)
 
-    def paper_mode(self) -> "Architecture":
-        """As the paper has it: statistics of the query at hand, also on the score."""
-        return replace(self, norm="query", last_norm=True)
 
+_PAPER: dict[str, Any] = {"norm": "query", "last_norm": True}
+"""The paper's norms: statistics of the query at hand, also on the score."""
 
 ARCHITECTURES = {
     "R5": Architecture(activation="relu", last_activation=True),
@@ -92,13 +94,17 @@ def architecture(name: "str | Architecture", mode: str = "default") -> Architect
     >>> architecture("CE4.L(dropout=0.3)").dropout
     0.3
     """
+    if mode not in ("default", "paper"):
+        raise InputError(unknown("mode", str(mode), ["default", "paper"]))
     if isinstance(name, Architecture):
-        found = name
+        found = name if mode == "default" else replace(name, **_PAPER)
     else:
         head, bracket, rest = str(name).partition("(")
         if head.strip() not in ARCHITECTURES:
             raise InputError(unknown("architecture", head.strip(), ARCHITECTURES))
         found = ARCHITECTURES[head.strip()]
+        if mode == "paper":
+            found = replace(found, **_PAPER)
         if bracket:
             term = parse(f"X({rest}")
             if term.cutoff is not None:
@@ -107,7 +113,5 @@ def architecture(name: "str | Architecture", mode: str = "default") -> Architect
             options: dict[str, Any] = dict(term.options)
             if "norm" in options and options["norm"] is None:  # the notation knows no word `none`
                 options["norm"] = "none"
-            found = replace(found, **options)
-    if mode not in ("default", "paper"):
-        raise InputError(unknown("mode", str(mode), ["default", "paper"]))
-    return found.paper_mode() if mode == "paper" else found
+            found = replace(found, **options)  # which stand in the paper's mode, too
+    return found

@@ -15,6 +15,7 @@ from torch import Tensor
 from twinrank.data.batches import Batch
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform
+from twinrank.losses.base import RankingLoss
 from twinrank.models.committee import Net, members_of
 from twinrank.support.errors import InputError, TwinRankError
 from twinrank.training.callbacks import Callback
@@ -78,6 +79,7 @@ class Trainer:
         self.transform = transform
         self.validation = Validation(self.scorer, evaluation or {}, plan, transform, self.processes)
         self.weights = None if weights is None else torch.as_tensor(weights, dtype=torch.float64)
+        self._shares, self._counted = _shares_of(loss, train, weights)
         self.callbacks = list(callbacks)
         self.optimiser = _optimiser(scorer, plan, self.device)
         self._net = self.processes.wrapped(self.scorer)
@@ -177,8 +179,9 @@ class Trainer:
             raise self._trouble("the gradient isn't finite", batch)
         self.optimiser.step()
         self.processes.average_buffers(self.scorer)
-        self.progress.loss += value * whole.size
-        self.progress.queries += whole.size
+        counted = int(self._counted[whole].sum())
+        self.progress.loss += value * counted
+        self.progress.queries += counted
         self.step_documents = int(self.train.lists.sizes[whole].sum())
 
     def _clipped(self) -> bool:
@@ -219,10 +222,7 @@ class Trainer:
 
         Where lists are weighted, a heavy batch counts for more than a light one, too.
         """
-        if self.weights is None:
-            return queries.size / whole.size
-        part = float(self.weights[torch.from_numpy(queries)].sum())
-        return part / whole.size / float(self.weights.mean())
+        return float(self._shares[queries].sum()) / max(int(self._counted[whole].sum()), 1)
 
     def _trouble(self, what: str, batch: Batch) -> TrainingError:
         spoilt = batch.lists.any(~np.isfinite(batch.X).all(axis=1))
@@ -254,6 +254,17 @@ class Trainer:
     def _tell(self, event: str, *arguments: Any) -> None:
         for callback in self.callbacks:
             getattr(callback, event)(self, *arguments)
+
+
+def _shares_of(
+    loss: Loss, data: Dataset, weights: npt.NDArray[Any] | None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """What each query counts for in a mean loss, 1 on average, and which queries count at all."""
+    counted = np.ones(data.queries, bool)
+    if isinstance(loss, RankingLoss):
+        counted = loss.counted(np.maximum(data.y, 0), data.lists)
+    shares = counted.astype(np.float64)
+    return (shares if weights is None else shares * weights / np.mean(weights)), counted
 
 
 def learning_rate(plan: Plan, epoch: int) -> float:
