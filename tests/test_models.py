@@ -56,6 +56,20 @@ def test_the_papers_nets(name, features):
     assert dropped == [0, 0.01, 0.01, 0.01]
 
 
+def test_what_one_writes_stands_in_paper_mode():
+    found = architecture("MLP(norm=layer, depth=1)", "paper")
+    assert (found.norm, found.last_norm) == ("layer", True)
+
+
+@pytest.mark.parametrize("part", ["activation", "norm", "dropout", "last_activation", "width"])
+def test_an_architecture_is_read_whole(part):
+    plain = architecture("Small").to_json()
+    assert Architecture.from_json(plain) == architecture("Small")
+    del plain[part]
+    with pytest.raises(tr.InputError, match=f"is damaged: it doesn't say its {part}"):
+        Architecture.from_json(plain)
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_paper_mode_normalises_everywhere_by_query(name):
     scorer = Scorer(9, architecture(name, "paper"))

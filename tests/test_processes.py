@@ -263,6 +263,15 @@ def test_a_dying_worker_ends_the_job_and_leaves_a_checkpoint(small_file, tmp_pat
         assert "twinrank" in file.metadata()
 
 
+def test_a_mistake_is_told_once(small_file, tmp_path):
+    job = torchrun(small_file, "--set", "epoch=3", "--out", tmp_path / "run")
+    _, told = job.communicate(timeout=60)
+    assert job.returncode != 0
+    assert told.count("did you mean epochs") == 1
+    assert "has died" not in told
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_a_run_of_two_processes_from_the_command_line(small_file, tmp_path):
     run, epochs = tmp_path / "run", ["--set", "epochs=4"]

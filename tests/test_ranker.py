@@ -610,6 +610,14 @@ def test_partial_fit_goes_on_from_the_weights_at_hand():
     assert np.array_equal(first, weights_of(older))  # what was there before stays as it is
 
 
+def test_partial_fit_keeps_the_architecture():
+    ranker = small().fit(DATA)
+    before = weights_of(ranker)
+    with pytest.raises(InputError, match="the net at hand isn't Linear"):
+        ranker.set_params(architecture="Linear").partial_fit(DATA)
+    assert np.array_equal(before, weights_of(ranker))
+
+
 def test_every_partial_fit_has_random_numbers_of_its_own(tmp_path):
     def drawn(ranker):
         """What the steps of a partial fit draw."""
@@ -698,7 +706,7 @@ def test_several_evaluation_sets():
         ({"eval_set": X}, "eval_set can't be ndarray"),
         ({"eval_set": "test.txt"}, "eval_set can't be str"),
         ({"eval_set": [X]}, "can't use this as an evaluation set"),
-        ({"eval_set": [OTHER[:2]]}, "give either qid"),
+        ({"eval_set": [OTHER[:2]]}, r"queries of an evaluation set .* eval_qid=\[qid\]"),
         ({"eval_set": [OTHER[:2]], "eval_qid": OTHER[2]}, r"eval_qid \(30\) .* each of 1"),
         ({"eval_set": [OTHER[:2]], "eval_group": []}, r"eval_group \(0\) .* each of 1"),
         ({"eval_set": [OTHER], "eval_qid": [OTHER[2]]}, "can't use this"),
@@ -720,7 +728,7 @@ def test_a_fraction_of_the_queries_is_set_aside():
 
     class Looks(Callback):
         def on_start(self, trainer):
-            seen.append((trainer.train.query_ids, trainer.evaluation["validation"].query_ids))
+            seen.append((trainer.train.query_ids, trainer.validation.sets["validation"].query_ids))
 
     shuffled = X[SCATTERED], Y[SCATTERED], QID[SCATTERED]
     ranker = small().fit(*shuffled, eval_fraction=0.3, callbacks=[Looks()])

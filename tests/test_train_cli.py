@@ -196,8 +196,10 @@ def test_resuming_what_cant_be_resumed(run_folder, files, tmp_path, cli):
     good = json.loads((copy / "run.json").read_text())
     moved = tmp_path / "train.txt"
     moved.write_text("".join((files / "train.txt").read_text().splitlines(keepends=True)[:-1]))
+    other = tmp_path / "other.txt"  # the same labels and lengths, other features
+    other.write_text((files / "train.txt").read_text().replace(" 5:", " 5:1"))
     changes = [{key: wrong} for key in good for wrong in (None, [], "x", 3.5, {})]
-    changes += [{"source": good["source"] | {"data": str(moved)}}]
+    changes += [{"source": good["source"] | {"data": str(path)}} for path in (moved, other)]
     changes += [{"parameters": good["parameters"] | {"epochs": "x"}}]
     for change in changes:
         if not change.keys() & {"versions", "plan"}:  # which are for people
@@ -254,7 +256,7 @@ def child(kind, count, run, *words):
     """The code of a child, and what it shows on a terminal of its own."""
     command = [sys.executable, "-c", CHILD, kind, str(count), str(run), *map(str, words)]
     control, terminal = pty.openpty()
-    choices = {"stderr": terminal, "env": environment() | {"COLUMNS": "150"}}
+    choices = {"stderr": terminal, "env": environment() | {"COLUMNS": "80"}}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, **choices) as process:
         os.close(terminal)
         shown = b""
@@ -280,7 +282,8 @@ def test_interrupted_then_killed_then_taken_up(files, tmp_path, cli):
     code, shown = child("interrupt", 16, run, *begin)
     assert code == 130
     assert "\x1b[" in shown
-    assert re.search(r"Epoch 2/4.* docs/s .*loss .*validation nDCG@5 .*best ", shown)
+    assert re.search(r"Epoch 2/4 .* docs/s .*[-\d]:[-\d]{2}:[-\d]{2}", shown)  # the time left
+    assert re.search(r"loss -\S+  validation nDCG@5 0\.\d{4}  best in epoch \d: 0\.\d{4}", shown)
     last = shown.splitlines()[-1]
     assert re.search(r"Stopped in epoch \d, after step \d+\. Go on with: twinrank train ", last)
     assert last.endswith(f"--resume '{run}'")
@@ -372,7 +375,10 @@ def test_no_permission(files):
         answer = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
         assert answer.stdout.splitlines()[-1:] == ["[2, 2, 2]"], answer.stderr
         lines = answer.stderr.partition("---\n")[2].splitlines()
-        assert len(lines) == 3
+        resume = f"twinrank train --resume {here / 'run'}"
+        assert lines.pop(1) == (
+            f"When that is mended, go on from the last checkpoint with: {resume}"
+        )
         for line, name in zip(lines, ("history.jsonl", "new", "other.txt"), strict=True):
             assert line.startswith(f"Error: can't write {here / 'run' / name}: Permission denied")
         assert not list((here / "run").glob(".*"))
@@ -482,6 +488,7 @@ def test_trees_leave_a_run_as_nets_do(files, tmp_path, cli):
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     assert [record["round"] for record in history] == [1, 2, 3, 4, 5, 6]
     assert all((run / name).stat().st_size for name in ("run.json", "curves.svg", "curves.png"))
+    assert tr.BoostedRanker.load(run).best_iteration_ <= 6  # the run's folder will do
     assert cli("predict", run, files / "vali.txt", "-o", tmp_path / "scores.txt")[0] == 0
     train, valid = tr.load(files / "train.txt"), tr.load(files / "vali.txt")
     expected = tr.BoostedRanker(

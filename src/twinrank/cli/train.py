@@ -1,5 +1,6 @@
 """twinrank train: a ranker on a data set, resumable."""
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +9,7 @@ import typer
 
 from twinrank.cli.options import load_data, show_error, show_notes, takes_data
 from twinrank.cli.sources import in_words_of_options, source_of
-from twinrank.support.errors import InputError
+from twinrank.support.errors import FileError, InputError, TwinRankError, explained
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -108,15 +109,23 @@ def train(
     if trees:
         if architecture is not None or tensorboard or resume is not None:
             raise InputError("--trees goes without --architecture, --tensorboard and --resume")
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise InputError("--trees are grown by one process: start it without torchrun")
         _trees(folder, source, config, settings, given, quiet)
         return
     callbacks = _tracking(folder, tensorboard)
     processes = processes_here()
     try:
         sets: dict[str, Dataset] = {}
+        problem: TwinRankError | None = None
         if resume is None and processes.leads:
-            sets = _begin(folder, source, config, settings, given, processes.count)
-        processes.wait()  # for the run's folder, and for the cache of the data
+            try:
+                sets = _begin(folder, source, config, settings, given, processes.count)
+            except TwinRankError as error:
+                problem = error
+        # The others wait for the run's folder, and for the cache of the data, or hear of none.
+        if any(processes.told("" if problem is None else "no run")):
+            raise typer.Exit(2) if problem is None else problem
         _train(folder, sets, callbacks, quiet, save_every, processes)
     finally:
         processes.close()
@@ -177,7 +186,8 @@ def _tracking(folder: Path, wanted: bool) -> "list[Callback]":
     from twinrank.training.tracking import TensorBoard
 
     place = folder / "tensorboard"
-    return [TensorBoard(place)] if wanted or place.is_dir() else []
+    with explained("read", folder):
+        return [TensorBoard(place)] if wanted or place.is_dir() else []
 
 
 def _train(
@@ -190,8 +200,9 @@ def _train(
 ) -> None:
     """Train what the run's folder describes, from its last checkpoint on."""
     from twinrank.data.table import counted
-    from twinrank.estimators.runs import CHECKPOINT, continue_run, read_run
+    from twinrank.estimators.runs import continue_run, read_run
     from twinrank.training.loop import Interrupted, TrainingError
+    from twinrank.training.processes import AbandonedError
     from twinrank.training.reporting import reporter
 
     quiet = quiet or not processes.leads
@@ -212,17 +223,25 @@ def _train(
         raise typer.Exit(130) from None
     except TrainingError as error:
         if processes.speaks(error):
-            hint = ""
-            if (folder / CHECKPOINT).exists():
-                where = shlex.quote(str(folder))
-                hint = f"\nGo on from the last checkpoint with: twinrank train --resume {where}"
             # At once: where a process has died, what started them all is about to end this one.
-            show_error(f"{error}{hint}")
+            again = "" if isinstance(error, AbandonedError) else "Once the data is mended, "
+            more = "; other settings need a run of their own" if again else ""
+            show_error(f"{error}{_hint(folder, again, more)}")
         raise typer.Exit(2) from error
+    except FileError as error:
+        raise FileError(f"{error}{_hint(folder, 'When that is mended, ')}") from error
     if not quiet:
         best = "" if trained.best is None else f", {trained.best}"
         epochs = counted(len(trained.history), "epoch")
         typer.echo(f"Model in {folder / 'model'} ({epochs}{best})")
+
+
+def _hint(folder: Path, when: str, more: str = "") -> str:
+    """How to go on from the last checkpoint, if there is one."""
+    if not (folder / "checkpoint.safetensors").exists():
+        return ""
+    where, go = shlex.quote(str(folder)), f"{when}go on from the last checkpoint with"
+    return f"\n{go[0].upper()}{go[1:]}: twinrank train --resume {where}{more}"
 
 
 def _text(value: Any) -> Any:
@@ -241,14 +260,15 @@ def _about_threads(about: dict[str, Any], processes: int) -> None:
     """Weights depend on how many threads and processes there are, in the last bits."""
     import torch
 
-    for one, more, before, now in (
-        ("thread", "threads", about["threads"], torch.get_num_threads()),
-        ("process", "processes", about["processes"], processes),
+    last_bits, others = "weights may differ in the last bits", "dropout and batch norm see others"
+    for one, more, before, now, so in (
+        ("thread", "threads", about["threads"], torch.get_num_threads(), last_bits),
+        ("process", "processes", about["processes"], processes, f"{others}, so weights will, too"),
     ):
         if now != before:
             typer.echo(
                 f"Note: the run began with {before} {one if before == 1 else more} and goes on "
-                f"with {now}: weights may differ in the last bits",
+                f"with {now}: {so}",
                 err=True,
             )
 

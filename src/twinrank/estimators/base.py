@@ -15,6 +15,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.folds import cut
 from twinrank.estimators.checks import check_features
 from twinrank.estimators.inputs import as_dataset, as_evaluation_sets, list_weights
+from twinrank.estimators.places import model_place
 from twinrank.estimators.plain import loaded_parameters
 from twinrank.support.errors import InputError
 
@@ -113,7 +114,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """One score per row, in the order of the rows (of a Dataset: its own); higher is better.
 
         A score depends on the document and, where the model is one per query, on the other
-        documents of its query; then queries must be given.
+        documents of its query; then queries must be given. What else is in the call makes no
+        difference but for rounding.
         """
         self._check_fitted()
         told = isinstance(X, Dataset) or qid is not None or group is not None
@@ -168,7 +170,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
         """A fitted ranker from a folder that `save` or `twinrank train` wrote."""
-        model = cls._read(Path(folder).expanduser())
+        model = cls._read(model_place(Path(folder).expanduser()))
         ranker = cls(**loaded_parameters(model.provenance, cls._get_param_names()))
         ranker._adopt(model)
         return ranker

@@ -200,6 +200,8 @@ def _one(given: Any, qid: Any, group: Any) -> Dataset:
     if isinstance(given, tuple | list) and len(given) == 3 and not beside:
         return as_dataset(given[0], given[1], qid=given[2], labelled=True)
     if isinstance(given, tuple | list) and len(given) == 2:
+        if not beside:
+            raise InputError(f"the queries of an evaluation set aren't given: {_HOW}")
         return as_dataset(given[0], given[1], qid=qid, group=group, labelled=True)
     raise InputError(f"can't use this as an evaluation set: {_HOW}")
 

@@ -1,7 +1,6 @@
 """A training as a folder: its configuration, history, checkpoint, model and curves."""
 
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,10 @@ import torch
 
 from twinrank.boosting.session import Session as Growing
 from twinrank.data.dataset import Dataset
+from twinrank.data.fingerprint import fingerprint
 from twinrank.estimators.boosted import BoostedRanker
 from twinrank.estimators.checks import usable
-from twinrank.estimators.models import CONFIG, MODEL
+from twinrank.estimators.places import CONFIG, MODEL
 from twinrank.estimators.plain import checked_parameters
 from twinrank.estimators.ranker import Ranker
 from twinrank.models.folder import save_model
@@ -47,7 +47,7 @@ def begin_run(
         "parameters": chosen,
         "plan": Session(chosen).plan(learnt.documents).to_json(),
         "source": source,
-        "data": {name: _look(data) for name, data in sets.items()},
+        "data": {name: fingerprint(data) for name, data in sets.items()},
         "threads": torch.get_num_threads(),
         "processes": processes,
         "versions": versions(),
@@ -130,7 +130,7 @@ def continue_run(
     parameters = about["parameters"]
     train, others = _apart(sets)
     for name, data in sets.items():
-        if about["data"].get(name) != _look(data):
+        if about["data"].get(name) != fingerprint(data):
             raise InputError(f"the {name} data isn't what it was when the run in {folder} began")
     checkpoint = folder / CHECKPOINT
     leads = processes is None or processes.leads
@@ -155,9 +155,3 @@ def _draw(folder: Path, history: list[dict[str, Any]], measure: str) -> None:
 def _apart(sets: dict[str, Dataset]) -> tuple[Dataset, dict[str, Dataset]]:
     """What trains, and what is measured."""
     return sets["train"], {name: data for name, data in sets.items() if name != "train"}
-
-
-def _look(data: Dataset) -> dict[str, int]:
-    """Enough of a data set to notice that it is another."""
-    crc = zlib.crc32(data.y.tobytes(), zlib.crc32(data.lists.offsets.tobytes()))
-    return {"queries": data.queries, "features": data.features, "crc32_of_labels": crc}

@@ -15,6 +15,7 @@ from twinrank.models.architecture import Architecture
 from twinrank.models.dropout import DropoutLinear
 from twinrank.models.fused import can_fuse, fused
 from twinrank.models.norms import QueryNorm
+from twinrank.models.threads import threads_for
 from twinrank.support.errors import InputError
 
 __all__ = ["QueryNorm", "Scorer", "checked_categories", "score_all"]
@@ -140,7 +141,7 @@ def score_all(
     scores = np.zeros((data.documents, *columns), np.float32)
     offsets = data.lists.offsets
     batches = data.batches(documents, transform=transform)
-    with torch.inference_mode():
+    with threads_for(scorer, min(documents, data.documents)), torch.inference_mode():
         for batch in batches.made(batches.plan(0)[part[0] :: part[1]]):
             first, last = offsets[batch.queries[0]], offsets[batch.queries[-1] + 1]
             X = torch.from_numpy(batch.X).to(first_weight)

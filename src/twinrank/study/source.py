@@ -3,16 +3,14 @@
 import json
 import re
 import warnings
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from twinrank.data.dataset import Dataset
+from twinrank.data.fingerprint import fingerprint
 from twinrank.data.folds import Fold
 from twinrank.data.layouts import load_folds
 from twinrank.data.loading import load
@@ -23,7 +21,6 @@ from twinrank.support.errors import DataWarning, InputError, explained
 
 PARTS = ("train", "validation", "test")
 BUILT_IN = "built-in synthetic web search"
-_LOOKED_AT = 1 << 22  # feature values that a fingerprint is made of at most
 
 
 @dataclass(frozen=True)
@@ -179,9 +176,9 @@ def _sets(source: str, number: int) -> dict[str, Dataset]:
 def _fingerprint(source: str, fold: int) -> str:
     given = Source.from_text(source)
     if given.has_folds:
-        return ".".join(_look(given.sets(fold)[part]) for part in PARTS)
+        return ".".join(fingerprint(given.sets(fold)[part]) for part in PARTS)
     kept = f"{given.min_documents}-{given.min_relevant}"
-    return f"{_look(_whole(source))}.{kept}.{given.cut}-{fold}"
+    return f"{fingerprint(_whole(source))}.{kept}.{given.cut}-{fold}"
 
 
 def forget() -> None:
@@ -194,11 +191,3 @@ def _kept(data: Dataset, given: Source) -> Dataset:
     if given.min_documents <= 1 and given.min_relevant <= 0:
         return data
     return data.filter(min_documents=given.min_documents, min_relevant=given.min_relevant)
-
-
-def _look(data: Dataset) -> str:
-    """Checksums of sizes, labels and features; of many, of those of queries evenly spread."""
-    crc = zlib.crc32(data.y.tobytes(), zlib.crc32(data.lists.offsets.tobytes()))
-    step = max(1, data.documents * data.features // _LOOKED_AT)
-    crc = zlib.crc32(data.take(np.arange(0, data.queries, step)).tobytes(), crc)
-    return f"{data.queries}-{data.features}-{crc:08x}"

@@ -162,7 +162,7 @@ def one_thread() -> Iterator[None]:
     """One thread for torch, compiled loops and linear algebra; afterwards as before."""
     from threadpoolctl import threadpool_limits
 
-    from twinrank.training.threads import one_torch_thread
+    from twinrank.models.threads import one_torch_thread
 
     with one_torch_thread(), threadpool_limits(1):
         yield

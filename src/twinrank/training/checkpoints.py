@@ -120,4 +120,6 @@ def _restore(trainer: "Trainer", about: dict[str, Any], tensors: dict[str, Tenso
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    """Copies: those of the file would keep it on the disk when another has taken its place."""
+    found = ((k.removeprefix(prefix), v) for k, v in tensors.items() if k.startswith(prefix))
+    return {k: v.clone() for k, v in found}

@@ -17,12 +17,12 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform
 from twinrank.losses.base import RankingLoss
 from twinrank.models.committee import Net, members_of
+from twinrank.models.threads import threads_for
 from twinrank.support.errors import InputError, TwinRankError
 from twinrank.training.callbacks import Callback
 from twinrank.training.plan import Plan
 from twinrank.training.processes import Processes, TrainingError, others_alive
 from twinrank.training.seeds import seed_step
-from twinrank.training.threads import one_torch_thread
 from twinrank.training.validation import Validation
 
 __all__ = ["Interrupted", "Trainer", "TrainingError"]
@@ -30,7 +30,6 @@ __all__ = ["Interrupted", "Trainer", "TrainingError"]
 Loss = Callable[..., Tensor]
 Record = dict[str, Any]
 _KEPT = 1024**3  # bytes of transformed features that are kept from one epoch to the next
-_WORTH_THREADS = 40_000_000  # products of a weight and a document's value in a step
 
 
 class Interrupted(TwinRankError):  # noqa: N818 (what happened, not what went wrong)
@@ -147,14 +146,11 @@ class Trainer:
             raise Interrupted(f"Stopped after epoch {state.epoch}")
 
     def _threads_for_a_step(self) -> AbstractContextManager[None]:
-        """One thread for small steps: more are no faster, and where cores are busy far slower."""
+        """One thread for small steps, unless batches are made beside them."""
         data = self.train
-        documents = max(self.plan.batch_documents, data.documents / max(data.queries, 1))
-        weights = sum(p.numel() for p in self._parameters) / self.scorer.architecture.members
-        products = documents * weights  # of one member: they take turns
-        kept = data.documents * data.features * 4 <= _KEPT  # else batches are made beside the steps
-        small = kept and products < _WORTH_THREADS and self.device.type == "cpu"
-        return one_torch_thread() if small else nullcontext()
+        kept = data.documents * data.features * 4 <= _KEPT
+        documents = max(self.plan.batch_documents, data.documents // max(data.queries, 1))
+        return threads_for(self.scorer, documents) if kept else nullcontext()
 
     def _asked_to_stop(self) -> bool:
         """Whether any process was interrupted: then all stop at the same step."""

@@ -41,26 +41,29 @@ class Bar(Callback):
     """A live bar: epochs, documents per second, loss, the latest and the best value, time left."""
 
     def __init__(self) -> None:
+        self._live: Any = None
         self._bar: Any = None
         self._task: Any = None
+        self._found: Any = None
         self._documents, self._began = 0, 0.0
 
     def on_start(self, trainer: "Trainer") -> None:
         """Put the bar on the screen."""
-        from rich.console import Console
+        from rich.console import Console, Group
+        from rich.live import Live
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.text import Text
 
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[speed]}"),
-            TextColumn("{task.fields[found]}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
         )
-        self._bar.start()
-        total = trainer.plan.epochs
-        self._task = self._bar.add_task("Training", total=total, speed="", found="")
+        self._task = self._bar.add_task("Training", total=trainer.plan.epochs, speed="")
+        self._found = Text()  # below the bar, on as many lines as it takes
+        self._live = Live(Group(self._bar, self._found), console=Console(stderr=True))
+        self._live.start()
         self._began = time.monotonic()
 
     def on_step(self, trainer: "Trainer") -> None:
@@ -79,12 +82,13 @@ class Bar(Callback):
     def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
         """Show what was measured."""
         line = "  ".join(line_of(trainer, record).split("  ")[1:-1])
-        self._bar.update(self._task, completed=record["epoch"], found=line)
+        self._found.plain = line
+        self._bar.update(self._task, completed=record["epoch"])
 
     def on_stop(self, trainer: "Trainer") -> None:
         """Take the bar down."""
-        if self._bar is not None:
-            self._bar.stop()
+        if self._live is not None:
+            self._live.stop()
         if trainer.stop_reason:
             print(f"stopped: {trainer.stop_reason}", file=sys.stderr)
 

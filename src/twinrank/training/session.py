@@ -142,6 +142,7 @@ class Session:
                 raise InputError(
                     f"X has {data.features} features, the model {self.before.scorer.features}"
                 )
+            self._check_architecture(self.before.scorer)
             return self.before.scorer, self.before.transform
         scorer = self._scorer(data)
         wanted = apart(transform(given["transforms"]), scorer.categories)
@@ -149,6 +150,18 @@ class Session:
             return scorer, wanted.fit(data.X, data.lists)
         except FeatureError as error:
             raise error.named(data.query_ids, data.feature_names) from None
+
+    def _check_architecture(self, before: Net) -> None:
+        """Refuse another architecture than that of the net to go on from."""
+        given = self.parameters["architecture"]
+        if given == "auto":
+            return
+        wanted = architecture(given, self.parameters["mode"])
+        if wanted != before.architecture:
+            raise InputError(
+                f"the net at hand isn't {given}, and partial_fit goes on with it: begin anew with "
+                f"fit, or leave the architecture as it was"
+            )
 
     def _scorer(self, data: Dataset) -> Net:
         given = self.parameters
