@@ -15,8 +15,8 @@ train, valid, test = data.split(0.6, 0.2, random_state=0)  # whole queries
 print(data)
 
 # %% [markdown]
-# A net. `objective` is the measure that is optimised, `strategy` how ranks pass their gradient on.
-# The best epoch is chosen on the validation queries.
+# A net, or rather five small ones, whose mean ranks. `objective` is the measure that is optimised,
+# `strategy` how ranks pass their gradient on. The validation queries choose the best epoch of each.
 
 # %%
 net = tr.Ranker(
@@ -27,7 +27,7 @@ net = tr.Ranker(
     random_state=0,
 )
 net.fit(train, eval_set=valid)
-print(f"net: validation nDCG@5 {net.best_score_:.3f} in epoch {net.best_epoch_}")
+print(f"net: validation nDCG@5 {net.best_score_:.3f}, {len(net.history_)} epochs")
 
 # %% [markdown]
 # Boosted trees on the same objective, and LightGBM's own LambdaMART beside them.

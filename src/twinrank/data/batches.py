@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from twinrank.data.transforms.base import FeatureError
 from twinrank.lists import Lists
+from twinrank.support.compiled import in_threads, spans
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from twinrank.data.transforms import Transform
 
 _BLOCK = 1 << 22  # values of X that are looked at together
-_WORTH_A_THREAD = 200_000  # values of a batch that is transformed once, and kept
+_WORTH_A_THREAD = 200_000  # values: fewer are handled sooner than handed over
 _PATIENCE = 0.05  # seconds between looks at whether anybody still wants batches
 
 
@@ -117,7 +118,7 @@ class Batches:
         if self._kept is None:
             X = self._transformed(queries, lists)
         elif self._done[queries].all():
-            X = self._kept.take(rows, axis=0)
+            X = _copied(self._kept, rows)
         else:
             X = self._transformed(queries, lists)
             self._kept[rows], self._done[queries] = X, True
@@ -164,3 +165,14 @@ class Batches:
         finally:
             unwanted.set()
             thread.join()  # a thread that still runs when Python ends can take the process down
+
+
+def _copied(X: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    """X[rows], by all threads."""
+    found = np.empty((rows.size, X.shape[1]), X.dtype)
+
+    def copy(start: int, stop: int) -> None:
+        np.take(X, rows[start:stop], axis=0, out=found[start:stop], mode="clip")
+
+    in_threads(copy, spans(np.full(rows.size, X.shape[1]), per_thread=_WORTH_A_THREAD))
+    return found
