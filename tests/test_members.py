@@ -111,6 +111,15 @@ class TestTrees:
         assert one.model_.trees.to_bytes() != two.model_.trees.to_bytes()  # it notes the number
         assert np.array_equal(one.predict(NEW), two.predict(NEW))
 
+    def test_small_data_takes_one_thread(self, monkeypatch):
+        def threads(**given):
+            text = boosted(2, **given).fit(DATA).model_.trees.to_bytes().decode()
+            return int(text.partition("[num_threads: ")[2].partition("]")[0])
+
+        assert (threads(n_jobs=None), threads(n_jobs=2)) == (1, 2)
+        monkeypatch.setattr("twinrank.boosting.session._WORTH_THREADS", 1)
+        assert threads(n_jobs=None) == 0  # as many as there are
+
     def test_weights_of_queries(self):
         weights = np.where(np.arange(DATA.queries) % 2, 3.0, 1.0)
         plain, weighted = (boosted(2).fit(DATA, sample_weight=w) for w in (None, weights))

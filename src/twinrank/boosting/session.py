@@ -3,7 +3,7 @@
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -47,6 +47,10 @@ MODES: dict[str, dict[str, Any]] = {
     },
 }
 """What the parameters are that are left to the mode: "auto"."""
+
+_WORTH_THREADS = 2_000_000
+"""Values of features: with fewer, a second thread is hardly a gain, and on busy cores, where an
+engine's threads wait for each other, trees take up to a hundred times as long."""
 
 _NOISE = ("strategy", "perturbation", "samples", "random_state")  # as `Newton` takes them
 _PAPER_SETTINGS = {
@@ -94,8 +98,11 @@ class Session:
         """
         from twinrank.support.compiled import threads_at_most
 
-        with threads_at_most(self.parameters["n_jobs"]):
-            return self._grown(data, weights, sets, callbacks)
+        jobs = self.parameters["n_jobs"]
+        if jobs is None and data.documents * data.features < _WORTH_THREADS:
+            jobs = 1
+        with threads_at_most(jobs):
+            return self._grown(data, weights, sets, callbacks, jobs)
 
     def _grown(
         self,
@@ -103,6 +110,7 @@ class Session:
         weights: Any,
         sets: dict[str, Dataset],
         callbacks: Sequence[Callback],
+        jobs: int | None,
     ) -> tuple[BoostedModel, Boosting]:
         given, module = self.parameters, engine(self.parameters["engine"])
         newton = self.newton()
@@ -121,7 +129,8 @@ class Session:
         rows = rows_of(data, fitted, columns, weights)
         validation = {name: rows_of(one, fitted, columns) for name, one in sets.items()}
         objective = None if newton is None else module.Objective(newton)
-        grower = module.Grower(self.growth(columns, data.documents), objective, rows, validation)
+        growth = replace(self.growth(columns, data.documents), n_jobs=jobs)
+        grower = module.Grower(growth, objective, rows, validation)
         boosting.run(grower, callbacks)
         if not boosting.best_round:
             raise InputError(NO_TREE)
