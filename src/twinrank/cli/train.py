@@ -238,7 +238,9 @@ def _train(
 
 def _hint(folder: Path, when: str, more: str = "") -> str:
     """How to go on from the last checkpoint, if there is one."""
-    if not (folder / "checkpoint.safetensors").exists():
+    from twinrank.estimators.runs import CHECKPOINT
+
+    if not (folder / CHECKPOINT).exists():
         return ""
     where, go = shlex.quote(str(folder)), f"{when}go on from the last checkpoint with"
     return f"\n{go[0].upper()}{go[1:]}: twinrank train --resume {where}{more}"
@@ -260,10 +262,11 @@ def _about_threads(about: dict[str, Any], processes: int) -> None:
     """Weights depend on how many threads and processes there are, in the last bits."""
     import torch
 
-    last_bits, others = "weights may differ in the last bits", "dropout and batch norm see others"
+    last_bits = "weights may differ in the last bits"
+    parts = "dropout and batch norm see other parts of a batch, so weights will differ"
     for one, more, before, now, so in (
         ("thread", "threads", about["threads"], torch.get_num_threads(), last_bits),
-        ("process", "processes", about["processes"], processes, f"{others}, so weights will, too"),
+        ("process", "processes", about["processes"], processes, parts),
     ):
         if now != before:
             typer.echo(

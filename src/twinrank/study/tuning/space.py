@@ -79,13 +79,8 @@ class Growing:
 PARTS: dict[str, type] = {NET: Architecture, TREES: Growing}
 """What is searched inside a parameter: `architecture` of nets, `engine_params` of trees."""
 
-_DIRECT = (
-    "strategy",
-    "perturbation",
-    "samples",
-    "alpha",
-    "members",
-)  # where a measure itself is optimised
+# What there is only where a measure itself is optimised.
+_DIRECT = ("strategy", "perturbation", "samples", "alpha", "members")
 _STRATEGY = Choice(WAYS, "type3")
 SPACES: dict[str, Mapping[str, Dimension]] = {
     NET: {
