@@ -42,7 +42,7 @@ from quality_methods import (
 from quality_tables import MEASURES, gains, markdown, show_averaged, show_strategies, verdict
 from twinrank.data.transforms import transform
 from twinrank.evaluation.comparison import compare
-from twinrank.evaluation.evaluating import evaluate
+from twinrank.evaluation.evaluate import evaluate
 from twinrank.study.dispatch import run_units
 from twinrank.study.processes import cores, in_processes
 from twinrank.study.progress import watching

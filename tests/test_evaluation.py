@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import twinrank as tr
-from twinrank.evaluation import evaluating, heads, ranking
-from twinrank.evaluation.heads import Heads
+from twinrank.evaluation import heads, ranking
 from twinrank.evaluation.ranked import RankedLists
+from twinrank.evaluation.topk import Heads
 from twinrank.lists import Lists
 from twinrank.measures import MEASURES, Measure
 from twinrank.support import compiled

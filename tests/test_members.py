@@ -14,7 +14,7 @@ from twinrank.boosting.newton import Newton
 from twinrank.data.transforms import transform
 from twinrank.losses import loss
 from twinrank.models.architecture import architecture
-from twinrank.models.committee import net
+from twinrank.models.ensemble import net
 from twinrank.training.callbacks import Callback
 from twinrank.training.checkpoints import load_checkpoint, save_checkpoint
 from twinrank.training.loop import Trainer

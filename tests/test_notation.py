@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinrank.support.errors import InputError, TwinRankError
+from twinrank.support.errors import InputError, TwinRankError, unknown
 from twinrank.support.notation import Term, parse
-from twinrank.support.suggest import unknown
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,8}", fullmatch=True)
 # Words that read as something else are no strings: that is what `none` and `1e5` are for.

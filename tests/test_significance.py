@@ -12,7 +12,7 @@ from scipy import stats
 
 import twinrank as tr
 from twinrank.evaluation import significance
-from twinrank.evaluation.pictures import draw_wins
+from twinrank.evaluation.metric_plots import draw_wins
 from twinrank.evaluation.significance import differences, holm
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError

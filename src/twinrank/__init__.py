@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from twinrank.estimators.boosted import BoostedRanker
     from twinrank.estimators.ranker import Ranker
     from twinrank.evaluation.comparison import Comparison, compare
-    from twinrank.evaluation.evaluating import evaluate
-    from twinrank.evaluation.pictures import draw_cutoffs
+    from twinrank.evaluation.evaluate import evaluate
+    from twinrank.evaluation.metric_plots import draw_cutoffs
     from twinrank.evaluation.result import Evaluation
     from twinrank.evaluation.significance import confidence_interval, p_value
     from twinrank.evaluation.trec import evaluate_run
@@ -116,8 +116,8 @@ _HOME = {
     "WassRank": "losses.wassrank",
     "compare": "evaluation.comparison",
     "confidence_interval": "evaluation.significance",
-    "draw_cutoffs": "evaluation.pictures",
-    "evaluate": "evaluation.evaluating",
+    "draw_cutoffs": "evaluation.metric_plots",
+    "evaluate": "evaluation.evaluate",
     "evaluate_run": "evaluation.trec",
     "exact_ranks": "ranks.exact",
     "lightgbm_metric": "boosting.functions",

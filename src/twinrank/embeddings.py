@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from twinrank.losses.direct import DirectLoss
 from twinrank.measures import Measure
-from twinrank.ranks.strategies import Way
+from twinrank.ranks.strategies import Strategy
 from twinrank.ranks.twin import working_dtype
 from twinrank.support.errors import InputError
 
@@ -43,7 +43,7 @@ class DirectRetrievalLoss(nn.Module):
     def __init__(
         self,
         measure: str | Measure = "AP",
-        strategy: Way = "type3",
+        strategy: Strategy = "type3",
         temperature: float = 0.1,
         perturbation: float = 0.0,
         samples: int = 1,

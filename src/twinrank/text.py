@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from twinrank.lists import Lists
 from twinrank.losses.direct import DirectLoss
 from twinrank.measures import Measure
-from twinrank.ranks.strategies import Way
+from twinrank.ranks.strategies import Strategy
 from twinrank.support.errors import InputError
 
 if find_spec("sentence_transformers") is None:  # importing it takes seconds: where it is used
@@ -52,7 +52,7 @@ class DirectRankingLoss(nn.Module):
         self,
         model: Any,
         measure: str | Measure = "nDCG@10",
-        strategy: Way = "swap",
+        strategy: Strategy = "swap",
         alpha: float = 1.0,
         perturbation: float = 3.0,
         samples: int = 8,

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from twinrank.lists import Lists
 from twinrank.measures import Measure
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 ENGINES = ("lightgbm", "xgboost")
 NO_TREE = (

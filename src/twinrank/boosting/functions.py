@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.boosting.newton import PERTURBATION, SAMPLES, Floats, Newton
-from twinrank.evaluation.evaluating import evaluate
+from twinrank.evaluation.evaluate import evaluate
 from twinrank.lists import Lists
 from twinrank.measures import Measure
 from twinrank.measures import measure as as_measure

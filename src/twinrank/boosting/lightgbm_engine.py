@@ -10,8 +10,7 @@ import numpy.typing as npt
 from twinrank.boosting.engine import NO_TREE, Growth, Rows, in_words
 from twinrank.boosting.functions import LightGBMMetric, LightGBMObjective
 from twinrank.measures import Measure
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 OBJECTIVES = ("lambdarank", "rank_xendcg")
 FILE = "model.txt"

@@ -16,7 +16,7 @@ from twinrank.ranks.exact import check_finite, check_perturbation
 from twinrank.ranks.kernels.curvature import curved_pair_sum
 from twinrank.ranks.kernels.swaps import swap_sums
 from twinrank.ranks.sorted_ranks import RANDOM, counters, rank_by_counting, rank_by_sorting
-from twinrank.ranks.strategies import Way, as_way
+from twinrank.ranks.strategies import Strategy, as_strategy
 from twinrank.support.arrays import to_numpy
 from twinrank.support.compiled import in_threads, spans
 from twinrank.support.errors import InputError
@@ -66,7 +66,7 @@ class Newton:
     """
 
     measure: Measure
-    strategy: Way = "type3"
+    strategy: Strategy = "type3"
     perturbation: float = PERTURBATION
     samples: int = SAMPLES
     random_state: int = 0
@@ -92,8 +92,8 @@ class Newton:
             raise InputError(
                 f"random_state must be a whole number from 0 to below 2^63, not {random_state!r}"
             )
-        chosen, way = as_measure(measure), as_way(strategy)
-        chosen.check_way(way)
+        chosen, way = as_measure(measure), as_strategy(strategy)
+        chosen.check_strategy(way)
         return cls(chosen, way, perturbation, samples, int(random_state))
 
     def __call__(

@@ -12,8 +12,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, Transform
 from twinrank.lists import Lists
 from twinrank.models.columns import apart
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 
 def kept_from(transform: Transform, columns: tuple[int, ...]) -> Transform:

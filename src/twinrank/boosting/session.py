@@ -17,9 +17,8 @@ from twinrank.boosting.rows import check_grades, columns_of, kept_from, rows_of
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, transform
 from twinrank.measures import Measure, measure
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.members import members_for
-from twinrank.support.suggest import unknown
 
 OWN = {
     "LambdaMART": ("lightgbm", "lambdarank"),

@@ -7,17 +7,17 @@ from typing import Annotated
 import typer
 
 from twinrank import __version__
-from twinrank.cli.compare import compare
-from twinrank.cli.convert import convert
-from twinrank.cli.evaluate import evaluate
-from twinrank.cli.export import export
-from twinrank.cli.inspect import inspect
-from twinrank.cli.measures import measures
+from twinrank.cli.compare_command import compare
+from twinrank.cli.convert_command import convert
+from twinrank.cli.evaluate_command import evaluate
+from twinrank.cli.export_command import export
+from twinrank.cli.inspect_command import inspect
+from twinrank.cli.measures_command import measures
 from twinrank.cli.options import show_error
-from twinrank.cli.predict import predict
-from twinrank.cli.reproduce import reproduce
-from twinrank.cli.train import train
-from twinrank.cli.tune import tune
+from twinrank.cli.predict_command import predict
+from twinrank.cli.reproduce_command import reproduce
+from twinrank.cli.train_command import train
+from twinrank.cli.tune_command import tune
 from twinrank.support.errors import TwinRankError
 
 app = typer.Typer(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from twinrank.cli.options import load_data, show_notes
-from twinrank.cli.predict import scores_of
+from twinrank.cli.predict_command import scores_of
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def measured_scores(
 ) -> "dict[str, Evaluation]":
     """Models, and scores in files, by name, each measured on the same data."""
     from twinrank.evaluation.conventions import convention_of
-    from twinrank.evaluation.evaluating import DEFAULT
-    from twinrank.evaluation.evaluating import evaluate as measured
+    from twinrank.evaluation.evaluate import DEFAULT
+    from twinrank.evaluation.evaluate import evaluate as measured
     from twinrank.evaluation.trec import named_measures
 
     names = _names([*models, *files])

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 MISSING = ("zero", "nan")
 UNJUDGED = ("error", "keep", "drop")

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from twinrank.data.options import Reading
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 # What columns are called, in small letters and without signs.
 _CALLED = {

@@ -138,7 +138,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         self, X: Any, y: Any = None, qid: Any = None, group: Any = None, sample_weight: Any = None
     ) -> float:
         """The mean validation measure over queries; NaN where none has anything relevant."""
-        from twinrank.evaluation.evaluating import evaluate
+        from twinrank.evaluation.evaluate import evaluate
 
         self._check_fitted()
         data, weights = labelled(X, y, qid, group, sample_weight)

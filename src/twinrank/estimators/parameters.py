@@ -5,9 +5,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import read_toml
-from twinrank.support.suggest import unknown
 
 
 def parameters_of(

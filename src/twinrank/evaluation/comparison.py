@@ -14,15 +14,14 @@ import numpy.typing as npt
 from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.conventions import Convention
-from twinrank.evaluation.evaluating import DEFAULT, evaluate
-from twinrank.evaluation.pictures import draw_wins
+from twinrank.evaluation.evaluate import DEFAULT, evaluate
+from twinrank.evaluation.metric_plots import draw_wins
 from twinrank.evaluation.result import Evaluation, mean_of
 from twinrank.evaluation.significance import TESTS, confidence_interval, holm, p_value
 from twinrank.lists import Lists
 from twinrank.measures import Measure
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import replacing
-from twinrank.support.suggest import unknown
 
 Floats = npt.NDArray[np.float64]
 FORMATS = {".txt": "to_text", ".md": "to_markdown", ".tex": "to_latex", ".html": "to_html"}

@@ -11,9 +11,8 @@ from typing import Literal, get_args
 
 from twinrank.measures import NAMES, Measure, measure
 from twinrank.measures.base import Empty
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, parse
-from twinrank.support.suggest import unknown
 
 Ties = Literal["random", "stable", "docid", "average"]
 

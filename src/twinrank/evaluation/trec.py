@@ -10,7 +10,7 @@ import numpy as np
 
 from twinrank.data.trec import Run, read_qrels, read_run
 from twinrank.evaluation.conventions import Convention, convention_of, read_name
-from twinrank.evaluation.evaluating import evaluate
+from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.ranked import RankedLists
 from twinrank.evaluation.result import Evaluation
 from twinrank.measures import NAMES, Measure

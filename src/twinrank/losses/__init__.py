@@ -13,9 +13,8 @@ from twinrank.losses.mse import MSE
 from twinrank.losses.ranknet import RankNet
 from twinrank.losses.softmax import SoftmaxCrossEntropy
 from twinrank.losses.wassrank import WassRank
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
-from twinrank.support.suggest import unknown
 
 LOSSES: tuple[type[SmoothLoss], ...] = (
     ListNet,

@@ -21,9 +21,8 @@ from twinrank.support.arrays import (
     on_cpu,
     to_numpy,
 )
-from twinrank.support.errors import InputError
-from twinrank.support.graphs import untraced
-from twinrank.support.suggest import unknown
+from twinrank.support.compiled import untraced
+from twinrank.support.errors import InputError, unknown
 
 Reduction = Literal["mean", "sum", "none"]
 

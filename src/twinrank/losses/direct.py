@@ -11,7 +11,7 @@ from twinrank.measures import Measure
 from twinrank.measures import measure as as_measure
 from twinrank.ranks.exact import check_finite, check_perturbation, exact_ranks
 from twinrank.ranks.kernels import check_kernel
-from twinrank.ranks.strategies import Way, as_way
+from twinrank.ranks.strategies import Strategy, as_strategy
 from twinrank.ranks.twin import (
     attach,
     attach_gradient,
@@ -20,7 +20,7 @@ from twinrank.ranks.twin import (
     working_labels,
 )
 from twinrank.support.arrays import Array, on_cpu, to_numpy
-from twinrank.support.graphs import untraced
+from twinrank.support.compiled import untraced
 
 
 class DirectLoss(RankingLoss):
@@ -50,7 +50,7 @@ class DirectLoss(RankingLoss):
     def __init__(
         self,
         measure: str | Measure,
-        strategy: Way = "type3",
+        strategy: Strategy = "type3",
         alpha: float = 1.0,
         perturbation: float = 0.0,
         samples: int = 1,
@@ -64,8 +64,8 @@ class DirectLoss(RankingLoss):
         check_kernel(kernel)
         check_alpha(alpha)
         self.measure = as_measure(measure)
-        self.strategy: Way = as_way(strategy)
-        self.measure.check_way(self.strategy)
+        self.strategy: Strategy = as_strategy(strategy)
+        self.measure.check_strategy(self.strategy)
         self.alpha = alpha
         self.perturbation = perturbation
         self.samples = samples

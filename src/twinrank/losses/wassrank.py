@@ -11,8 +11,7 @@ from twinrank.losses.base import Reduction, SmoothLoss
 from twinrank.losses.listnet import log_softmax
 from twinrank.losses.transport import Costs, Grades, Plan, total_cost, transport
 from twinrank.support.arrays import Array, as_float, namespace
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 Mode = Literal["default", "paper"]
 

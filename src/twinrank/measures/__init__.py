@@ -9,9 +9,8 @@ from twinrank.measures.err import ERR, NERR
 from twinrank.measures.precision import Judged, Precision, Recall, RPrecision, Success
 from twinrank.measures.rbp import RBP
 from twinrank.measures.rr import RR
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
-from twinrank.support.suggest import unknown
 
 MEASURES: tuple[type[Measure], ...] = (
     NDCG, DCG, AP, PaperAP, Precision, Recall, RPrecision, RR, Success, NERR, ERR, RBP, Judged,

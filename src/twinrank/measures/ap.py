@@ -7,8 +7,7 @@ from twinrank.lists import Lists
 from twinrank.measures.base import BinaryMeasure, shared
 from twinrank.measures.swaps import Swaps
 from twinrank.support.arrays import Array, at_least_zero, namespace
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 
 @dataclass(frozen=True, kw_only=True)

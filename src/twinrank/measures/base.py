@@ -15,10 +15,9 @@ from twinrank.lists import Lists, check_lists
 from twinrank.measures.swaps import Swaps
 from twinrank.ranks.exact import Ties, check_finite, exact_ranks
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace
-from twinrank.support.errors import InputError
-from twinrank.support.graphs import untraced
+from twinrank.support.compiled import untraced
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, Value
-from twinrank.support.suggest import unknown
 
 Empty = Literal["skip", "zero", "one", "error"]
 """What a list with nothing relevant is worth: NaN (and no part in a mean), 0, 1, or an error."""
@@ -166,7 +165,7 @@ class Measure:
         """What swapping two documents changes, given labels in rank order."""
         raise NotImplementedError
 
-    def check_way(self, way: str) -> None:
+    def check_strategy(self, way: str) -> None:
         """Refuse a strategy that needs to know more of this measure than it says."""
         if way == "swap" and type(self).swaps is Measure.swaps:
             raise InputError(

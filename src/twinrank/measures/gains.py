@@ -7,8 +7,7 @@ import numpy as np
 from twinrank.lists import Lists
 from twinrank.measures.base import Measure
 from twinrank.support.arrays import Array, at_least_zero, is_tensor, namespace
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 _HIGHEST = 100
 """The highest label with an exponential gain: sums of 2¹⁰⁰ are still float32 numbers."""

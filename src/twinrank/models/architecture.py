@@ -3,9 +3,8 @@
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
-from twinrank.support.suggest import unknown
 
 ACTIVATIONS = ("relu", "celu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu")
 NORMS = ("batch", "query", "layer", "none")

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
-from twinrank.models import passes
 from twinrank.support.compiled import in_threads, pieces
 
 _PER_THREAD = 200_000  # values that are worth a thread

@@ -16,7 +16,7 @@ from twinrank.data.transforms import Transform
 from twinrank.data.transforms import from_json as transform_from_json
 from twinrank.models.architecture import Architecture
 from twinrank.models.columns import apart
-from twinrank.models.committee import Net, net
+from twinrank.models.ensemble import Net, net
 from twinrank.models.scorer import score_all
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_format, read_json, write_model

@@ -23,7 +23,6 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from twinrank.lists import Lists
-from twinrank.models import passes
 from twinrank.models.dropout import DropoutLinear, draw_fate
 from twinrank.models.norms import QueryNorm
 from twinrank.support.compiled import in_threads, spans, threads

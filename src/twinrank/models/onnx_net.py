@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from twinrank.data.transforms import Transform
-from twinrank.models.committee import Net, members_of
+from twinrank.models.ensemble import Net, members_of
 from twinrank.models.onnx_nodes import Nodes
 from twinrank.models.onnx_transforms import transformed
 from twinrank.models.scorer import QueryNorm, Scorer

@@ -23,7 +23,7 @@ __all__ = ["QueryNorm", "Scorer", "checked_categories", "score_all"]
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
     from twinrank.data.transforms import Transform
-    from twinrank.models.committee import Net
+    from twinrank.models.ensemble import Net
 
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     # In place where backward needs the result alone: fresh memory costs more than arithmetic.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from twinrank.models.committee import Net
+    from twinrank.models.ensemble import Net
 
 _WORTH_THREADS = 40_000_000  # products of a weight and a document's value
 

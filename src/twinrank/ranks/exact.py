@@ -10,9 +10,8 @@ import numpy as np
 from twinrank.lists import Lists, check_lists
 from twinrank.support import random
 from twinrank.support.arrays import Array, cast, from_numpy, is_tensor, namespace, on_cpu, to_numpy
-from twinrank.support.errors import InputError
-from twinrank.support.graphs import untraced
-from twinrank.support.suggest import unknown
+from twinrank.support.compiled import untraced
+from twinrank.support.errors import InputError, unknown
 
 Ties = Literal["random", "stable", "average"]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from twinrank.ranks.strategies import Strategy, as_strategy
+from twinrank.ranks.strategies import RankStrategy, as_rank_strategy
 from twinrank.support.errors import InputError
 
 
@@ -16,7 +16,7 @@ def twin_sigmoid(
     alpha: float = 1.0,
     forward_alpha: float = math.inf,
     *,
-    strategy: Strategy = "type1",
+    strategy: RankStrategy = "type1",
     sign: Tensor | float = 1.0,
 ) -> Tensor:
     """σ⁺(z): the sigmoid with steepness `forward_alpha` in value, with `alpha` in gradient.
@@ -36,7 +36,7 @@ def twin_sigmoid(
     >>> [round(x, 3) for x in z.grad.tolist()]
     [0.105, 0.25, 0.105]
     """
-    as_strategy(strategy)
+    as_rank_strategy(strategy)
     for name, value in (("alpha", alpha), ("forward_alpha", forward_alpha)):
         if not value > 0:
             raise InputError(f"{name} must be positive, not {value}")
@@ -47,7 +47,7 @@ def twin_sigmoid(
 class _TwinSigmoid(Function):
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, alpha: float, forward_alpha: float, strategy: Strategy, u: Tensor
+        ctx: Any, z: Tensor, alpha: float, forward_alpha: float, strategy: RankStrategy, u: Tensor
     ) -> Tensor:
         ctx.save_for_backward(z, u)
         ctx.alpha, ctx.strategy = alpha, strategy

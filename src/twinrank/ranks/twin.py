@@ -14,10 +14,10 @@ from torch.autograd.function import FunctionCtx
 from twinrank.lists import Lists, check_lists
 from twinrank.ranks.exact import check_finite, exact_ranks
 from twinrank.ranks.kernels import check_kernel, pair_sum
-from twinrank.ranks.strategies import Strategy, as_strategy
+from twinrank.ranks.strategies import RankStrategy, as_rank_strategy
 from twinrank.support.arrays import as_float, on_cpu, to_numpy
+from twinrank.support.compiled import untraced
 from twinrank.support.errors import InputError
-from twinrank.support.graphs import untraced
 
 
 @untraced
@@ -26,7 +26,7 @@ def twin_ranks(
     labels: Tensor,
     lists: Lists,
     *,
-    strategy: Strategy = "type3",
+    strategy: RankStrategy = "type3",
     alpha: float = 1.0,
     generator: torch.Generator | None = None,
     perturbation: float = 0.0,
@@ -71,7 +71,7 @@ def attach_gradient(
     scores: Tensor,
     labels: Tensor,
     lists: Lists,
-    strategy: Strategy,
+    strategy: RankStrategy,
     alpha: float,
     kernel: str,
 ) -> Tensor:
@@ -79,7 +79,7 @@ def attach_gradient(
 
     `rank_gradient` turns ∂L/∂output into ∂L/∂rank per document; the pair sum does the rest.
     """
-    as_strategy(strategy)
+    as_rank_strategy(strategy)
     check_kernel(kernel)
     check_alpha(alpha)
     lists.check(scores=scores, labels=labels)

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from twinrank.display.tables import Table
 from twinrank.evaluation.comparison import Comparison, compare
 from twinrank.evaluation.result import Evaluation
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 Record = Mapping[str, Any]
 

@@ -6,8 +6,7 @@ from typing import Any
 from twinrank.study.methods import Method, method
 from twinrank.study.running import MEASURES, Study
 from twinrank.study.source import Source
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 METHODS = (
     "LambdaMART",

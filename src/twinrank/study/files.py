@@ -21,9 +21,8 @@ from typing import Any
 
 from twinrank.data.loading import load
 from twinrank.study.methods import method
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import read_toml
-from twinrank.support.suggest import unknown
 
 
 @dataclass(frozen=True)

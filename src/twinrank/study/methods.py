@@ -8,10 +8,9 @@ from twinrank.boosting.engine import ENGINES
 from twinrank.boosting.session import OWN
 from twinrank.measures import measure
 from twinrank.models.architecture import architecture
-from twinrank.ranks.strategies import as_way
-from twinrank.support.errors import InputError
+from twinrank.ranks.strategies import as_strategy
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, check_options, parse
-from twinrank.support.suggest import unknown
 
 if TYPE_CHECKING:
     from twinrank.estimators.base import BaseRanker
@@ -97,7 +96,7 @@ def method(name: "str | Method") -> Method:
     if (match := _DIRECT.fullmatch(text)) is not None:
         found = Method(match["objective"], match["strategy"], _model(match["model"]))
         measure(found.objective)
-        as_way(found.strategy)
+        as_strategy(found.strategy)
         return found
     match = _NAMED.fullmatch(text)
     if match is not None and match["objective"] in OWN:

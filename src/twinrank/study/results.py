@@ -22,7 +22,7 @@ import numpy.typing as npt
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.comparison import Comparison, compare
 from twinrank.evaluation.conventions import Convention
-from twinrank.evaluation.evaluating import evaluate
+from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.result import Evaluation
 from twinrank.study.units import Unit, UnitResult
 from twinrank.support.errors import FileError, InputError, explained

@@ -16,9 +16,8 @@ from twinrank.estimators.plain import checked_parameters, saved_parameters
 from twinrank.lists import Lists
 from twinrank.study.methods import Method, method
 from twinrank.study.source import Source
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.memory import PeakMemory
-from twinrank.support.suggest import unknown
 
 PROTOCOL = 2
 """Raised when a unit of the same settings would give other results than before."""

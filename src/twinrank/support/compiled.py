@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -181,6 +181,27 @@ def _submit(loop: Callable[..., None], *arguments: Any) -> Callable[[], BaseExce
         loop(*arguments)
         return lambda: None
     return task.exception
+
+
+def untraced(function: Function) -> Function:
+    """Break the graph of torch.compile'd code at `function`, which is NumPy and compiled loops.
+
+    That is what `torch.compiler.disable` does; but it imports the compiler, which takes over a
+    second, so here it waits until somebody compiles.
+    """
+    disabled: Any = None
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        nonlocal disabled
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.compiler.is_compiling():
+            return function(*arguments, **options)
+        if disabled is None:
+            disabled = torch.compiler.disable(function)
+        return disabled(*arguments, **options)
+
+    return call  # type: ignore[return-value]
 
 
 def _forget_threads() -> None:

@@ -16,7 +16,7 @@ from twinrank.data.batches import Batch
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform
 from twinrank.losses.base import RankingLoss
-from twinrank.models.committee import Net, members_of
+from twinrank.models.ensemble import Net, members_of
 from twinrank.models.threads import threads_for
 from twinrank.support.errors import InputError, TwinRankError
 from twinrank.training.callbacks import Callback

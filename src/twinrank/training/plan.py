@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from twinrank.measures import measure
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.members import members_for
-from twinrank.support.suggest import unknown
 
 OPTIMISERS = ("adam", "adamw", "sgd")
 PRECISIONS = ("full", "mixed")

@@ -21,11 +21,10 @@ from twinrank.losses.direct import DirectLoss
 from twinrank.measures import NAMES, Measure
 from twinrank.models.architecture import architecture
 from twinrank.models.columns import apart
-from twinrank.models.committee import Net, net
+from twinrank.models.ensemble import Net, net
 from twinrank.models.folder import Model
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import parse
-from twinrank.support.suggest import unknown
 from twinrank.training.callbacks import Callback, EarlyStopping
 from twinrank.training.checkpoints import load_checkpoint
 from twinrank.training.loop import Trainer

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform
-from twinrank.evaluation.evaluating import evaluate
-from twinrank.models.committee import Net
+from twinrank.evaluation.evaluate import evaluate
+from twinrank.models.ensemble import Net
 from twinrank.models.scorer import score_all
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 from twinrank.training.plan import RESERVED, Plan
 from twinrank.training.processes import Processes
 

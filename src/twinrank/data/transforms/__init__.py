@@ -15,9 +15,8 @@ from twinrank.data.transforms.compose import Compose
 from twinrank.data.transforms.per_query import QueryMinMax, QueryZScore
 from twinrank.data.transforms.per_value import Clip, SignedLog1p
 from twinrank.data.transforms.standardise import Standardise
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
-from twinrank.support.suggest import unknown
 
 TRANSFORMS: tuple[type[Transform], ...] = (
     QueryZScore, Standardise, SignedLog1p, QueryMinMax, Clip,

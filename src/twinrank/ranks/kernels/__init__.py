@@ -18,18 +18,17 @@ from typing import Any
 import numpy as np
 
 from twinrank.lists import Lists
-from twinrank.ranks.strategies import Strategy
+from twinrank.ranks.strategies import RankStrategy
 from twinrank.support.arrays import Array, cast, from_numpy, is_tensor, on_cpu, to_numpy
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import parse
-from twinrank.support.suggest import unknown
 
 LONG = 1500
 """From this length on `auto` interpolates, where that pays."""
 
 KERNELS = ("auto", "torch", "numba", "long")
 
-Kernel = Callable[[Any, Any, Any, Lists, Strategy, float], Any]
+Kernel = Callable[[Any, Any, Any, Lists, RankStrategy, float], Any]
 
 
 def pair_sum(
@@ -38,7 +37,7 @@ def pair_sum(
     rank_gradient: Array,
     lists: Lists,
     *,
-    strategy: Strategy,
+    strategy: RankStrategy,
     alpha: float = 1.0,
     kernel: str = "auto",
 ) -> Array:
@@ -101,7 +100,7 @@ def _on_cpu(name: str, options: dict[str, Any]) -> Kernel:
 
 
 def _by_length(
-    scores: Any, labels: Any, rank_gradient: Any, lists: Lists, strategy: Strategy, alpha: float
+    scores: Any, labels: Any, rank_gradient: Any, lists: Lists, strategy: RankStrategy, alpha: float
 ) -> Any:
     """Short lists pair by pair, long ones interpolated where that is cheaper."""
     from twinrank.ranks.kernels.direct import DirectKernel

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from twinrank.lists import Lists
-from twinrank.ranks.strategies import Strategy
+from twinrank.ranks.strategies import RankStrategy
 from twinrank.support.shapes import Float
 
 BLOCK = 2**22
@@ -27,7 +27,7 @@ class TorchKernel:
         labels: Float[Tensor, "docs"],
         rank_gradient: Float[Tensor, "docs"],
         lists: Lists,
-        strategy: Strategy,
+        strategy: RankStrategy,
         alpha: float,
     ) -> Float[Tensor, "docs"]:
         """∂L/∂score of every document, in the precision of `scores`."""
@@ -83,7 +83,7 @@ def _terms(
     label: Float[Tensor, "lists docs"],
     g: Float[Tensor, "lists docs"],
     rows: slice,
-    strategy: Strategy,
+    strategy: RankStrategy,
     alpha: float,
 ) -> Float[Tensor, "lists rows docs"]:
     """What each document j adds to the gradient of each document a among the rows."""

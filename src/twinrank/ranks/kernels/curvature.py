@@ -28,7 +28,7 @@ from twinrank.ranks.kernels.curved_pairs import curved_rows, each_curved_bell, e
 from twinrank.ranks.kernels.direct import SCALE, bounds_of, by_grade, pair_spans, row_spans
 from twinrank.ranks.kernels.long import bends_of
 from twinrank.ranks.kernels.pairs import BY_ROWS
-from twinrank.ranks.strategies import Strategy
+from twinrank.ranks.strategies import RankStrategy
 from twinrank.support.compiled import in_threads
 
 
@@ -38,7 +38,7 @@ def curved_pair_sum(
     rank_gradient: Any,
     lists: Lists,
     *,
-    strategy: Strategy,
+    strategy: RankStrategy,
     alpha: float = 1.0,
 ) -> tuple[Any, Any]:
     """∂L/∂score and the diagonal h of every document: NumPy arrays, float32 or float64.
@@ -61,7 +61,7 @@ def curved_pair_sum(
     return gradient, curvature
 
 
-def _by_panels(g: Any, lists: Lists, strategy: Strategy) -> Any:
+def _by_panels(g: Any, lists: Lists, strategy: RankStrategy) -> Any:
     """Long lists: those in which h is linear in g, and all that are very long."""
     linear = np.zeros(len(lists), np.bool_)
     if strategy != "type1":
@@ -70,7 +70,7 @@ def _by_panels(g: Any, lists: Lists, strategy: Strategy) -> Any:
 
 
 def _every_pair(
-    scores: Any, labels: Any, g: Any, lists: Lists, strategy: Strategy, alpha: float
+    scores: Any, labels: Any, g: Any, lists: Lists, strategy: RankStrategy, alpha: float
 ) -> tuple[Any, Any]:
     """Both sums in one pass over the pairs."""
     order, levels, x, E, g, wide, scale = by_grade(scores, labels, g, lists, strategy, alpha)
@@ -93,7 +93,7 @@ def _every_pair(
 
 
 def _interpolated(
-    scores: Any, labels: Any, g: Any, lists: Lists, strategy: Strategy, alpha: float
+    scores: Any, labels: Any, g: Any, lists: Lists, strategy: RankStrategy, alpha: float
 ) -> tuple[Any, Any]:
     """The gradient of the long kernel, and the curvature from panels where these can be cut."""
     gradient = pair_sum(scores, labels, g, lists, strategy=strategy, alpha=alpha)

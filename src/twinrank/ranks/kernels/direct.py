@@ -25,7 +25,7 @@ from twinrank.ranks.kernels.pairs import (
     type3_rows,
     wide_rows,
 )
-from twinrank.ranks.strategies import Strategy
+from twinrank.ranks.strategies import RankStrategy
 from twinrank.support.compiled import in_threads, spans, threads
 from twinrank.support.segments import grades_of
 
@@ -35,7 +35,7 @@ _WIDEST = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 600.0}
 _LARGEST = {np.dtype(np.float32): 1e10, np.dtype(np.float64): 1e40}
 """… even times a rank gradient of this size; larger ones are scaled down, list by list."""
 
-SCALE: dict[Strategy, float] = {"type1": 1.0, "type2": -1.0, "type3": -2.0}
+SCALE: dict[RankStrategy, float] = {"type1": 1.0, "type2": -1.0, "type3": -2.0}
 """What stands, times α, before the sum over pairs."""
 
 _PAIRS_PER_THREAD = 1_000_000
@@ -52,7 +52,7 @@ class DirectKernel:
         labels: Any,
         rank_gradient: Any,
         lists: Lists,
-        strategy: Strategy,
+        strategy: RankStrategy,
         alpha: float,
     ) -> Any:
         """∂L/∂score of every document, in the precision of `scores`."""
@@ -92,7 +92,7 @@ class ByGrade(NamedTuple):
 
 
 def by_grade(
-    scores: Any, labels: Any, rank_gradient: Any, lists: Lists, strategy: Strategy, alpha: float
+    scores: Any, labels: Any, rank_gradient: Any, lists: Lists, strategy: RankStrategy, alpha: float
 ) -> ByGrade:
     """Sort each list by grade, and take the exponential of its scores where it has room for it."""
     x, g, size = scores.astype(np.float64), rank_gradient, scores.size

@@ -26,7 +26,7 @@ import numpy as np
 from twinrank.lists import Lists
 from twinrank.ranks.kernels.direct import SCALE, DirectKernel
 from twinrank.ranks.kernels.panels import make_nodes, meet, read_field
-from twinrank.ranks.strategies import Strategy
+from twinrank.ranks.strategies import RankStrategy
 from twinrank.support.compiled import in_threads, spans
 from twinrank.support.segments import grades_of
 from twinrank.support.sorting import COUNTS, sort_keys
@@ -59,7 +59,7 @@ class LongKernel:
         labels: Any,
         rank_gradient: Any,
         lists: Lists,
-        strategy: Strategy,
+        strategy: RankStrategy,
         alpha: float,
     ) -> Any:
         """∂L/∂score of every document, in the precision of `scores`."""
@@ -124,7 +124,7 @@ class Panels(NamedTuple):
 
 
 def cut_into_panels(
-    scores: Any, g: Any, grade: Any, strategy: Strategy, alpha: float, p: int
+    scores: Any, g: Any, grade: Any, strategy: RankStrategy, alpha: float, p: int
 ) -> Panels | None:
     """Sort one list by panels of width 2/α; None where that can't be done."""
     size = scores.size
@@ -158,7 +158,7 @@ def cut_into_panels(
 
 
 def bends_of(
-    scores: Any, labels: Any, sizes: Any, lists: Lists, strategy: Strategy, alpha: float
+    scores: Any, labels: Any, sizes: Any, lists: Lists, strategy: RankStrategy, alpha: float
 ) -> tuple[Any, Any]:
     """Σ_j (s_a + s_j) · |u_aj| · K(y_aj) / α for sizes s ≥ 0, and for which lists it was found.
 
@@ -200,7 +200,7 @@ def near_panels(centres: Any, alpha: float) -> tuple[Any, Any]:
 
 
 def _sum_panels(
-    panels: Panels, strategy: Strategy, alpha: float, p: int, result: Any, bends: bool = False
+    panels: Panels, strategy: RankStrategy, alpha: float, p: int, result: Any, bends: bool = False
 ) -> None:
     """Write the unscaled pair sum of one list, or that of its `bends`, in which |u| stands for u.
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twinrank.models.architecture import architecture
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 ARCHITECTURES = ("R5", "CE5", "R4.L", "CE4.L")
 CUTOFFS = (1, 3, 5, 10, 20)

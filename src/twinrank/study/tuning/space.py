@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from twinrank.boosting.session import OWN
 from twinrank.losses import is_loss
 from twinrank.models.architecture import Architecture, architecture
-from twinrank.ranks.strategies import WAYS
+from twinrank.ranks.strategies import STRATEGIES
 from twinrank.study.methods import Method
 from twinrank.study.units import full_parameters
 from twinrank.support.errors import InputError
@@ -81,7 +81,7 @@ PARTS: dict[str, type] = {NET: Architecture, TREES: Growing}
 
 # What there is only where a measure itself is optimised.
 _DIRECT = ("strategy", "perturbation", "samples", "alpha", "members")
-_STRATEGY = Choice(WAYS, "type3")
+_STRATEGY = Choice(STRATEGIES, "type3")
 SPACES: dict[str, Mapping[str, Dimension]] = {
     NET: {
         "objective": Choice(("nDCG", "AP", "nERR@10", "ListNet", "ApproxNDCG"), "nDCG"),

@@ -14,9 +14,8 @@ from typing import Any
 
 from twinrank.estimators.parameters import settings_of
 from twinrank.study.tuning.space import MODELS, NET, PARTS, Choice, Dimension, Space, Span
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import read_toml
-from twinrank.support.suggest import unknown
 
 _ELSEWHERE = {
     "random_state": "--seed",

@@ -10,7 +10,7 @@ import numpy as np
 
 from twinrank.data.table import counted
 from twinrank.display.plots import COLOURS, drawing
-from twinrank.evaluation.evaluating import evaluate
+from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.significance import differences, p_value
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError

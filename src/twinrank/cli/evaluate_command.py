@@ -10,8 +10,7 @@ import typer
 
 from twinrank.cli.options import takes_data
 from twinrank.cli.systems import measured_runs, measured_scores
-from twinrank.support.errors import InputError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from twinrank.evaluation.result import Evaluation

@@ -9,8 +9,7 @@ import typer
 
 from twinrank.cli.options import show_notes, takes_data
 from twinrank.cli.sources import in_words_of_options, source_of
-from twinrank.support.errors import InputError, TwinRankError
-from twinrank.support.suggest import unknown
+from twinrank.support.errors import InputError, TwinRankError, unknown
 
 if TYPE_CHECKING:
     from twinrank.study.tuning.search import Tuning

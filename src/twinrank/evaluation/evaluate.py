@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.evaluation.conventions import Convention, convention_of
-from twinrank.evaluation.heads import Heads
 from twinrank.evaluation.ranked import RankedLists
 from twinrank.evaluation.ranking import Ranking
 from twinrank.evaluation.result import Evaluation
+from twinrank.evaluation.topk import Heads
 from twinrank.lists import Lists, check_lists
 from twinrank.measures import MEASURES, Measure
 from twinrank.ranks.exact import check_finite, refuse_unless

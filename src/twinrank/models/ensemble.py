@@ -11,7 +11,7 @@ from twinrank.models.architecture import Architecture
 from twinrank.models.scorer import Scorer
 
 
-class Committee(nn.Module):
+class Ensemble(nn.Module):
     """Members of one architecture, which differ in where they began and in their noise.
 
     In training each has a column of its own, to be learnt from as if it were alone.
@@ -34,7 +34,7 @@ class Committee(nn.Module):
         return torch.stack([one(X, lists) for one in self.members], dim=1)
 
 
-Net = Scorer | Committee
+Net = Scorer | Ensemble
 
 
 def net(
@@ -46,7 +46,7 @@ def net(
     """A scorer, or several of them where the architecture says so."""
     one, count = replace(architecture, members=1), architecture.members
     found = [Scorer(features, one, categories, generator) for _ in range(count)]
-    return found[0] if count == 1 else Committee(found)
+    return found[0] if count == 1 else Ensemble(found)
 
 
 def members_of(scorer: Net) -> list[Scorer]:

@@ -46,7 +46,7 @@ def inspect(
     else:
         _print(loaded.summary)
     if plot is not None:
-        from twinrank.data.pictures import draw_dataset
+        from twinrank.data.data_plots import draw_dataset
 
         draw_dataset(loaded, plot)
         typer.echo(f"Drawn to {plot}", err=True)
