@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import twinrank as tr
-from twinrank.evaluation import heads, ranking
+from twinrank.evaluation import evaluate as evaluate_module
+from twinrank.evaluation import ranking, topk
 from twinrank.evaluation.ranked import RankedLists
 from twinrank.evaluation.topk import Heads
 from twinrank.lists import Lists
@@ -74,9 +75,9 @@ def test_blocks_and_threads_change_nothing(monkeypatch, block, threads, ties):
     names = [name for name in NAMES if ties == "random" or name.startswith(("n", "P", "R"))]
     names = [name for name in names if not name.startswith(("nERR", "RR", "Rprec"))]
     expected = tr.evaluate(scores, labels, lists, names, ties=ties)
-    monkeypatch.setattr(evaluating, "_BLOCK", block)
-    monkeypatch.setattr(evaluating, "_FEW", 0)
-    for module in (evaluating, heads, ranking):
+    monkeypatch.setattr(evaluate_module, "_BLOCK", block)
+    monkeypatch.setattr(evaluate_module, "_FEW", 0)
+    for module in (evaluate_module, topk, ranking):
         monkeypatch.setattr(module, "_PER_THREAD", 10)
     monkeypatch.setattr(compiled, "threads", lambda: threads)
     found = tr.evaluate(scores, labels, lists, names, ties=ties)
@@ -207,7 +208,7 @@ def reference(name, ranked, known, k):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("block", [1, 40, 1 << 15])
 def test_documents_without_a_rank(monkeypatch, seed, block):
-    monkeypatch.setattr(evaluating, "_BLOCK", block)
+    monkeypatch.setattr(evaluate_module, "_BLOCK", block)
     scores, labels, plain = batch(seed)
     rng = np.random.default_rng(seed)
     ranked = rng.integers(0, plain.sizes + 1)
@@ -241,7 +242,7 @@ def test_the_reference_covers_the_registry():
 @pytest.fixture
 def seen(monkeypatch):
     """How often lists were cut to their heads, and with which labels that couldn't be done."""
-    monkeypatch.setattr(evaluating, "_FEW", 0)
+    monkeypatch.setattr(evaluate_module, "_FEW", 0)
     counts = {"cut": 0, "not": 0}
     of = Heads.of
 
@@ -267,7 +268,7 @@ def test_heads_change_nothing(monkeypatch, seen, ties, levels, dtype):
     choices = {"ties": ties, "docids": rng.permutation(lists.documents), "random_state": 3}
     found = tr.evaluate(scores, labels, lists, NAMES, **choices)
     assert seen == {"cut": 1, "not": 0}
-    monkeypatch.setattr(evaluating, "_LONGEST_HEAD", 0)
+    monkeypatch.setattr(evaluate_module, "_LONGEST_HEAD", 0)
     slow = tr.evaluate(scores, labels, lists, NAMES, **choices)
     assert seen == {"cut": 1, "not": 0}
     assert found.empty_lists == slow.empty_lists
@@ -287,9 +288,9 @@ def test_any_heads(sizes, seed, ties, cutoffs):
     names = [f"{kind.name}@{k}" for kind in MEASURES for k in cutoffs]
     choices = {"ties": ties, "docids": np.arange(lists.documents), "empty": "zero"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluating, "_FEW", 0)
+        patch.setattr(evaluate_module, "_FEW", 0)
         found = tr.evaluate(scores, labels, lists, names, **choices)
-        patch.setattr(evaluating, "_LONGEST_HEAD", 0)
+        patch.setattr(evaluate_module, "_LONGEST_HEAD", 0)
         slow = tr.evaluate(scores, labels, lists, names, **choices)
     for name in names:
         assert_allclose(found.values[name], slow.values[name], rtol=1e-12, err_msg=name)
@@ -468,7 +469,9 @@ def test_save_refuses_other_suffixes_and_missing_folders(result, tmp_path):
 def test_names_that_the_result_is_to_have():
     found = tr.evaluate([2, 1], [0, 1], Lists.from_sizes([2]), {"first": "P@1", "rr": Hits()})
     assert found.means == {"first": 0.0, "rr": 1.0}
-    assert list(tr.evaluate([1], [1], Lists.from_sizes([1])).values) == list(evaluating.DEFAULT)
+    assert list(tr.evaluate([1], [1], Lists.from_sizes([1])).values) == list(
+        evaluate_module.DEFAULT
+    )
     with pytest.raises(KeyError, match="P@2 was not measured; there are first, rr"):
         found["P@2"]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import twinrank as tr
-from twinrank.models import fused, passes, scorer
+from twinrank.models import fused, fused_kernels, scorer
 from twinrank.models.architecture import ACTIVATIONS, architecture
 from twinrank.models.fused import can_fuse
 from twinrank.models.scorer import Scorer
@@ -87,7 +87,7 @@ def test_equals_torchs_layers(norm, activation, plain):
 @pytest.mark.parametrize("width", [1, 3, 100, 1100])
 @pytest.mark.parametrize("norm", ["batch", "query"])
 def test_equals_torchs_layers_at_any_width_and_length(norm, width, plain):
-    piece = passes.rows_of_a_piece(width)
+    piece = fused_kernels.rows_of_a_piece(width)
     for rows in (2, piece + 1, 3 * piece) if width > 3 else (2, piece + 1):
         lists = tr.Lists.from_sizes([rows // 2, rows - rows // 2])
         made = net(norm, width=width)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
+from twinrank.models import fused_kernels
 from twinrank.support.compiled import in_threads, pieces
 
 _PER_THREAD = 200_000  # values that are worth a thread
@@ -52,9 +53,9 @@ class DropoutLinear(nn.Linear):
         return f"{super().extra_repr()}, p={self.p:g}"
 
 
-def draw_fate(p: float) -> passes.Fate:
+def draw_fate(p: float) -> fused_kernels.Fate:
     """Which values fall out, from torch's generator."""
-    return passes.fate(int(torch.randint(2**62, ())) if p else 0, p)
+    return fused_kernels.fate(int(torch.randint(2**62, ())) if p else 0, p)
 
 
 class _Dropped(Function):
@@ -75,8 +76,8 @@ class _Dropped(Function):
         return _drop(upstream[0], *ctx.given), None
 
 
-def _drop(x: Tensor, fate: passes.Fate, factor: float) -> Tensor:
+def _drop(x: Tensor, fate: fused_kernels.Fate, factor: float) -> Tensor:
     out = x.clone(memory_format=torch.contiguous_format)
     values = out.view(-1).detach().numpy()
-    in_threads(passes.drop, pieces(x.numel(), _PER_THREAD), values, fate, factor)
+    in_threads(fused_kernels.drop, pieces(x.numel(), _PER_THREAD), values, fate, factor)
     return out

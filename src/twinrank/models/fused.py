@@ -23,6 +23,7 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from twinrank.lists import Lists
+from twinrank.models import fused_kernels
 from twinrank.models.dropout import DropoutLinear, draw_fate
 from twinrank.models.norms import QueryNorm
 from twinrank.support.compiled import in_threads, spans, threads
@@ -114,17 +115,17 @@ class _NormedActivated(Function):
         (rows, width), values = z.shape, _flat(z)
         ends, owner, sizes, ranges = _pieces(rows, width, lists, threads())
         sums, squares = np.empty((2, owner.size, width))
-        in_threads(passes.sum_pieces, ranges, values, ends, sums, squares)
+        in_threads(fused_kernels.sum_pieces, ranges, values, ends, sums, squares)
         mean, variance, r = np.zeros((3, sizes.size, width))
         epsilon = norm.eps if lists is None else norm.epsilon
-        passes.settle(ends, owner, sums, squares, epsilon, mean, variance, r)
+        fused_kernels.settle(ends, owner, sums, squares, epsilon, mean, variance, r)
         affine, added = np.empty((3, *r.shape), values.dtype), _flat(bias)
-        passes.line_up(mean, r, _flat(weight), _flat(shift), added, affine)
+        fused_kernels.line_up(mean, r, _flat(weight), _flat(shift), added, affine)
         if lists is None:
             _track(norm, mean[0] + added, variance[0] * (rows / (rows - 1)))
         out, where = torch.empty_like(z), (ends, owner, affine)
         how = *below, draw_fate(p), 1 / (1 - p)
-        in_threads(passes.activate, ranges, values, *where, *how, _flat(out))
+        in_threads(fused_kernels.activate, ranges, values, *where, *how, _flat(out))
         ctx.save_for_backward(z, out)
         ctx.parts = ranges, where, sizes, r, how
         return out
@@ -142,10 +143,12 @@ class _NormedActivated(Function):
         gradient = upstream[0].contiguous()  # made by the linear layer after it, and nobody else's
         values, g, owner = _flat(z), _flat(gradient), where[1]
         sums, moments = np.empty((2, owner.size, r.shape[1]))
-        in_threads(passes.sum_back, ranges, values, *where, *how, _flat(out), g, sums, moments)
+        in_threads(
+            fused_kernels.sum_back, ranges, values, *where, *how, _flat(out), g, sums, moments
+        )
         means, learned = np.empty((2, *r.shape), g.dtype), np.zeros((3, r.shape[1]), g.dtype)
-        passes.settle_back(owner, sums, moments, sizes, r, means, *learned[1:])
-        in_threads(passes.pass_back, ranges, values, *where, means, g)
+        fused_kernels.settle_back(owner, sums, moments, sizes, r, means, *learned[1:])
+        in_threads(fused_kernels.pass_back, ranges, values, *where, means, g)
         return gradient, *torch.from_numpy(learned), None, None, None, None
 
 
@@ -161,7 +164,7 @@ def _pieces(rows: int, width: int, lists: Lists | None, _threads: int) -> tuple[
     lists don't count.
     """
     bounds = np.array([0, rows]) if lists is None else np.unique(lists.offsets)
-    most, sizes = passes.rows_of_a_piece(width), np.diff(bounds)
+    most, sizes = fused_kernels.rows_of_a_piece(width), np.diff(bounds)
     count = -(-sizes // most)
     owner = np.repeat(np.arange(sizes.size), count)
     number = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
