@@ -110,9 +110,9 @@ def test_a_mean_far_from_zero_costs_no_digits():
     values = np.random.default_rng(0).normal(1e4, 1, (1000, 3))
     z, ends = values.astype(np.float32), np.array([0, 900, 1800, 3000])
     sums, squares = np.empty((2, 3, 3))
-    passes.sum_pieces(0, 3, z.reshape(-1), ends, sums, squares)
+    fused_kernels.sum_pieces(0, 3, z.reshape(-1), ends, sums, squares)
     mean, variance, r = np.zeros((3, 1, 3))
-    passes.settle(ends, np.zeros(3, np.int64), sums, squares, 0.0, mean, variance, r)
+    fused_kernels.settle(ends, np.zeros(3, np.int64), sums, squares, 0.0, mean, variance, r)
     np.testing.assert_allclose(mean[0], z.mean(0, np.float64), rtol=1e-7)
     np.testing.assert_allclose(variance[0], z.astype(np.float64).var(0), rtol=1e-5)
     np.testing.assert_allclose(r, variance**-0.5)
@@ -124,7 +124,7 @@ def test_the_exponential_is_right_to_the_last_digits(kind, ulps):
     u = np.append(-magnitudes, [np.nan, 0.0, -0.0, 0.5, 300.0]).astype(kind)
     affine, out = np.array([0, 1, 0], kind).reshape(3, 1, 1), np.empty_like(u)
     where = np.array([0, u.size]), np.zeros(1, np.int64), affine
-    passes.activate(0, 1, u, *where, 1.0, 0.0, passes.fate(0, 0.0), 1.0, out)
+    fused_kernels.activate(0, 1, u, *where, 1.0, 0.0, fused_kernels.fate(0, 0.0), 1.0, out)
     below, wanted = u <= 0, np.expm1(u.astype(np.longdouble))
     assert np.max(np.abs((out - wanted)[below]) / np.spacing(np.abs(out[below]))) <= ulps
     assert out[-5:].tolist() == pytest.approx([np.nan, 0, 0, 0.5, 300], nan_ok=True)
