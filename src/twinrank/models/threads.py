@@ -25,7 +25,7 @@ def threads_for(scorer: "Net", documents: int) -> AbstractContextManager[None]:
     weights = list(scorer.parameters())
     if weights[0].device.type != "cpu":
         return nullcontext()
-    of_one = sum(w.numel() for w in weights) // scorer.architecture.members  # which take turns
+    of_one = sum(w.numel() for w in weights) // scorer.ensemble_size  # models take turns
     return one_torch_thread() if documents * of_one < _WORTH_THREADS else nullcontext()
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from twinrank.boosting.engine import ENGINES
+from twinrank.boosting.engines import ENGINES
 from twinrank.boosting.session import OWN
 from twinrank.measures import measure
 from twinrank.models.architecture import architecture

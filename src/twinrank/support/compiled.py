@@ -104,6 +104,14 @@ def threads() -> int:
     return min(found, _most.get())
 
 
+def limit_of_threads(n_jobs: int | None) -> int | None:
+    """The smaller of `n_jobs` and the limit of this context; None if neither limits."""
+    limit = _most.get()
+    if limit == sys.maxsize:
+        return n_jobs
+    return limit if n_jobs is None or n_jobs < 0 else min(n_jobs, limit)
+
+
 @contextmanager
 def threads_at_most(number: int | None) -> Iterator[None]:
     """Limit the threads of loops in this context, as scikit-learn's `n_jobs`: −1, None: don't."""

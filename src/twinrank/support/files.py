@@ -10,7 +10,7 @@ import socket
 import stat
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -77,18 +77,11 @@ def check_format(
     return about
 
 
-def write_model(
-    folder: Path, config: str, about: dict[str, Any], weights: str, content: bytes
-) -> None:
-    """Write a model's folder of two files; it appears whole, in place of a model there before."""
-    with explained("write", folder):
-        there = folder.exists() and not (folder / config).is_file()
-        if there and not (folder.is_dir() and not any(folder.iterdir())):
-            raise InputError(f"{folder} exists and is not a model; choose another name")
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a folder of files. It appears whole, in place of what was there before."""
     with new_folder(folder) as partial:
-        (partial / weights).write_bytes(content)
-        text = json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False)
-        (partial / config).write_text(text + "\n", "utf-8")
+        for name, content in files.items():
+            (partial / name).write_bytes(content)
         publish(partial, folder)
 
 

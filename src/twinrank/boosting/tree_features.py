@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.boosting.engine import Rows
+from twinrank.boosting.engines import Rows
 from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, Transform
