@@ -12,11 +12,11 @@ import torch
 
 import twinrank as tr
 from twinrank.data.transforms import TRANSFORMS, QueryZScore, Transform, transform
-from twinrank.models import onnx_transforms
+from twinrank.models import onnx_graph
 from twinrank.models.architecture import ACTIVATIONS, architecture
 from twinrank.models.columns import apart
 from twinrank.models.folder import Model
-from twinrank.models.onnx_file import onnx_model, session
+from twinrank.models.onnx_export import onnx_model, session
 from twinrank.models.scorer import Scorer, score_all
 
 onnx = pytest.importorskip("onnx")
@@ -165,7 +165,7 @@ def test_no_documents_have_no_scores():
 
 
 def test_each_transform_has_its_nodes():
-    assert set(onnx_transforms.NODES) == set(TRANSFORMS)
+    assert set(onnx_graph.TRANSFORM_NODES) == set(TRANSFORMS)
 
     class Own(Transform):
         pass
@@ -259,7 +259,7 @@ def test_a_file_says_what_it_is(ranker, tmp_path):
     assert (told["objective"], told["strategy"]) == ("AP", "type3")
     assert (told["transforms"], told["one_query_per_call"]) == ("QueryZScore", "true")
     assert json.loads(told["architecture"])["width"] == 8
-    assert "one query a call" in file.doc_string
+    assert "one query per call" in file.doc_string
     shape = file.graph.input[0].type.tensor_type.shape.dim
     assert (shape[0].dim_param, shape[1].dim_value) == ("documents", FEATURES)
     by_row = {e.key: e.value for e in onnx_model(made(transforms="Standardise")).metadata_props}
@@ -270,8 +270,8 @@ def test_a_file_says_what_it_is(ranker, tmp_path):
 def test_a_graph_that_disagrees_is_not_left(ranker, tmp_path, monkeypatch):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"before")
-    monkeypatch.setitem(onnx_transforms.NODES, QueryZScore, onnx_transforms._minmax)
-    with pytest.raises(tr.InputError, match="not exported: onnxruntime's scores of 100 made"):
+    monkeypatch.setitem(onnx_graph.TRANSFORM_NODES, QueryZScore, onnx_graph._minmax)
+    with pytest.raises(tr.InputError, match="not exported: onnxruntime's scores of 100 random"):
         ranker.export(path)
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
     assert path.read_bytes() == b"before"
@@ -342,7 +342,7 @@ def test_export_a_net(cli, ranker, fitted, tmp_path, monkeypatch):
     code, shown, errors = cli("export", "net")
     assert (code, errors) == (0, "")
     assert shown == (
-        "Wrote model.onnx: X [documents, 12] → scores [documents], float32, one query a call; "
+        "Wrote model.onnx: X [documents, 12] → scores [documents], float32, one query per call; "
         "transforms included: QueryZScore\n"
     )
     code, shown, _ = cli("export", "net", "-o", "other.onnx")

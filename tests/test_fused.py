@@ -20,7 +20,7 @@ FEATURES = 5
 def _small_layers_too(monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    monkeypatch.setattr(fused, "LEAST", 0)
+    monkeypatch.setattr(fused, "MIN_VALUES", 0)
     yield
     torch.set_num_threads(before)
 
@@ -87,8 +87,8 @@ def test_equals_torchs_layers(norm, activation, plain):
 @pytest.mark.parametrize("width", [1, 3, 100, 1100])
 @pytest.mark.parametrize("norm", ["batch", "query"])
 def test_equals_torchs_layers_at_any_width_and_length(norm, width, plain):
-    piece = fused_kernels.rows_of_a_piece(width)
-    for rows in (2, piece + 1, 3 * piece) if width > 3 else (2, piece + 1):
+    chunk = fused_kernels.rows_per_chunk(width)
+    for rows in (2, chunk + 1, 3 * chunk) if width > 3 else (2, chunk + 1):
         lists = tr.Lists.from_sizes([rows // 2, rows - rows // 2])
         made = net(norm, width=width)
         given = features(rows), lists
@@ -108,11 +108,13 @@ def test_single_precision(norm, plain):
 def test_a_mean_far_from_zero_costs_no_digits():
     """Squares are summed around the mean: Σ z² − n·mean² would have no digits left here."""
     values = np.random.default_rng(0).normal(1e4, 1, (1000, 3))
-    z, ends = values.astype(np.float32), np.array([0, 900, 1800, 3000])
+    z, bounds = values.astype(np.float32), np.array([0, 900, 1800, 3000])
     sums, squares = np.empty((2, 3, 3))
-    fused_kernels.sum_pieces(0, 3, z.reshape(-1), ends, sums, squares)
+    fused_kernels.chunk_moments(0, 3, z.reshape(-1), bounds, sums, squares)
     mean, variance, r = np.zeros((3, 1, 3))
-    fused_kernels.settle(ends, np.zeros(3, np.int64), sums, squares, 0.0, mean, variance, r)
+    fused_kernels.merge_moments(
+        bounds, np.zeros(3, np.int64), sums, squares, 0.0, mean, variance, r
+    )
     np.testing.assert_allclose(mean[0], z.mean(0, np.float64), rtol=1e-7)
     np.testing.assert_allclose(variance[0], z.astype(np.float64).var(0), rtol=1e-5)
     np.testing.assert_allclose(r, variance**-0.5)
@@ -124,7 +126,9 @@ def test_the_exponential_is_right_to_the_last_digits(kind, ulps):
     u = np.append(-magnitudes, [np.nan, 0.0, -0.0, 0.5, 300.0]).astype(kind)
     affine, out = np.array([0, 1, 0], kind).reshape(3, 1, 1), np.empty_like(u)
     where = np.array([0, u.size]), np.zeros(1, np.int64), affine
-    fused_kernels.activate(0, 1, u, *where, 1.0, 0.0, fused_kernels.fate(0, 0.0), 1.0, out)
+    fused_kernels.normalise_activate(
+        0, 1, u, *where, 1.0, 0.0, fused_kernels.dropout_key(0, 0.0), 1.0, out
+    )
     below, wanted = u <= 0, np.expm1(u.astype(np.longdouble))
     assert np.max(np.abs((out - wanted)[below]) / np.spacing(np.abs(out[below]))) <= ulps
     assert out[-5:].tolist() == pytest.approx([np.nan, 0, 0, 0.5, 300], nan_ok=True)
@@ -222,7 +226,7 @@ def test_elsewhere_torchs_own_layers_run(monkeypatch):
     by_query = list(net("query", dtype=torch.float32).layers)
     assert can_fuse(X, by_query[:4], LISTS)
     assert not can_fuse(X, by_query[:4], None)
-    monkeypatch.setattr(fused, "LEAST", 7 * len(X) + 1)
+    monkeypatch.setattr(fused, "MIN_VALUES", 7 * len(X) + 1)
     assert not can_fuse(X, list(net(dtype=torch.float32).layers)[:4], None)
     one = tr.Lists.from_sizes([len(X)])
     assert [can_fuse(X, by_query[:4], lists) for lists in (one, LISTS)] == [False, True]

@@ -54,7 +54,7 @@ def _about(ranker: "BaseRanker") -> tuple[str, str, str | None]:
 
     model = ranker.model_
     if not isinstance(model, BoostedModel):
-        from twinrank.models.onnx_file import summary
+        from twinrank.models.onnx_export import summary
 
         return "model.onnx", summary(model), None
     from twinrank.boosting.exporting import NAMES, left_out

@@ -199,7 +199,7 @@ class Ranker(BaseRanker):
         return load_model(folder)
 
     def _export(self, path: Path) -> None:
-        from twinrank.models.onnx_file import export_onnx
+        from twinrank.models.onnx_export import export_onnx
 
         export_onnx(self.model_, path)
 
