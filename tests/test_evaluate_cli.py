@@ -196,7 +196,7 @@ def test_runs_are_compared_on_the_queries_that_all_have(run, files, tmp_path):
     words = ("--run", "a.run", "--run", "short.run", "--qrels", "qrels.txt", "-m", "map")
     _, out, err = run(*words)
     assert "(2 lists)" in out
-    assert err.splitlines()[-1] == "Note: compared on 2 queries that all runs have"
+    assert err.splitlines()[-1] == "Note: compared on the 2 queries that all runs have"
     _, out, err = run(*words, "-c")
     assert "(8 lists)" in out
     assert "compared on" not in err
@@ -261,11 +261,11 @@ def test_scores_follow_the_order_of_the_file(run, data, tmp_path):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "nothing to evaluate: give MODEL DATA, DATA --scores SCORES, or --run"),
+        ([], "Nothing to evaluate: give MODEL DATA, DATA --scores FILE, or --run"),
         (["--run", "a.run"], "--run needs --qrels"),
-        ([*ONE, "--scores", "good.txt"], "--run needs --qrels, and goes without MODEL, DATA and"),
+        ([*ONE, "--scores", "good.txt"], "--run needs --qrels, and excludes MODEL, DATA and"),
         (["--scores", "good.txt"], "--scores needs DATA"),
-        (["test.txt", "--scores", "good.txt", "--qrels", "x"], "--qrels goes with --run"),
+        (["test.txt", "--scores", "good.txt", "--qrels", "x"], "--qrels needs --run"),
         (["--run", "none.run", "--qrels", "qrels.txt"], "can't read none.run: No such file"),
         (["--run", "a.run", "--qrels", "none"], "can't read none: No such file"),
         (["--run", ".", "--qrels", "qrels.txt"], "is a folder, not a file"),
@@ -280,7 +280,7 @@ def test_scores_follow_the_order_of_the_file(run, data, tmp_path):
         ),
         (["--run", "twice.run", "--qrels", "qrels.txt"], "twice.run, line 2: a document twice"),
         (["--run", "a.run", "--run", "./a.run", "--qrels", "qrels.txt"], "a.run is given twice"),
-        (["--run", "a.run", "--run", "other.run", "--qrels", "qrels.txt"], "no judged query is in"),
+        (["--run", "a.run", "--run", "other.run", "--qrels", "qrels.txt"], "No judged query is in"),
         ([*ONE, "-m", "ndgc@10"], "unknown measure 'ndgc'; did you mean nDCG"),
         ([*RUNS, "-m", "ndcg_ct_10"], "unknown measure 'ndcg_ct_10'; did you mean ndcg_cut"),
         ([*ONE, "-m", "nDGC@ten"], "unknown measure 'nDGC'; did you mean nDCG"),
@@ -290,13 +290,13 @@ def test_scores_follow_the_order_of_the_file(run, data, tmp_path):
         ([*ONE, "--empty", "nan"], "unknown policy for empty lists 'nan'"),
         ([*ONE, "-l", "0"], "the level of relevance must be a positive number"),
         ([*ONE, "-o", "xml"], "unknown output 'xml'"),
-        ([*ONE, "--plot", "a.png"], "--plot draws two systems against each other, not 1"),
+        ([*ONE, "--plot", "a.png"], "--plot needs two systems, not 1"),
         ([*RUNS, "--plot", "a.gif"], "can't draw to a.gif: choose a name with .png"),
         ([*RUNS, "--plot", "no/a.png"], "can't write no/a.png: No such file or directory"),
         ([*RUNS, "--test", "z"], "unknown test 'z'"),
         ([*RUNS, "--significance", "2"], "the level of significance must lie between 0 and 1"),
         (["test.txt", "--scores", "qrels.txt"], "qrels.txt, line 1: expected one score a line"),
-        (["test.txt", "--scores", "empty"], "empty has 0 scores, but the data 3 documents"),
+        (["test.txt", "--scores", "empty"], "empty has 0 scores, but DATA has 3 documents"),
         (["test.txt", "--scores", "nan.txt"], "nan.txt, line 2: the score is NaN"),
         (["plain.txt", "--scores", "one.txt", "--ties", "docid"], "plain.txt has no document ids"),
         (["none.txt", "--scores", "good.txt"], "none.txt"),
