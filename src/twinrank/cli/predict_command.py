@@ -68,9 +68,11 @@ def predict(
 def scores_of(ranker: "BaseRanker", loaded: "Dataset", data: Path) -> "npt.NDArray[np.float32]":
     """A model's scores of a command's data."""
     expected = ranker.n_features_in_
-    if loaded.features < expected and loaded.feature_names is None:
+    if loaded.features != expected:
+        hint = ""
+        if loaded.features < expected and loaded.feature_names is None:
+            hint = f" If the last features are absent throughout, add --features {expected}."
         raise InputError(
-            f"{data} has {loaded.features} features, but the model has {expected}. If the last "
-            f"features are absent throughout, add --features {expected}."
+            f"{data} has {loaded.features} features, but the model has {expected}.{hint}"
         )
     return ranker.predict(loaded)
