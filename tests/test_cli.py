@@ -1,4 +1,4 @@
-"""The command line as a user meets it, in a process of its own."""
+"""The command line in its own process."""
 
 import subprocess
 import sys

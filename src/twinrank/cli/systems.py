@@ -35,7 +35,7 @@ def evaluate_runs(
     runs = dict(zip(_names(paths), map(read_run, paths), strict=True))
     judged = read_qrels(qrels)
     if len(runs) > 1:
-        measure_names = ["runid", *measure_names]  # to tell the runs apart in trec output
+        measure_names = ["runid", *measure_names]  # identifies the runs in trec output
     options = {"level": level, "complete": complete, **policy}
     common = judged if complete or len(runs) == 1 else _common_queries(runs, judged)
     results = {n: evaluate_run(run, common, measure_names, **options) for n, run in runs.items()}
