@@ -1,4 +1,4 @@
-"""The command line as a user meets it, in a process of its own."""
+"""The command line in its own process."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def test_measures_lists_every_measure():
     shown = run("measures")
     assert shown.returncode == 0
     assert all(kind.name in shown.stdout for kind in MEASURES)
-    assert "nDCG(gain=linear)@5 is understood" in run("measures", "nDCG(gain=linear)@5").stdout
+    assert "nDCG(gain=linear)@5 is valid" in run("measures", "nDCG(gain=linear)@5").stdout
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_the_number_of_features_on_the_command_line(run, letor):
     code, _, err = run("inspect", "train.txt", "--features", "bm25")
     assert (code, err) == (
         2,
-        "Error: train.txt has no columns to choose by name; --features is a number here\n",
+        "Error: train.txt has no named columns; --features must be a number.\n",
     )
 
 
@@ -185,7 +185,7 @@ def test_convert_keeps_what_is_odd(run, tmp_path):
 def test_convert_replaces_only_when_told(run, letor, tmp_path):
     (tmp_path / "a.csv").write_text("precious")
     code, _, err = run("convert", "train.txt", "a.csv")
-    assert (code, err) == (2, "Error: a.csv exists; --force replaces it\n")
+    assert (code, err) == (2, "Error: a.csv exists; add --force to replace it.\n")
     assert (tmp_path / "a.csv").read_text() == "precious"
     assert run("convert", "train.txt", "a.csv", "--force")[0] == 0
     assert load("a.csv").documents == 4
@@ -216,7 +216,10 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
         ),
         (["inspect", "none.csv"], "it is: --label …, or --no-label if there is none"),
         (["inspect", "text.csv"], "column 'c' holds 'red' in row 1, which is no number; leave it"),
-        (["inspect", "train.txt", "--unjudged", "kep"], "unjudged: unknown choice 'kep'; did you"),
+        (
+            ["inspect", "train.txt", "--unjudged", "kep"],
+            "--unjudged: unknown choice 'kep'; did you",
+        ),
         (
             ["inspect", "train.txt", "--plot", "x.gif"],
             "can't draw to x.gif: choose a name with .png",

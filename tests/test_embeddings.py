@@ -269,7 +269,7 @@ def test_the_example_runs(example, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["metric_learning.py", "--quick"])
     example.main()
     printed = capsys.readouterr().out
-    assert "898 images of 10 classes train, 899 of 10 are searched" in printed
+    assert "Trained on 898 images of 10 classes, tested on 899 images of 10 classes" in printed
     for name in ("ContrastiveLoss", "TripletMarginLoss", "DirectRetrievalLoss AP", "MAP@R"):
         assert name in printed
 
@@ -288,6 +288,6 @@ def test_the_example_takes_a_folder_of_images(example, tmp_path, monkeypatch, ca
     words = ["--quick", "--images", str(tmp_path), "--size", "16", "--batch", "12"]
     monkeypatch.setattr(sys, "argv", ["metric_learning.py", *words])
     example.main()
-    assert "16 images of 2 classes train, 16 of 2 are searched" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="found 0"):
+    assert "on 16 images of 2 classes, tested on 16 images of 2 classes" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="has 0 folders of images"):
         example.folder_of_images(tmp_path / "audi", 16)

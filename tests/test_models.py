@@ -13,8 +13,8 @@ import twinrank as tr
 from twinrank.data.transforms import transform
 from twinrank.models.architecture import ACTIVATIONS, Architecture, architecture
 from twinrank.models.columns import apart
-from twinrank.models.dropout import DropoutLinear, draw_fate
 from twinrank.models.folder import Model, load_model, save_model
+from twinrank.models.layers import DropoutLinear, draw_dropout_key
 from twinrank.models.scorer import QueryNorm, Scorer, score_all
 from twinrank.support.random import random_word
 
@@ -392,7 +392,7 @@ def test_weights_that_dont_fit(damaged):
 
 def falls_out(shape, p):
     """The mask of the next dropout, in plain NumPy."""
-    first, second, below = draw_fate(p)
+    first, second, below = draw_dropout_key(p)
     words = random_word(first, second, np.arange(shape.numel(), dtype=np.uint32))
     return torch.from_numpy(words < below).view(shape)
 

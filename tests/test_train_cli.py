@@ -444,7 +444,9 @@ def test_predictions_that_cant_be_made(run_folder, files, tmp_path, cli):
     (tmp_path / "wide.txt").write_text("1 qid:1 1:1 137:1\n0 qid:1 1:2 2:2\n")
     words, test = ["predict", run_folder], files / "test.txt"
     narrow, out = tmp_path / "narrow.txt", ["-o", tmp_path / "s.txt"]
-    assert refused(cli(*words, narrow, *out), "has 2 features, the model 136", "--features 136")
+    assert refused(
+        cli(*words, narrow, *out), "has 2 features, but the model has 136", "--features 136"
+    )
     assert cli(*words, narrow, *out, "--features", 136)[0] == 0
     assert refused(cli(*words, tmp_path / "wide.txt", *out), "137 features", "136")
     assert refused(cli(*words, tmp_path / "nowhere.txt", *out), "can't read")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import takes_data
-from twinrank.cli.sources import in_words_of_options, numbers, source_of
+from twinrank.cli.data_options import in_words_of_options, numbers, source_of, takes_data
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:

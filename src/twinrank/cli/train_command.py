@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import load_data, show_error, show_notes, takes_data
-from twinrank.cli.sources import in_words_of_options, source_of
+from twinrank.cli.data_options import (
+    in_words_of_options,
+    load_data,
+    show_error,
+    show_notes,
+    source_of,
+    takes_data,
+)
 from twinrank.support.errors import FileError, InputError, TwinRankError, explained
 
 if TYPE_CHECKING:

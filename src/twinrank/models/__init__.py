@@ -1,1 +1,4 @@
-"""Models: scorers that give every document a number, saved as folders."""
+"""Neural scorers: architectures, layers, saved models and ONNX export.
+
+Internal: import public names from `twinrank`.
+"""

@@ -12,9 +12,8 @@ from torch.nn import functional
 
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture
-from twinrank.models.dropout import DropoutLinear
 from twinrank.models.fused import can_fuse, fused
-from twinrank.models.norms import QueryNorm
+from twinrank.models.layers import DropoutLinear, QueryNorm
 from twinrank.models.threads import threads_for
 from twinrank.support.errors import InputError
 

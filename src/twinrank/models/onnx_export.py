@@ -1,4 +1,4 @@
-"""A model as one ONNX file, transforms included, compared with our own scores before it is left."""
+"""Export of a model to one ONNX file, transforms included, checked against our own scores."""
 
 import json
 from importlib.metadata import version
@@ -10,23 +10,23 @@ import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
 from twinrank.models.folder import Model
-from twinrank.models.onnx_net import score
-from twinrank.models.onnx_nodes import Nodes, onnx_library
+from twinrank.models.onnx_graph import Graph, add_scores, onnx_library
 from twinrank.support.errors import InputError
 from twinrank.support.files import replacing
 
 SUFFIX = ".onnx"
 TOLERANCE = 1e-5
-"""How far scores may be from ours, relative to the largest of them, or to 1 where that is less."""
+"""The largest accepted difference of scores, relative to the largest score or, if less, to 1."""
 
-_SIZES = (1, 100)  # documents of the made queries that are compared
+_QUERY_SIZES = (1, 100)  # documents of the random queries on which scores are compared
 
 
 def export_onnx(model: Model, path: Path) -> None:
     """Write a model as an ONNX file: X [documents, features] in, scores [documents] out.
 
-    Where a score depends on the other documents of its query (a transform such as QueryZScore, or
-    norm="query"), a call takes one query; else any rows.
+    If a score depends on the other documents of its query (QueryZScore, norm="query"), a call takes
+    the documents of one query; otherwise it takes any documents. The file is written only if
+    onnxruntime computes the same scores from it.
     """
     if path.suffix != SUFFIX:
         raise InputError(f"can't write {path}: a net is exported to ONNX; choose a name with .onnx")
@@ -40,26 +40,26 @@ def export_onnx(model: Model, path: Path) -> None:
 
 
 def onnx_model(model: Model) -> Any:
-    """The model as a graph, an `onnx.ModelProto`."""
-    nodes = Nodes()
-    result = score(nodes, model.scorer, model.transform, model.per_query)
-    return nodes.model(model.features, result, about(model), summary(model))
+    """The model as an `onnx.ModelProto`."""
+    graph = Graph()
+    scores = add_scores(graph, model.scorer, model.transform, model.per_query)
+    return graph.model(model.features, scores, metadata(model), summary(model))
 
 
 def summary(model: Model) -> str:
-    """What goes in and what comes out, for people."""
-    queries = "one query a call" if model.per_query else "any documents in a call"
+    """One line for people: input, output, and transforms."""
+    queries = "one query per call" if model.per_query else "any documents per call"
     return (
         f"X [documents, {model.features}] → scores [documents], float32, {queries}; "
         f"transforms included: {model.transform}"
     )
 
 
-def about(model: Model) -> dict[str, str]:
-    """What the file says about itself; everything but text is JSON."""
+def metadata(model: Model) -> dict[str, str]:
+    """The file's metadata; values are text or JSON."""
     parameters = model.provenance.get("parameters", {})
     names = model.feature_names
-    found = {
+    entries = {
         "twinrank": version("twinrank"),
         "features": json.dumps(model.features),
         "feature_names": json.dumps(None if names is None else list(names), ensure_ascii=False),
@@ -70,12 +70,12 @@ def about(model: Model) -> dict[str, str]:
     }
     for name in ("objective", "strategy"):
         if isinstance(parameters.get(name), str):
-            found[name] = parameters[name]
-    return found
+            entries[name] = parameters[name]
+    return entries
 
 
 def session(runtime: Any, content: bytes) -> Any:
-    """A session of onnxruntime on one thread."""
+    """An onnxruntime session on one thread."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -90,23 +90,23 @@ def _runtime() -> Any:
     return onnxruntime
 
 
-def _compare(model: Model, run: Any) -> None:
-    """Refuse a graph whose scores of some made queries aren't ours."""
-    for size in _SIZES:
-        X = _made(model, size)
-        ours = model.score(Dataset.from_arrays(X, group=[size], unjudged="keep"))
-        (theirs,) = run.run(None, {"X": X})
-        apart = float(np.abs(theirs - ours).max())
-        most = TOLERANCE * max(1.0, float(np.abs(ours).max()))
-        if not apart <= most:
+def _compare(model: Model, onnx_session: Any) -> None:
+    """Raise an error if the graph's scores of random queries differ from the model's."""
+    for size in _QUERY_SIZES:
+        X = _random_query(model, size)
+        expected = model.score(Dataset.from_arrays(X, group=[size], unjudged="keep"))
+        (scores,) = onnx_session.run(None, {"X": X})
+        difference = float(np.abs(scores - expected).max())
+        limit = TOLERANCE * max(1.0, float(np.abs(expected).max()))
+        if not difference <= limit:
             raise InputError(
-                f"not exported: onnxruntime's scores of {size} made documents are up to "
-                f"{apart:.2g} from ours, {most:.2g} being the most that is accepted"
+                f"not exported: onnxruntime's scores of {size} random documents differ from the "
+                f"model's by up to {difference:.2g}; at most {limit:.2g} is accepted"
             )
 
 
-def _made(model: Model, documents: int) -> npt.NDArray[np.float32]:
-    """Features of a made query, some of them skewed, and categories, some of them unknown."""
+def _random_query(model: Model, documents: int) -> npt.NDArray[np.float32]:
+    """Random features, every second one skewed, and random categories, some of them unknown."""
     random = np.random.default_rng(0)
     X = random.normal(size=(documents, model.features))
     X[:, ::2] = np.exp(X[:, ::2])
