@@ -24,10 +24,10 @@ from twinrank.data.transforms import (
     QueryZScore,
     SignedLog1p,
     Standardise,
-    base,
     from_json,
     standardise,
     transform,
+    transform_base,
 )
 from twinrank.lists import Lists
 from twinrank.support import compiled
@@ -305,7 +305,7 @@ def test_means_far_apart_merge_soundly(small_blocks):
 
 @pytest.mark.parametrize("name", [*(k.__name__ for k in TRANSFORMS), *CHAINS[1:]])
 def test_the_same_bits_on_any_number_of_threads(name, small_blocks, monkeypatch):
-    monkeypatch.setattr(base, "_PER_THREAD", 1)
+    monkeypatch.setattr(transform_base, "_PER_THREAD", 1)
     results, before = [], torch.get_num_threads()
     for sizes in ([7, 0, 300, 1, 90, 33, 2], [1, 5000]):  # shared out by lists, by features
         X, lists = random_problem(sizes=sizes, missing=0.05)

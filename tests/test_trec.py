@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import twinrank as tr
-from twinrank.data import trec as reading
-from twinrank.data.trec import Run, read_qrels, read_run, read_scores
+from twinrank.data import trec_files
+from twinrank.data.trec_files import Run, read_qrels, read_run, read_scores
 from twinrank.evaluation.conventions import CONVENTIONS
 from twinrank.evaluation.trec import OFFICIAL, named_measures, trec_names
 from twinrank.support.errors import FileError, InputError
@@ -62,7 +62,7 @@ def test_lines_across_pieces(write, monkeypatch):
     whole = read_run(write("\n".join(rows)))
     assert sum(map(len, whole.scores.values())) == 50
     for piece in (1, 2, 3, 7, 64, 1000):
-        monkeypatch.setattr(reading, "_PIECE", piece)
+        monkeypatch.setattr(trec_files, "_PIECE", piece)
         assert read_run(write("\n".join(rows))) == whole
         assert read_run(write("\n".join(rows) + "\n")) == whole
 

@@ -58,7 +58,7 @@ def _about(ranker: "BaseRanker") -> tuple[str, str, str | None]:
 
         return "model.onnx", summary(model), None
     from twinrank.boosting.exporting import NAMES, left_out
-    from twinrank.data.table import counted
+    from twinrank.support.text import counted
 
     held = f"{counted(model.trees.count, 'tree')} in {NAMES[model.engine]}'s own format"
     return model.trees.file, held, left_out(model)

@@ -146,7 +146,7 @@ def load_data(path: Path | None, reading: dict[str, Any]) -> "Dataset":
 
 def features_of(path: Path, given: list[str] | None) -> int | list[str] | None:
     """A number for LETOR text, names for anything that has columns, or may have: a folder."""
-    from twinrank.data.sources import FRAMES, plain_suffix
+    from twinrank.data.streams import FRAMES, plain_suffix
 
     if not given or plain_suffix(path) in FRAMES:
         return given or None

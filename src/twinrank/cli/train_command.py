@@ -162,10 +162,10 @@ def _trees(
 ) -> None:
     """Grow trees in one go."""
     from twinrank.boosting.reporting import reporter
-    from twinrank.data.table import counted
     from twinrank.estimators.boosted import BoostedRanker
     from twinrank.estimators.parameters import parameters_of
     from twinrank.estimators.runs import train_trees
+    from twinrank.support.text import counted
 
     own = {("n_estimators" if key == "epochs" else key): value for key, value in given.items()}
     chosen = parameters_of(BoostedRanker, config, settings)
@@ -199,8 +199,8 @@ def _train(
     processes: "Processes",
 ) -> None:
     """Train what the run's folder describes, from its last checkpoint on."""
-    from twinrank.data.table import counted
     from twinrank.estimators.runs import continue_run, read_run
+    from twinrank.support.text import counted
     from twinrank.training.loop import Interrupted, TrainingError
     from twinrank.training.processes import AbandonedError
     from twinrank.training.reporting import reporter

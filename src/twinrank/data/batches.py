@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.transforms.base import FeatureError
+from twinrank.data.transforms.transform_base import FeatureError
 from twinrank.lists import Lists
 from twinrank.support.compiled import in_threads, spans
 from twinrank.support.errors import InputError

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twinrank.data.options import Reading
-from twinrank.data.sources import Fingerprint, content_hash
 from twinrank.data.store import Arrays, FolderSink, read_arrays, read_manifest, write_manifest
-from twinrank.data.table import Table
+from twinrank.data.streams import Fingerprint, content_hash
+from twinrank.data.table import ReadOptions, Table
 from twinrank.support.errors import FileError, InputError, explained
 from twinrank.support.files import check_regular, new_folder, publish, shortened
 
@@ -50,7 +49,7 @@ def _user_cache() -> Path:
 
 
 def cached(
-    path: Path, reading: Reading, parser: str, base: Path, verify: bool, read: Reader
+    path: Path, reading: ReadOptions, parser: str, base: Path, verify: bool, read: Reader
 ) -> Table:
     """The table of a file, from its cache if that is still good, else read and cached."""
     check_regular(path)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.support.errors import InputError
+from twinrank.support.text import counted
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset

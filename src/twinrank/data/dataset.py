@@ -1,5 +1,6 @@
 """The dataset object: documents with features and labels, query by query."""
 
+import zlib
 from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -7,20 +8,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.arrays import table_from_arrays
+from twinrank.data.array_source import table_from_arrays
 from twinrank.data.batches import Batches
 from twinrank.data.folds import Fold, cut, rotate
-from twinrank.data.options import MAX_FEATURES, Reading, several
-from twinrank.data.table import Floats, Ints, Table, counted
-from twinrank.data.texts import Texts, docid_in
+from twinrank.data.table import (
+    MAX_FEATURES,
+    Floats,
+    Ints,
+    ReadOptions,
+    Table,
+    Texts,
+    docid_in,
+    several,
+)
 from twinrank.lists import Lists
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError
+from twinrank.support.text import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from twinrank.data.summary import Summary
+
+_LOOKED_AT = 1 << 22  # feature values at most
 
 
 class Dataset:
@@ -97,7 +108,7 @@ class Dataset:
         """
         from twinrank.data.frames import table_from_frame
 
-        reading = Reading(
+        reading = ReadOptions(
             query=None if query is None else str(query),
             label=label if label is None or label is False else str(label),
             docid=None if docid is None else str(docid),
@@ -293,3 +304,11 @@ class Dataset:
             return slice(int(offsets[chosen[0]]), int(offsets[chosen[-1] + 1]))
         starts, sizes = offsets[chosen], self.lists.sizes
         return np.arange(self.documents) + np.repeat(starts - self.lists.offsets[:-1], sizes)
+
+
+def fingerprint(data: Dataset) -> str:
+    """Checksums of sizes, labels and features; of many, of those of queries evenly spread."""
+    crc = zlib.crc32(data.y.tobytes(), zlib.crc32(data.lists.offsets.tobytes()))
+    step = max(1, data.documents * data.features // _LOOKED_AT)
+    crc = zlib.crc32(data.take(np.arange(0, data.queries, step)).tobytes(), crc)
+    return f"{data.queries}-{data.features}-{crc:08x}"

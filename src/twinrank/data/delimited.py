@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from twinrank.data.options import Reading
-from twinrank.data.roles import Roles, choose_columns
-from twinrank.data.sources import COMPRESSED, opened
+from twinrank.data.column_roles import Roles, choose_columns
+from twinrank.data.streams import COMPRESSED, opened
+from twinrank.data.table import ReadOptions
 from twinrank.support.errors import InputError
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -18,7 +18,7 @@ _SAMPLE = 1000  # rows
 _PIECE = 1 << 22
 
 
-def read_delimited(pl: Any, path: Path, reading: Reading, separator: str) -> Any:
+def read_delimited(pl: Any, path: Path, reading: ReadOptions, separator: str) -> Any:
     """The frame of a CSV file; ids are text, so that 007 stays 007."""
     content = _content(path) if path.suffix.lower() in COMPRESSED else None
     header = _header(path, content, separator)
@@ -72,7 +72,7 @@ def _with_numbers(pl: Any, frame: Any, roles: Roles) -> Any:
     return frame.with_columns(found)
 
 
-def _roles(header: list[str], reading: Reading, path: Path, separator: str) -> Roles:
+def _roles(header: list[str], reading: ReadOptions, path: Path, separator: str) -> Roles:
     try:
         return choose_columns(header, reading, str(path))
     except InputError as error:

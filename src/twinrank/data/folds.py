@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.table import counted
 from twinrank.support.errors import InputError
+from twinrank.support.text import counted
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset

@@ -5,15 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.arrays import numbered, rounded, rounded_note, table_from_arrays
+from twinrank.data.array_source import Places, numbered, rounded, rounded_note, table_from_arrays
 from twinrank.data.batches import blocks
+from twinrank.data.column_roles import choose_columns, looks_like
 from twinrank.data.delimited import SEPARATORS, read_delimited
-from twinrank.data.options import Reading
-from twinrank.data.places import Places
-from twinrank.data.roles import choose_columns, looks_like
-from twinrank.data.sources import plain_suffix, written
-from twinrank.data.table import Table, as_ids
-from twinrank.data.texts import docid_in
+from twinrank.data.streams import plain_suffix, written
+from twinrank.data.table import ReadOptions, Table, as_ids, docid_in
 from twinrank.support.errors import InputError, explained
 
 if TYPE_CHECKING:
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
 PARSER = "frames 1"  # another name makes old caches void
 
 
-def table_from_frame(frame: Any, reading: Reading, where: str = "the frame") -> Table:
+def table_from_frame(frame: Any, reading: ReadOptions, where: str = "the frame") -> Table:
     """The table of a frame; columns are chosen by `reading`, or guessed by name."""
     table = _eager(frame, where)
     columns = [str(name) for name in table.columns]
@@ -160,7 +157,7 @@ def _polars(path: Path) -> Any:
     return polars
 
 
-def read_file(path: Path, reading: Reading) -> Table:
+def read_file(path: Path, reading: ReadOptions) -> Table:
     """The table of a CSV, Parquet or Feather file."""
     pl = _polars(path)
     kind = plain_suffix(path)

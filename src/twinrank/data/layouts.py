@@ -10,8 +10,8 @@ from typing import Any
 
 from twinrank.data.folds import Fold
 from twinrank.data.loading import load
-from twinrank.data.sources import COMPRESSED, FRAMES, LETOR, plain_suffix
 from twinrank.data.store import is_store
+from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix
 from twinrank.support.errors import DataWarning, InputError, explained, unknown
 
 # MSLR, MQ2007/2008, Istella: train, vali, test; OHSUMED: trainingset, …; Yahoo: set1.train, …

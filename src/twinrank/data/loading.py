@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from twinrank.data import frames, letor
-from twinrank.data.arrays import checked_again
+from twinrank.data.array_source import checked_again
 from twinrank.data.cache import cache_folder, cached
 from twinrank.data.dataset import Dataset
-from twinrank.data.options import MAX_FEATURES, Reading, several
 from twinrank.data.saving import pour
-from twinrank.data.sources import FRAMES, content_hash, plain_suffix
 from twinrank.data.store import Arrays, MemorySink, Sink, is_store, read_arrays, read_manifest
-from twinrank.data.table import Table
+from twinrank.data.streams import FRAMES, content_hash, plain_suffix
+from twinrank.data.table import MAX_FEATURES, ReadOptions, Table, several
 from twinrank.display.progress import reading_bar
 from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.files import check_regular
@@ -61,7 +60,7 @@ def load(
     verify: don't trust size and time: compare the file's hash and the cache's checksums.
     progress: show a bar; by default on a terminal, for long files.
     """
-    reading = Reading(
+    reading = ReadOptions(
         features=features if features is None or isinstance(features, int) else several(features),
         missing=missing,
         zero_based=zero_based,
@@ -86,7 +85,7 @@ def load(
     return Dataset(table, name=str(source))
 
 
-def _stored(folder: Path, reading: Reading, verify: bool) -> Table:
+def _stored(folder: Path, reading: ReadOptions, verify: bool) -> Table:
     if not is_store(folder):
         raise InputError(
             f"{folder} is a folder without {'manifest.json'!r}; for folds such as Fold1/train.txt "
@@ -104,7 +103,7 @@ def _stored(folder: Path, reading: Reading, verify: bool) -> Table:
 
 
 def _from_file(
-    path: Path, reading: Reading, base: Path | None, verify: bool, progress: bool | None
+    path: Path, reading: ReadOptions, base: Path | None, verify: bool, progress: bool | None
 ) -> Table:
     with explained("read", path):
         check_regular(path)
@@ -125,7 +124,7 @@ def _from_file(
 
 
 def _read_frame(
-    path: Path, reading: Reading, new_sink: Callable[[], Sink]
+    path: Path, reading: ReadOptions, new_sink: Callable[[], Sink]
 ) -> tuple[Sink, Arrays, dict[str, Any], str]:
     table = frames.read_file(path, reading)
     sink = new_sink()

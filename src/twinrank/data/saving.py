@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twinrank.data.batches import blocks
-from twinrank.data.sources import COMPRESSED, FRAMES, LETOR, plain_suffix
 from twinrank.data.store import FolderSink, Sink, is_store, write_manifest
+from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import new_folder, publish, replacing
 
@@ -34,7 +34,7 @@ def save(data: "Dataset", path: "str | os.PathLike[str]") -> None:
 
             write_frame(data, partial, target)
         else:
-            from twinrank.data.letor.writing import write_letor
+            from twinrank.data.letor.letor_writer import write_letor
 
             write_letor(data, partial, target)
 

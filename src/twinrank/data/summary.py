@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.arrays import numbered
+from twinrank.data.array_source import numbered
 from twinrank.data.batches import blocks
-from twinrank.data.columns import update
-from twinrank.data.table import counted
+from twinrank.support.compiled import compiled
+from twinrank.support.text import counted
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -141,7 +141,7 @@ def summarise(data: "Dataset") -> Summary:
     high = np.full(data.features, -np.inf, np.float32)
     zeros, missing, infinite = np.zeros((3, data.features), np.int64)
     for queries in blocks(data):
-        update(data.take(queries), low, high, zeros, missing, infinite)
+        _update(data.take(queries), low, high, zeros, missing, infinite)
     whole = max(data.documents, 1)
     constant = np.where(missing + infinite == 0, low == high, missing == whole)
     names = data.feature_names or numbered(data.features)
@@ -199,3 +199,19 @@ def _label(value: Any) -> str:
 def _first_id(data: "Dataset") -> str | None:
     ids = data.select(slice(1)).docids
     return str(ids[0]) if ids is not None and ids.size else None
+
+
+@compiled
+def _update(X: Any, low: Any, high: Any, zeros: Any, missing: Any, infinite: Any) -> None:
+    """Carry each column's lowest and highest finite value; count zeros and what isn't finite."""
+    for row in range(X.shape[0]):
+        for column in range(X.shape[1]):
+            value = X[row, column]
+            if np.isfinite(value):
+                low[column] = min(low[column], value)
+                high[column] = max(high[column], value)
+                zeros[column] += value == 0
+            elif np.isnan(value):
+                missing[column] += 1
+            else:
+                infinite[column] += 1

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 from numpy.typing import NDArray
 
-from twinrank.data.arrays import table_from_arrays
+from twinrank.data.array_source import table_from_arrays
 from twinrank.data.dataset import Dataset
 from twinrank.support.errors import InputError
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.letor.permute import permute
-from twinrank.data.letor.reading import Found, glimpse, read_letor
-from twinrank.data.options import Reading
-from twinrank.data.sources import opened
+from twinrank.data.letor.letor_reader import Found, glimpse, read_letor
+from twinrank.data.letor.letor_rows import permute
 from twinrank.data.store import Arrays, Sink
+from twinrank.data.streams import opened
 from twinrank.data.table import (
+    ReadOptions,
+    Texts,
     as_ids,
     dropped_note,
     not_finite_notes,
     scattered_note,
     together,
 )
-from twinrank.data.texts import Texts
 from twinrank.support.errors import InputError
 
 PARSER = "letor 1"  # another name makes old caches void
@@ -26,7 +26,7 @@ PARSER = "letor 1"  # another name makes old caches void
 
 def read_table(
     path: Path,
-    reading: Reading,
+    reading: ReadOptions,
     new_sink: Callable[[], Sink],
     advance: Callable[[int], None],
 ) -> tuple[Sink, Arrays, dict[str, Any], str]:
@@ -62,7 +62,7 @@ def read_table(
         width = found.highest - first + 1
 
 
-def _check(path: Path, found: Found, reading: Reading) -> None:
+def _check(path: Path, found: Found, reading: ReadOptions) -> None:
     if not found.documents:
         unjudged = f" but {found.dropped:,} unjudged, dropped" if found.dropped else ""
         raise InputError(f"{path} holds no documents{unjudged}")

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from twinrank.data.transforms.base import Transform
-from twinrank.data.transforms.compose import Compose
 from twinrank.data.transforms.per_query import QueryMinMax, QueryZScore
 from twinrank.data.transforms.per_value import Clip, SignedLog1p
 from twinrank.data.transforms.standardise import Standardise
+from twinrank.data.transforms.transform_base import Compose, Transform
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from twinrank.data.transforms.base import Floats, Transform, by_list
+from twinrank.data.transforms.transform_base import Floats, Transform, by_list
 from twinrank.lists import Lists
 
 

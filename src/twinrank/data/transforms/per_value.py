@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.transforms.base import Floats, Transform, by_tile
+from twinrank.data.transforms.transform_base import Floats, Transform, by_tile
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 

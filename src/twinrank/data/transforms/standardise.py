@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.transforms.base import (
+from twinrank.data.transforms.transform_base import (
     Floats,
     NotFiniteError,
     Transform,

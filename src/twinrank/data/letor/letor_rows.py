@@ -4,18 +4,22 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.letor.bytes import (
+from twinrank.data.letor.tokens import (
+    DOUBTFUL,
+    NOT_A_NUMBER,
+    SURE,
     eight_bytes,
     ends_token,
     is_utf8,
     leading_digits,
     line_end,
     number_of,
+    read_number,
     same_bytes,
     skip_blanks,
     token_end,
+    too_large,
 )
-from twinrank.data.letor.numbers import DOUBTFUL, NOT_A_NUMBER, SURE, read_number, too_large
 from twinrank.support.compiled import compiled
 
 # What can be wrong with a line; `problems.py` has the words for it.
@@ -304,3 +308,29 @@ def parse_rows(
         report[LINES] += 1
     report[RESUME], report[ROWS], report[QUERIES] = i, row, queries
     report[COMMENTED] = commented
+
+
+@compiled
+def permute_rows(values: Any, order: Any, done: Any, spare: Any) -> None:
+    """values[i] = values[order[i]] for all i at once, cycle by cycle, with room for one row."""
+    for first in range(order.size):
+        if done[first]:
+            continue
+        for c in range(values.shape[1]):
+            spare[c] = values[first, c]
+        i = first
+        while True:
+            done[i] = True
+            source = order[i]
+            if source == first:
+                break
+            for c in range(values.shape[1]):
+                values[i, c] = values[source, c]
+            i = source
+        for c in range(values.shape[1]):
+            values[i, c] = spare[c]
+
+
+def permute(values: Any, order: Any) -> None:
+    """Put the rows of a matrix in another order without a second matrix."""
+    permute_rows(values, order, np.zeros(order.size, np.bool_), np.empty_like(values[0]))

@@ -6,11 +6,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.letor.numbers import POWERS
-from twinrank.data.letor.reading import NAMES
-from twinrank.data.letor.rows import LONGEST_ID
-from twinrank.data.sources import written
-from twinrank.data.texts import Texts
+from twinrank.data.letor.letor_reader import NAMES
+from twinrank.data.letor.letor_rows import LONGEST_ID
+from twinrank.data.letor.tokens import POWERS
+from twinrank.data.streams import written
+from twinrank.data.table import Texts
 from twinrank.support.compiled import compiled
 from twinrank.support.errors import InputError
 

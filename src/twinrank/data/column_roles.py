@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from twinrank.data.options import Reading
+from twinrank.data.table import ReadOptions
 from twinrank.support.errors import InputError, unknown
 
 # What columns are called, in small letters and without signs.
@@ -28,7 +28,7 @@ class Roles:
     features: tuple[str, ...]
 
 
-def choose_columns(columns: list[str], reading: Reading, where: str) -> Roles:
+def choose_columns(columns: list[str], reading: ReadOptions, where: str) -> Roles:
     """Which columns hold what; an error says what is unclear, and which choice settles it."""
     if (twice := _first_repeated(columns)) is not None:
         raise InputError(f"{where} has two columns called {twice!r}; rename one of them")
@@ -74,7 +74,7 @@ def some(columns: list[str], most: int = 12) -> str:
     return ", ".join(map(repr, columns[:most])) + (", …" if len(columns) > most else "")
 
 
-def _asked(columns: list[str], reading: Reading, where: str) -> dict[str, str]:
+def _asked(columns: list[str], reading: ReadOptions, where: str) -> dict[str, str]:
     """The columns that were asked for by role, after a check of everything asked for."""
     asked = {role: name for role in _CALLED if isinstance(name := getattr(reading, role), str)}
     features = reading.features if isinstance(reading.features, tuple) else ()
@@ -92,7 +92,7 @@ def _asked(columns: list[str], reading: Reading, where: str) -> dict[str, str]:
 
 
 def _guessed(
-    role: str, columns: list[str], asked: dict[str, str], reading: Reading, where: str
+    role: str, columns: list[str], asked: dict[str, str], reading: ReadOptions, where: str
 ) -> str | None:
     features = reading.features if isinstance(reading.features, tuple) else ()
     taken = {*asked.values(), *reading.ignore, *features}

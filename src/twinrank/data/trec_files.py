@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twinrank.data.sources import opened
+from twinrank.data.streams import opened
 from twinrank.support.errors import InputError
 
 Scores = dict[str, dict[str, float]]

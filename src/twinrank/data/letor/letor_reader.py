@@ -1,4 +1,4 @@
-"""Reading LETOR / SVMlight text: pieces of the file are parsed by threads and joined in order."""
+"""Reader of LETOR text: threads parse pieces of the file, the pieces are joined in order."""
 
 import json
 from collections import deque
@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.letor import rows
-from twinrank.data.letor.numbers import POWERS
-from twinrank.data.letor.problems import problem
-from twinrank.data.options import NON_FINITE, UNJUDGED, Reading
-from twinrank.data.sources import Source, opened
+from twinrank.data.letor import letor_rows as rows
+from twinrank.data.letor.tokens import POWERS
 from twinrank.data.store import Sink
+from twinrank.data.streams import Source, opened
+from twinrank.data.table import NON_FINITE, UNJUDGED, ReadOptions
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError
 
@@ -25,6 +24,7 @@ _BLOCK = 1 << 23  # bytes of X that it may fill
 _LONGEST_LINE = 1 << 28
 _MOST_THREADS = 8  # beyond that, reading and writing are the limit
 _PADDING = 16  # bytes after the text that the parser may look at
+_LONGEST_SHOWN = 60  # characters of the offending text that are shown
 _BOM = b"\xef\xbb\xbf"
 NAMES = b"# features = "
 
@@ -65,7 +65,7 @@ class _Block:
 
 
 def read_letor(
-    source: Source, sink: Sink, width: int, reading: Reading, advance: Callable[[int], None]
+    source: Source, sink: Sink, width: int, reading: ReadOptions, advance: Callable[[int], None]
 ) -> Found:
     """Parse a whole file into a sink: X, y, comments and where each ends.
 
@@ -100,7 +100,7 @@ def read_letor(
     return found
 
 
-def glimpse(path: Path, reading: Reading) -> tuple[int, list[str] | None]:
+def glimpse(path: Path, reading: ReadOptions) -> tuple[int, list[str] | None]:
     """Look at a file's beginning: its highest feature index, and names of features if it has any.
 
     Names stand in a first line `# features = ["name", …]`, which other readers skip.
@@ -156,7 +156,7 @@ def _texts(source: Source) -> Iterator[_Text]:
             yield _Text(content, cut)
 
 
-def _parse(text: _Text, begin: int, *, width: int, reading: Reading) -> _Block:
+def _parse(text: _Text, begin: int, *, width: int, reading: ReadOptions) -> _Block:
     """Parse a text from a place on, as far as the block has room."""
     # The shortest line is "0 qid:1"; a row may be wider than a block.
     room = min(max(_BLOCK // (4 * width), 1), (text.size - begin) // 8 + 1)
@@ -204,14 +204,14 @@ def _parse(text: _Text, begin: int, *, width: int, reading: Reading) -> _Block:
     )
 
 
-def _refuse(block: _Block, text: _Text, path: Path, lines: int, reading: Reading) -> None:
+def _refuse(block: _Block, text: _Text, path: Path, lines: int, reading: ReadOptions) -> None:
     what, begin, end = block.report[: rows.END + 1].tolist()
     if what == rows.FINE:
         return
     limit = reading.features if isinstance(reading.features, int) else reading.max_features
     line = int(block.report[rows.RESUME])
     number = lines + int(block.report[rows.LINES]) + 1
-    raise problem(path, number, line, bytes(text.content[: text.size]), what, begin, end, limit)
+    raise _problem(path, number, line, bytes(text.content[: text.size]), what, begin, end, limit)
 
 
 def _take(block: _Block, sink: Sink, found: Found, comment_bytes: int) -> int:
@@ -231,3 +231,56 @@ def _take(block: _Block, sink: Sink, found: Found, comment_bytes: int) -> int:
     found.infinite += int(block.report[rows.INFINITE])
     found.dropped += int(block.report[rows.DROPPED])
     return comment_bytes + block.comments.size
+
+
+def _problem(
+    path: Path, line: int, begin: int, text: bytes, what: int, place: int, end: int, limit: int
+) -> InputError:
+    """The error for `text[place:end]`, in the line that begins at `begin` and has this number."""
+    column = len(text[begin:place].decode("utf-8", errors="replace")) + 1
+    offending = _shown(text[place:end])
+    where = f"{path}, line {line}, column {column}"
+    return InputError(f"{where}: {_words(what, offending, text[place:end], limit)}")
+
+
+def _shown(piece: bytes) -> str:
+    text = piece[: 4 * _LONGEST_SHOWN + 4].decode("utf-8", errors="backslashreplace")
+    if len(text) > _LONGEST_SHOWN:
+        text = text[:_LONGEST_SHOWN] + "…"
+    return repr(text) if not text.isprintable() else f"'{text}'"
+
+
+def _words(what: int, shown: str, piece: bytes, limit: int) -> str:
+    if what == rows.LABEL:
+        if piece.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return "this is UTF-16 text; save the file as UTF-8"
+        doubt = "; is this a text in UTF-8?" if b"\0" in piece else ""
+        return f"expected a label (a number), found {shown}{doubt}"
+    if what == rows.LABEL_RANGE:
+        return f"a label must be a finite number ≥ 0 (or −1, unjudged), not {shown}"
+    if what == rows.UNJUDGED:
+        return (
+            "label −1 says unjudged; choose what becomes of such documents: "
+            "unjudged='keep' (they count as 0 where measured) or unjudged='drop'"
+        )
+    if what == rows.QID:
+        return f"expected qid:ID after the label, found {shown if piece else 'nothing'}"
+    if what == rows.ID_TEXT:
+        return f"a query id must be UTF-8 without control characters, found {shown}"
+    if what == rows.ID_LENGTH:
+        return f"a query id must have at most {rows.LONGEST_ID:,} bytes, found {shown}"
+    if what == rows.INDEX:
+        return f"expected a feature as index:value, found {shown}"
+    if what == rows.ZERO:
+        return f"feature indices begin with 1, found {shown}; zero_based=True if not"
+    if what == rows.ORDER:
+        return f"feature indices must increase within a line, but {shown} repeats or goes back"
+    if what == rows.LIMIT:
+        choose = "features= and max_features= set it"
+        return f"index beyond the limit of {limit:,} features: {shown}; {choose}"
+    if what == rows.VALUE:
+        return f"the value of a feature must be a number, found {shown}"
+    return (
+        f"{shown} is not a finite float32; choose what becomes of such values: "
+        f"non_finite='keep' or non_finite='clip' (infinities to ±3.4e38)"
+    )

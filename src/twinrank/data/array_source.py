@@ -1,31 +1,62 @@
 """Arrays into a table: checked, as float32, each query's rows together."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.options import Reading
-from twinrank.data.places import Places
 from twinrank.data.table import (
     Floats,
     Ints,
+    ReadOptions,
     Table,
+    Texts,
     as_ids,
     dropped_note,
     not_finite_notes,
     scattered_note,
     together,
 )
-from twinrank.data.texts import Texts
 from twinrank.lists import Lists, query_runs
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError
 
 _LARGEST = np.finfo(np.float32).max
 _BLOCK = 1 << 16  # rows that are checked at a time
+
+
+@dataclass(frozen=True)
+class Places:
+    """Words for places: arrays count from 0, as subscripts do; frames have columns, and row 1.
+
+    >>> Places().feature(3, 0), Places(("bm25",)).label(3)
+    ('X[3, 0]', 'y[3]')
+    >>> Places(("bm25",), "train.csv").feature(3, 0)
+    "train.csv: column 'bm25' in row 4"
+    """
+
+    names: tuple[str, ...] | None = None  # of the features
+    frame: str = ""  # what a frame is called; arrays have no such name
+    label_column: str = ""
+
+    def name(self, column: int) -> str:
+        """A feature."""
+        return str(column) if self.names is None else repr(self.names[column])
+
+    def feature(self, row: int, column: int) -> str:
+        """A feature of a document."""
+        if self.frame:
+            return f"{self.frame}: column {self.name(column)} in row {row + 1}"
+        named = "" if self.names is None else f" ({self.name(column)})"
+        return f"X[{row}, {column}]{named}"
+
+    def label(self, row: int) -> str:
+        """The label of a document."""
+        if self.frame:
+            return f"{self.frame}: column {self.label_column!r} in row {row + 1}"
+        return f"y[{row}]"
 
 
 def table_from_arrays(
@@ -42,7 +73,7 @@ def table_from_arrays(
     notes: Sequence[str] = (),
 ) -> Table:
     """A table of arrays in memory; `Dataset.from_arrays` says what they are."""
-    Reading(unjudged=unjudged, non_finite=non_finite)  # checks the choices
+    ReadOptions(unjudged=unjudged, non_finite=non_finite)  # checks the choices
     given = _matrix(X)
     names = _names(feature_names, given)
     places = places or Places(names)
@@ -87,7 +118,7 @@ def _array(values: Any, name: str) -> npt.NDArray[Any]:
     return np.ma.filled(array.astype(np.float64), np.nan) if np.ma.isMaskedArray(array) else array
 
 
-def checked_again(table: Table, reading: Reading) -> Table:
+def checked_again(table: Table, reading: ReadOptions) -> Table:
     """A table under other choices about labels and values than it was made with."""
     rows = table.rows
     if rows is not None and reading.unjudged == "drop":
