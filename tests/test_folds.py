@@ -63,7 +63,7 @@ def test_splits_by_seed():
     "shares", [(), (0,), (-0.1, 0.5), (0.8, 0.3), (float("nan"),), ([0.5, 0.5],)]
 )
 def test_bad_shares(shares):
-    with pytest.raises(InputError, match="shares must be numbers above 0 that add up to at most 1"):
+    with pytest.raises(InputError, match="shares must be positive numbers with a sum of at most 1"):
         made(10).split(*shares)
 
 
@@ -104,7 +104,7 @@ def test_folds_by_seed():
     train, validation, test = data.folds()[0]
     assert [train.queries, validation.queries, test.queries] == [24, 8, 8]
     assert repr(data.folds()[4]) == "Fold('Fold5')"
-    with pytest.raises(InputError, match="k folds need k from 3"):
+    with pytest.raises(InputError, match="k must be from 3 to"):
         data.folds(2)
 
 

@@ -221,7 +221,7 @@ def test_queries_that_cannot_teach_are_left_out(fitted):
     [
         ({}, "give either qid .* or group"),
         ({"qid": QID, "group": SIZES}, "give either qid .* or group"),
-        ({"qid": QID[1:]}, "must have one id for each of 67 rows"),
+        ({"qid": QID[1:]}, "qid has 66 ids but X has 67 rows"),
         ({"qid": np.where(QID == 103, np.nan, QID)}, "row 19 has no query id"),
         ({"qid": [None, *QID[1:]]}, "row 0 has no query id"),
         ({"qid": pd.Series([pd.NA, *QID[1:]], dtype=object)}, "row 0 has no query id"),

@@ -10,10 +10,10 @@ from twinrank.data import frames, letor
 from twinrank.data.array_source import checked_again
 from twinrank.data.cache import cache_folder, cached
 from twinrank.data.dataset import Dataset
-from twinrank.data.saving import pour
+from twinrank.data.saving import append_dataset
 from twinrank.data.store import Arrays, MemorySink, Sink, is_store, read_arrays, read_manifest
 from twinrank.data.streams import FRAMES, content_hash, plain_suffix
-from twinrank.data.table import MAX_FEATURES, ReadOptions, Table, several
+from twinrank.data.table import MAX_FEATURES, ReadOptions, Table, column_names
 from twinrank.display.progress import reading_bar
 from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.files import check_regular
@@ -61,7 +61,9 @@ def load(
     progress: show a bar; by default on a terminal, for long files.
     """
     reading = ReadOptions(
-        features=features if features is None or isinstance(features, int) else several(features),
+        features=features
+        if features is None or isinstance(features, int)
+        else column_names(features),
         missing=missing,
         zero_based=zero_based,
         unjudged=unjudged,
@@ -70,7 +72,7 @@ def load(
         query=query,
         label=label,
         docid=docid,
-        ignore=several(ignore),
+        ignore=column_names(ignore),
     )
     source = Path(path).expanduser()
     with explained("read", source):
@@ -129,7 +131,7 @@ def _read_frame(
     table = frames.read_file(path, reading)
     sink = new_sink()
     try:
-        pour(Dataset(table), sink)
+        append_dataset(Dataset(table), sink)
         if table.rows is not None:
             sink.append("rows", table.rows)
         names = None if table.feature_names is None else list(table.feature_names)

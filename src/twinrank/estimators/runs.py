@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from twinrank.boosting.session import Session as Growing
-from twinrank.data.dataset import Dataset, fingerprint
+from twinrank.data.dataset import Dataset
+from twinrank.data.summary import fingerprint
 from twinrank.estimators.boosted import BoostedRanker
 from twinrank.estimators.checks import usable
 from twinrank.estimators.places import CONFIG, MODEL

@@ -9,11 +9,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from twinrank.data.dataset import Dataset, fingerprint
+from twinrank.data.dataset import Dataset
 from twinrank.data.folds import Fold
 from twinrank.data.layouts import load_folds
 from twinrank.data.loading import load
 from twinrank.data.store import is_store
+from twinrank.data.summary import fingerprint
 from twinrank.data.synthetic import synthetic_web_search
 from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.text import counted

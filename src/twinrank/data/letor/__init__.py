@@ -15,9 +15,9 @@ from twinrank.data.table import (
     Texts,
     as_ids,
     dropped_note,
+    grouped_rows,
     not_finite_notes,
     scattered_note,
-    together,
 )
 from twinrank.support.errors import InputError
 
@@ -76,7 +76,7 @@ def _completed(sink: Sink, found: Found) -> tuple[Arrays, list[str]]:
     """Put each query's rows together and add what belongs to queries; the arrays, and notes."""
     numbers: dict[bytes, int] = {}
     runs = np.array([numbers.setdefault(name, len(numbers)) for name in found.ids])
-    order, offsets = together(np.array(found.starts), runs, found.documents)
+    order, offsets = grouped_rows(np.array(found.starts), runs, found.documents)
     sink.append("offsets", offsets)
     sink.append("query_ids", as_ids([name.decode() for name in numbers]))
     if order is not None:
