@@ -233,7 +233,7 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
         ),
         (
             ["convert", "blank.csv", "x.txt"],
-            "query id 'a b' is empty, long or has blanks or '#' in it",
+            "query id 'a b' is empty, too long, or contains blanks or '#'",
         ),
         (["convert", "train.txt"], "Missing argument"),
         (["inspect", "train.txt", "--colour"], "No such option"),

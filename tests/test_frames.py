@@ -497,12 +497,12 @@ def test_what_a_form_cannot_hold_is_refused(tmp_path):
         (
             make(X, y, qid=["a b"] * 3),
             "x.txt",
-            "query id 'a b' is empty, long or has blanks or '#'",
+            "query id 'a b' is empty, too long, or contains blanks or '#'",
         ),
         (
             make(X, y, qid=["a#b"] * 3),
             "x.txt",
-            "query id 'a#b' is empty, long or has blanks or '#'",
+            "query id 'a#b' is empty, too long, or contains blanks or '#'",
         ),
         (make(X, y, qid=[""] * 3), "x.txt", "query id '' is empty"),
         (make(X, y, group=[3], docids=["a\nb"] * 3), "x.txt", "line break"),

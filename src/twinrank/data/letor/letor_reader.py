@@ -14,7 +14,7 @@ import numpy.typing as npt
 from twinrank.data.letor import letor_rows as rows
 from twinrank.data.letor.tokens import POWERS
 from twinrank.data.store import Sink
-from twinrank.data.streams import Source, opened
+from twinrank.data.streams import ByteStream, opened
 from twinrank.data.table import NON_FINITE, UNJUDGED, ReadOptions
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError
@@ -65,7 +65,7 @@ class _Block:
 
 
 def read_letor(
-    source: Source, sink: Sink, width: int, options: ReadOptions, advance: Callable[[int], None]
+    source: ByteStream, sink: Sink, width: int, options: ReadOptions, advance: Callable[[int], None]
 ) -> Contents:
     """Parse a whole file into a sink: X, y, comments and the end of each comment.
 
@@ -125,7 +125,7 @@ def peek(path: Path, options: ReadOptions) -> tuple[int, list[str] | None]:
     return int(block.report[rows.HIGHEST]), names
 
 
-def _texts(source: Source) -> Iterator[_Text]:
+def _texts(source: ByteStream) -> Iterator[_Text]:
     """Split a file at line breaks into pieces; the last line may have no line break."""
     rest, size = b"", _PIECE
     first = True

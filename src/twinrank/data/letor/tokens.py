@@ -1,4 +1,4 @@
-"""Bytes: where tokens end, whether they are UTF-8, and eight at a time read as numbers."""
+"""Compiled functions on bytes: ends of tokens, UTF-8, and decimal numbers exactly as in Python."""
 
 from typing import Any
 
@@ -10,23 +10,23 @@ from numba.extending import intrinsic as _intrinsic
 from twinrank.support.compiled import compiled
 
 NOT_A_NUMBER, DOUBTFUL, SURE = -1, 0, 1
-POWERS = np.array([float(f"1e{k}") for k in range(309)])  # to the last bit, on any machine
+POWERS = np.array([float(f"1e{k}") for k in range(309)])  # exact on any machine
 _EXACT = np.uint64(1 << 53)
-_MOST_DIGITS = 19  # that a 64-bit number holds
-_LARGEST_POWER = 10**12  # far beyond the number of digits in a line
-_TOO_LARGE = 2.0**128 - 2.0**103  # from here on a float64 becomes an infinite float32
-_BOUND = np.array(list(str(2**128 - 2**103 - 2**74)), np.uint8)  # and from here on text does
+_MOST_DIGITS = 19  # in a 64-bit integer
+_LARGEST_POWER = 10**12  # larger than the number of digits in a line
+_TOO_LARGE = 2.0**128 - 2.0**103  # float64 values from here on are infinite in float32
+_BOUND = np.array(list(str(2**128 - 2**103 - 2**74)), np.uint8)  # and so is text from here on
 _TAB, _NEWLINE, _RETURN, _SPACE, _HASH = 9, 10, 13, 32, 35
 _ONE = np.uintp(1)
 _WORD = ir.IntType(64)
-intrinsic: Any = _intrinsic  # it takes the compiler's context away from the arguments
+intrinsic: Any = _intrinsic  # it removes the compiler's context from the arguments
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def eight_bytes(_: Any, text: Any, place: Any) -> Any:  # noqa: ARG001
-    """The bytes text[place : place + 8] as one number, the first byte in its lowest digits.
+    """Load text[place : place + 8] as a little-endian integer.
 
-    The place need not be a multiple of eight, which NumPy's views ask for.
+    Unlike in NumPy's views, the place need not be a multiple of eight.
     """
 
     def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -41,7 +41,7 @@ def eight_bytes(_: Any, text: Any, place: Any) -> Any:  # noqa: ARG001
 
 @intrinsic  # type: ignore[untyped-decorator]
 def trailing_zeros(_: Any, word: Any) -> Any:  # noqa: ARG001
-    """How many low bits of a 64-bit number are zero; 64 for zero."""
+    """Count the trailing zero bits of a 64-bit integer; 64 for zero."""
 
     def count(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
@@ -57,10 +57,10 @@ _TO_128 = np.uint64(0x7676767676767676)
 
 @compiled
 def leading_digits(word: Any) -> Any:
-    """How many of a word's eight bytes, from the first on, are decimal digits.
+    """Count the decimal digits at the beginning of a word of eight bytes.
 
-    Less '0', a digit is below 10; adding 118 to a byte's low seven bits sets its high bit from 10
-    on, and never carries into the next byte.
+    After subtracting '0', a digit is below 10. Adding 118 to the low seven bits of a byte sets its
+    high bit for 10 and more, and never carries into the next byte.
     """
     value = word ^ _ZEROS
     others = (((value & _LOW_BITS) + _TO_128) | value) & _HIGH_BITS
@@ -69,10 +69,10 @@ def leading_digits(word: Any) -> Any:
 
 @compiled
 def number_of(word: Any, digits: Any) -> Any:
-    """The number that a word's first `digits` bytes spell, all of them decimal digits.
+    """Return the integer in the first `digits` bytes of a word, which are decimal digits.
 
-    The digits move up to the end of the word, with zeros before them; then neighbours are joined
-    to pairs, pairs to fours and fours to eight digits, by multiplications that do several at once.
+    The digits are shifted to the end of the word, with zeros before them. Then multiplications
+    join digits to pairs, pairs to fours, and fours to eight digits, several at a time.
     """
     unused = (np.uint64(8) - digits) << np.uint64(3)
     value = word ^ _ZEROS
@@ -86,7 +86,7 @@ def number_of(word: Any, digits: Any) -> Any:
 
 @compiled
 def ends_token(text: Any, i: Any) -> bool:
-    """Whether no token goes on at a place: a blank, a comment or the line's end is there."""
+    """Return True at a blank, a comment or the end of a line."""
     byte = text[i]
     if byte == _SPACE or byte == _NEWLINE or byte == _TAB or byte == _HASH:  # noqa: SIM109
         return True
@@ -95,7 +95,7 @@ def ends_token(text: Any, i: Any) -> bool:
 
 @compiled
 def token_end(text: Any, i: Any) -> Any:
-    """The place after the token at i."""
+    """Return the position after the token at i."""
     while not ends_token(text, i):
         i += _ONE
     return i
@@ -103,7 +103,7 @@ def token_end(text: Any, i: Any) -> Any:
 
 @compiled
 def skip_blanks(text: Any, i: Any) -> Any:
-    """The first place from i on that is neither a space nor a tab."""
+    """Return the first position from i on that is neither a space nor a tab."""
     while text[i] == _SPACE or text[i] == _TAB:
         i += _ONE
     return i
@@ -111,7 +111,7 @@ def skip_blanks(text: Any, i: Any) -> Any:
 
 @compiled
 def line_end(text: Any, i: Any) -> Any:
-    """The place of the next line break."""
+    """Return the position of the next line break."""
     while text[i] != _NEWLINE:
         i += _ONE
     return i
@@ -119,7 +119,7 @@ def line_end(text: Any, i: Any) -> Any:
 
 @compiled
 def same_bytes(text: Any, a: Any, a_end: Any, b: Any, b_end: Any) -> bool:
-    """Whether text[a:a_end] and text[b:b_end] are the same."""
+    """Return True if text[a:a_end] and text[b:b_end] are equal."""
     if a_end - a != b_end - b:
         return False
     for k in range(a_end - a):  # noqa: SIM110
@@ -130,7 +130,7 @@ def same_bytes(text: Any, a: Any, a_end: Any, b: Any, b_end: Any) -> bool:
 
 @compiled
 def is_utf8(text: Any, i: Any, end: Any) -> bool:
-    """Whether text[i:end] is UTF-8 as Python has it: the shortest forms only, no surrogates."""
+    """Return True if text[i:end] is valid UTF-8: shortest forms only, no surrogates."""
     while i < end:
         lead = text[i]
         i += _ONE
@@ -150,10 +150,10 @@ def is_utf8(text: Any, i: Any, end: Any) -> bool:
 
 @compiled
 def read_number(text: Any, place: Any, powers: Any) -> Any:
-    """Read the number that begins at a place: (its value, where it ends, how sure that is).
+    """Read the number at a position; return its value, its end and how certain the value is.
 
-    `SURE` says that as a float32 the value is Python's float32(float(text)) to the last bit,
-    `DOUBTFUL` that it may be the float32 next to it.
+    `SURE`: in float32 the value equals Python's float32(float(text)) to the last bit. `DOUBTFUL`:
+    it may be an adjacent float32.
     """
     i = place
     negative = text[i] == 45
@@ -193,17 +193,17 @@ def read_number(text: Any, place: Any, powers: Any) -> Any:
     if exponent > 0 and mantissa != 0:
         value = value * powers[exponent] if exponent < 309 else np.inf
     elif exponent < 0:
-        # However tiny, it stays apart from zero: a label below zero is refused.
+        # A tiny value must not become zero, because a negative label is an error.
         value = value / powers[-exponent] if exponent > -309 else min(value, 1e-300)
     exact = mantissa < _EXACT and -22 <= exponent <= 22
-    # Otherwise a few units in the last place of a float64 are open: do they matter to a float32?
+    # Otherwise the float64 may be off by a few units in the last place; check if float32 differs.
     same = np.float32(value * (1 - 1e-15)) == np.float32(value * (1 + 1e-15))
     return -value if negative else value, i, SURE if exact or same else DOUBTFUL
 
 
 @compiled
 def _read_word(text: Any, i: Any, negative: bool, point: bool) -> Any:
-    """Read nan, inf or infinity, in any case."""
+    """Read nan, inf or infinity, in upper or lower case."""
     a, b, c = text[i] | 32, text[i + np.uintp(1)] | 32, text[i + np.uintp(2)] | 32
     after = i + np.uintp(3)
     if not point and a == 110 and b == 97 and c == 110:
@@ -220,9 +220,9 @@ def _read_word(text: Any, i: Any, negative: bool, point: bool) -> Any:
 
 @compiled
 def too_large(text: Any, place: Any, value: Any) -> bool:
-    """Whether the number at a place, which was read as `value`, is not a finite float32.
+    """Return True if the number at a position, read as `value`, is not a finite float32.
 
-    Where the last bits of the value decide, the digits are compared with those of the bound.
+    Near the bound, where the last bits of the value matter, the digits are compared instead.
     """
     size = abs(value)
     if size < _TOO_LARGE * (1 - 1e-15):

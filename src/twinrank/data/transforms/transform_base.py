@@ -1,4 +1,4 @@
-"""What a transform is: a value that turns features into features, list by list."""
+"""The base class of transforms, their composition, and the functions that run their loops."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -19,64 +19,97 @@ _PER_THREAD = 200_000
 
 
 class FeatureError(InputError):
-    """A feature that a transform can't take; a dataset knows the names of what it belongs to."""
+    """A feature value that a transform cannot use, with its position for a better message."""
 
-    feature, list, place, why = 0, 0, 0, ""  # numbers from 0; `place` is within the list
+    feature, list, place, reason = 0, 0, 0, ""  # numbers from 0; `place` is within the list
 
     def named(self, query_ids: Any, feature_names: Sequence[str] | None) -> InputError:
-        """The same, with the query's id, and the feature's name or its number from 1 on."""
+        """Return the error with the query's id and the feature's name, or its number from 1."""
         name = self.feature + 1 if feature_names is None else repr(feature_names[self.feature])
         query = query_ids[self.list]
         return InputError(
-            f"feature {name} of document {self.place + 1} of query {query} is {self.why}"
+            f"feature {name} of document {self.place + 1} of query {query} is {self.reason}"
         )
 
 
 class NotFiniteError(Exception):
-    """Features without a finite result, in the first of some rows that a transform was given."""
+    """A row with a feature whose result is not finite; `invalid` is a mask of such features."""
 
-    def __init__(self, transform: "Transform", x: Floats, row: int, wrong: Any) -> None:
-        self.transform, self.row, self.feature = transform, row, int(wrong.argmax())
+    def __init__(self, transform: "Transform", x: Floats, row: int, invalid: Any) -> None:
+        self.transform, self.row, self.feature = transform, row, int(invalid.argmax())
         self.value = x[row, self.feature]
 
     def within(self, lists: Lists, first: int = 0) -> FeatureError:
-        """What to tell the user, if the rows began with document `first` of these lists."""
+        """Return the error for the user, if the rows start at document `first` of the lists."""
         document = first + self.row
         number = int(lists.list_of(document))
-        why = f"{self.value:g}, which {self.transform} can't take; put Clip before it"
+        reason = f"{self.value:g}, which {self.transform} can't use; add Clip before it"
         error = FeatureError(
-            f"feature {self.feature} of document {document} (list {number}) is {why}"
+            f"feature {self.feature} of document {document} (list {number}) is {reason}"
         )
-        error.feature, error.list, error.why = self.feature, number, why
+        error.feature, error.list, error.reason = self.feature, number, reason
         error.place = document - int(lists.offsets[number])
         return error
 
 
 @dataclass(frozen=True)
 class Transform:
-    """A value that names a transform of features and carries it out.
+    """Base class of feature transforms; `twinrank.transform` creates one by name.
 
-    `fit` gives a new transform that remembers what it needs of the training data, and calling that
-    transforms any data. Subclasses say `apply`; those that remember something say `fit_after` and
-    `check_features` too, and keep it in fields that end in `_`. Other fields are options.
+    A transform is an immutable value. `fit` returns a new transform with the statistics of the
+    training data, and calling that one transforms any data. Subclasses define `apply`. Subclasses
+    with statistics also define `fit_after` and `check_features`, and store the statistics in fields
+    whose names end in `_`. All other fields are options.
+
+    Examples
+    --------
+    >>> from twinrank import Lists, transform
+    >>> lists = Lists.from_sizes([2])
+    >>> transform("QueryZScore").fit([[1.0], [3.0]], lists)([[5.0], [9.0]], lists).ravel()
+    array([-1.,  1.], dtype=float32)
     """
 
     per_query: ClassVar[bool] = False
-    """Whether a document's result depends on the other documents of its list."""
+    """True if a document's result depends on the other documents of its list."""
 
     def fit(self, X: Any, lists: Lists) -> Self:
-        """The transform with the statistics of this data, which should be training data only.
+        """Return the transform with the statistics of the training data.
 
-        `X` may be a memory map larger than memory: it is read in blocks of some megabytes, or of
-        one list where that is longer.
+        Parameters
+        ----------
+        X : array, shape (n_documents, n_features)
+            The features; NaN means missing. A memory map is read in blocks of some megabytes.
+        lists : Lists
+            Which documents belong together.
+
+        Returns
+        -------
+        Transform
+            A fitted transform; `self` does not change.
         """
         return self.fit_after((), _matrix(X, lists), lists)
 
     def __call__(self, X: Any, lists: Lists, out: Floats | None = None) -> Floats:
-        """The transformed features, float32, in a new array or in `out`, which may be `X` itself.
+        """Return the transformed features.
 
-        `X` has a row per document of `lists`. Missing values are NaN. After an error, `out` holds
-        a mixture of old and new rows.
+        Parameters
+        ----------
+        X : array, shape (n_documents, n_features)
+            The features; NaN means missing.
+        lists : Lists
+            Which documents belong together.
+        out : array of float32, optional
+            Where to write the result; may be `X` itself. After an error its content is undefined.
+
+        Returns
+        -------
+        array of float32, shape (n_documents, n_features)
+            The transformed features, in a new array or in `out`.
+
+        Raises
+        ------
+        InputError
+            If the transform is not fitted, a shape is wrong, or a result is not finite.
         """
         X = _matrix(X, lists)
         self.check_features(X.shape[1])
@@ -91,24 +124,47 @@ class Transform:
         return out
 
     def fit_after(self, before: "Sequence[Transform]", X: Any, lists: Lists) -> Self:  # noqa: ARG002
-        """As `fit`, on what the transforms `before`, already fitted, make of `X`."""
+        """Fit on the output of the fitted transforms `before`.
+
+        Parameters
+        ----------
+        before : sequence of Transform
+            Transforms that are applied to `X` first.
+        X, lists
+            As in `fit`.
+        """
         return self
 
     def check_features(self, features: int) -> None:
-        """Refuse another number of features than that of the training data."""
+        """Raise an error if the number of features differs from the training data.
+
+        Parameters
+        ----------
+        features : int
+            The number of features of the data to transform.
+        """
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
-        """Transform rows into `out`, which may be `x` itself; both are contiguous float32."""
+        """Write the transformed rows of `x` to `out`.
+
+        Parameters
+        ----------
+        x, out : array of float32, shape (n_documents, n_features)
+            Contiguous arrays, which may be the same.
+        lists : Lists
+            Which documents belong together.
+        """
         raise NotImplementedError
 
     def options(self) -> dict[str, Value]:
-        """The options that differ from their defaults."""
-        mine = [f for f in fields(self) if not f.name.endswith("_")]
-        return {f.name: v for f in mine if (v := getattr(self, f.name)) != f.default}
+        """Return the options that differ from their defaults."""
+        options = [field for field in fields(self) if not field.name.endswith("_")]
+        values = {field.name: getattr(self, field.name) for field in options}
+        return {f.name: values[f.name] for f in options if values[f.name] != f.default}
 
     def to_json(self) -> dict[str, Any]:
-        """Options and statistics in plain JSON types; `from_json` gives the very same transform."""
-        values = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
+        """Return options and statistics as plain JSON, from which the transform can be rebuilt."""
+        values = {field.name.rstrip("_"): getattr(self, field.name) for field in fields(self)}
         plain = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
         return {"name": type(self).__name__, **plain}
 
@@ -118,76 +174,78 @@ class Transform:
 
 @dataclass(frozen=True)
 class Compose(Transform):
-    """Transforms in the order in which they are applied; none at all leave features as they are.
+    """Transforms applied one after the other, written `SignedLog1p + QueryZScore`.
 
-    Each is fitted on what those before it make of the training data. A `Compose` within another is
-    laid out flat. It is written `SignedLog1p + QueryZScore`.
+    Each is fitted on the output of those before it. Nested `Compose` objects are flattened. An
+    empty `Compose` leaves features unchanged.
     """
 
     transforms: tuple[Transform, ...] = ()
 
     def __post_init__(self) -> None:
         flat: list[Transform] = []
-        for one in self.transforms:
-            if not isinstance(one, Transform):
-                raise InputError(f"Compose takes transforms, not {one!r}; see transform(name)")
-            flat += one.transforms if isinstance(one, Compose) else [one]
+        for step in self.transforms:
+            if not isinstance(step, Transform):
+                raise InputError(
+                    f"Compose needs Transform objects, not {step!r}; create them with transform()"
+                )
+            flat += step.transforms if isinstance(step, Compose) else [step]
         object.__setattr__(self, "transforms", tuple(flat))
 
     @property
     def per_query(self) -> bool:  # type: ignore[override]
-        """Whether one of them looks at a document's whole list."""
-        return any(one.per_query for one in self.transforms)
+        """True if a step depends on the other documents of a list."""
+        return any(step.per_query for step in self.transforms)
 
     def fit_after(self, before: Sequence[Transform], X: Any, lists: Lists) -> "Compose":
-        """Each in turn, by blocks of X: no transformed copy of all of X is ever made."""
+        """Fit each step in turn, in blocks of X, without a transformed copy of X."""
         fitted = list(before)
-        for one in self.transforms:
-            fitted.append(one.fit_after(fitted, X, lists))
+        for step in self.transforms:
+            fitted.append(step.fit_after(fitted, X, lists))
         return Compose(tuple(fitted[len(before) :]))
 
     def check_features(self, features: int) -> None:
-        """None of these transforms changes the number of features."""
-        for one in self.transforms:
-            one.check_features(features)
+        """Check each step; no transform changes the number of features."""
+        for step in self.transforms:
+            step.check_features(features)
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
-        """All but the first in place."""
+        """Apply the steps, all but the first in place."""
         apply_all(self.transforms, x, lists, out)
 
     def to_json(self) -> dict[str, Any]:
-        """The transforms one by one."""
-        return {"name": "Compose", "transforms": [one.to_json() for one in self.transforms]}
+        """Return the steps as plain JSON."""
+        return {"name": "Compose", "transforms": [step.to_json() for step in self.transforms]}
 
     def __str__(self) -> str:
         return " + ".join(map(str, self.transforms)) or "none"
 
 
 def apply_all(transforms: Sequence[Transform], X: Any, lists: Lists, out: Floats) -> None:
-    """One transform after the other, all but the first in place."""
+    """Apply transforms one after the other, all but the first in place."""
     x, result = X.view(np.ndarray), out.view(np.ndarray)  # a memory map as a plain array
     if not transforms or not is_plain(x):
         np.copyto(result, x, casting="same_kind")
         x = result
-    for one in transforms:
-        one.apply(read_only(x), lists, result)
+    for step in transforms:
+        step.apply(read_only(x), lists, result)
         x = result
 
 
 def is_plain(x: Any) -> bool:
-    """Whether the loops can read this array as it is."""
+    """Return True if the loops can read the array without a copy."""
     return bool(x.dtype == np.float32 and x.flags.c_contiguous)
 
 
 def read_only(x: Floats) -> Floats:
-    """A view that can't be written to, as a memory map can't: loops are compiled for one kind."""
+    """Return a read-only view, so loops are compiled for one type: memory maps are read-only."""
     return frozen(x.view())  # type: ignore[no-any-return]
 
 
 def by_list(
     transform: Transform, loop: Callable[..., None], x: Floats, lists: Lists, out: Floats
 ) -> None:
-    """Run a loop over cells: lists, or parts of their features if one list makes up most rows."""
+    """Run a loop over cells: lists, or parts of their features if one list has most of the rows."""
     from twinrank.support.compiled import in_threads, spans, threads
 
     features, bad = x.shape[1], np.zeros(len(lists), np.bool_)
@@ -203,7 +261,7 @@ def by_list(
 
 
 def by_tile(loop: Callable[..., None], rows: int, height: int, cost: int, *shared: Any) -> None:
-    """Run a loop over tiles of `height` rows, each worth `cost`; threads don't change the tiles."""
+    """Run a loop over tiles of `height` rows; tiles do not depend on the number of threads."""
     from twinrank.support.compiled import in_threads, spans
 
     tiles = -(-rows // height)
@@ -211,16 +269,17 @@ def by_tile(loop: Callable[..., None], rows: int, height: int, cost: int, *share
 
 
 def _matrix(X: Any, lists: Lists) -> Any:
-    """X as an array of numbers with a row per document."""
+    """Check that X is a numeric array with one row per document."""
     check_lists(lists)
     X = to_numpy(X)
     if X.ndim != 2:
         raise InputError(f"X must have shape (documents, features), but has shape {X.shape}")
     if X.dtype.kind not in "fiub":
-        raise InputError(f"X must hold numbers, not {X.dtype}")
+        raise InputError(f"X must contain numbers, not {X.dtype}")
     if X.shape[0] != lists.documents:
         raise InputError(
-            f"X {X.shape} and lists ({lists.documents} documents in {len(lists)} lists) must align"
+            f"X has {X.shape[0]} rows but lists has {lists.documents} documents; pass one row per "
+            f"document"
         )
     return X
 
@@ -234,7 +293,7 @@ def _check_out(out: Any, X: Any) -> None:
         )
     if not (out.flags.c_contiguous and out.flags.writeable):
         raise InputError("out must be C-contiguous and writeable")
-    where = [a.__array_interface__["data"][0] for a in (X, out)]
-    same = where[0] == where[1] and (X.dtype, X.strides) == (out.dtype, out.strides)
+    addresses = [array.__array_interface__["data"][0] for array in (X, out)]
+    same = addresses[0] == addresses[1] and (X.dtype, X.strides) == (out.dtype, out.strides)
     if not same and np.may_share_memory(X, out):
-        raise InputError("out may be X itself, but must not overlap with it otherwise")
+        raise InputError("out overlaps X partly; pass X itself or a separate array")
