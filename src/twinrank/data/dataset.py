@@ -184,7 +184,7 @@ class Dataset:
 
     @property
     def lists(self) -> Lists:
-        """Which documents belong to which query."""
+        """Grouping of the documents by query."""
         return self._selection.lists
 
     @cached_property

@@ -158,8 +158,8 @@ def _no_folds(
 ) -> str:
     if candidates:
         return f"{base}: {_incomplete(*next(iter(candidates.items())))}"
-    wanted = ", ".join(map(repr, names.values())) if names else "train, vali and test files"
+    expected = ", ".join(map(repr, names.values())) if names else "train, vali and test files"
     return (
-        f"no folds in {base}: found no {wanted} there or in its folders; pass their names "
+        f"no folds in {base}: found no {expected} there or in its folders; pass their names "
         f"as names={{'train': …, 'validation': …, 'test': …}}"
     )

@@ -207,8 +207,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Read and check the manifest of a folder."""
     path = folder / MANIFEST
     check_regular(path)
-    what, hint = "the manifest of TwinRank data", ": convert the data again"
-    manifest = check_format(read_json(path), path, FORMAT, VERSION, what, hint)
+    expected, hint = "the manifest of TwinRank data", ": convert the data again"
+    manifest = check_format(read_json(path), path, FORMAT, VERSION, expected, hint)
     if manifest.pop("crc32", None) != _manifest_checksum(manifest):
         raise InputError(f"{path} is damaged: its checksum is wrong")
     names, notes = manifest.get("feature_names"), manifest.get("notes")

@@ -263,8 +263,8 @@ def as_ids(names: list[str]) -> npt.NDArray[Any]:
         numbers = [int(name) for name in names]
         if _INT64.min <= min(numbers, default=0) and max(numbers, default=0) <= _INT64.max:
             return np.array(numbers, dtype=np.int64)
-    if (bad := next((name for name in names if "\0" in name), None)) is not None:
-        raise InputError(f"query id {bad!r} contains a NUL character; remove it")
+    if (invalid := next((name for name in names if "\0" in name), None)) is not None:
+        raise InputError(f"query id {invalid!r} contains a NUL character; remove it")
     return np.array(names, dtype=np.str_)
 
 
@@ -298,7 +298,7 @@ def dropped_note(count: int) -> str:
 def not_finite_notes(missing: int, infinite: int) -> list[str]:
     """Return the notes about values that are not finite and were kept or clipped."""
     notes = []
-    for count, what in ((missing, "not a number (NaN)"), (infinite, "beyond a float32's range")):
+    for count, problem in ((missing, "not a number (NaN)"), (infinite, "beyond a float32's range")):
         if count:
-            notes.append(f"{counted(count, 'value')} {'is' if count == 1 else 'are'} {what}")
+            notes.append(f"{counted(count, 'value')} {'is' if count == 1 else 'are'} {problem}")
     return notes

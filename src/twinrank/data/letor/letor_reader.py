@@ -31,7 +31,7 @@ NAMES = b"# features = "
 
 @dataclass
 class Contents:
-    """What a file contains besides the arrays in the sink."""
+    """Contents of a file besides the arrays in the sink."""
 
     ids: list[bytes]  # of each run of rows with one query id
     starts: list[int]  # the first row of each run
