@@ -151,7 +151,7 @@ def source_of(data: Path | None, reading: dict[str, Any] | None, **choices: Any)
 
 def features_of(path: Path, features: list[str] | None) -> int | list[str] | None:
     """The value of --features: a number for LETOR text, names for tables and for folders."""
-    from twinrank.data.sources import FRAMES, plain_suffix
+    from twinrank.data.streams import FRAMES, plain_suffix
 
     if not features or plain_suffix(path) in FRAMES:
         return features or None

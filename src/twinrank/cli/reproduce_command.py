@@ -204,8 +204,8 @@ def _say_how_long(asked: "Reproduction", out: Path, jobs: int | None, ray: str |
     """How long the training that is left will take, from a few steps of each method."""
     from joblib import cpu_count
 
-    from twinrank.data.table import counted
     from twinrank.study.paper.expecting import expected_seconds, in_parallel, spoken
+    from twinrank.support.text import counted
 
     lacking = asked.lacking(out)
     if not lacking:

@@ -12,7 +12,7 @@ from twinrank.cli.predict_command import scores_of
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
-    from twinrank.data.trec import Run
+    from twinrank.data.trec_files import Run
     from twinrank.evaluation.result import Evaluation
 
 
@@ -25,7 +25,7 @@ def evaluate_runs(
     policy: dict[str, Any],
 ) -> "dict[str, Evaluation]":
     """Evaluate TREC runs, by name, against the same judgements."""
-    from twinrank.data.trec import read_qrels, read_run
+    from twinrank.data.trec_files import read_qrels, read_run
     from twinrank.evaluation.conventions import convention_of
     from twinrank.evaluation.trec import OFFICIAL, asked_for, evaluate_run
 
@@ -128,7 +128,7 @@ def _load_models(folders: "list[Path]", data: Path) -> list[Any]:
 def _read_scores(path: Path, documents: int) -> Any:
     import numpy as np
 
-    from twinrank.data.trec import read_scores
+    from twinrank.data.trec_files import read_scores
 
     values = np.frombuffer(read_scores(path))
     if values.size != documents:

@@ -7,12 +7,12 @@ import numpy as np
 
 from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
-from twinrank.data.table import counted
 from twinrank.data.transforms import Clip, Compose, SignedLog1p, Transform
 from twinrank.estimators.inputs import trainable_queries
 from twinrank.lists import Lists
 from twinrank.models.columns import Apart
 from twinrank.support.errors import InputError
+from twinrank.support.text import counted
 
 _BY_VALUE = (Clip, SignedLog1p)  # in which missing values stay missing
 

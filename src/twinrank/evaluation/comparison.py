@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.conventions import Convention
 from twinrank.evaluation.evaluate import DEFAULT, evaluate
@@ -22,6 +21,7 @@ from twinrank.lists import Lists
 from twinrank.measures import Measure
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import replacing
+from twinrank.support.text import counted
 
 Floats = npt.NDArray[np.float64]
 FORMATS = {".txt": "to_text", ".md": "to_markdown", ".tex": "to_latex", ".html": "to_html"}

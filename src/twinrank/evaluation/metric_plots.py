@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.significance import differences, p_value
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError
+from twinrank.support.text import counted
 
 
 def draw_wins(

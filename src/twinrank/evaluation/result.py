@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.conventions import Convention
 from twinrank.support.errors import InputError
 from twinrank.support.files import replacing
+from twinrank.support.text import counted
 
 Floats = npt.NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.trec import Run, read_qrels, read_run
+from twinrank.data.trec_files import Run, read_qrels, read_run
 from twinrank.evaluation.conventions import Convention, convention_of, read_name
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.ranked import RankedLists

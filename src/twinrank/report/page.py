@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.plots import COLOURS
 from twinrank.display.tables import Table
 from twinrank.report import words
@@ -23,6 +22,7 @@ from twinrank.report.gains import HEIGHT, WIDTH, gains_of
 from twinrank.report.standing import standing_of
 from twinrank.report.svg import inlined
 from twinrank.support.files import replacing
+from twinrank.support.text import counted
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.comparison import Comparison
 from twinrank.evaluation.result import systems_csv
@@ -16,6 +15,7 @@ from twinrank.study.methods import method
 from twinrank.study.results import Results
 from twinrank.support.files import replacing
 from twinrank.support.notation import parse
+from twinrank.support.text import counted
 
 CUTOFFS = (1, 3, 5, 10, 20)
 

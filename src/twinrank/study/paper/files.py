@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
 from twinrank.study.paper.figures import (
     correlation_csv,
@@ -34,6 +33,7 @@ from twinrank.study.paper.reproducing import CONVENTION, Found
 from twinrank.study.paper.tables import architecture_csv, architecture_table
 from twinrank.study.paper.writing import csv_text, write_tables
 from twinrank.support.files import replacing
+from twinrank.support.text import counted
 
 _TITLES = {2: "Table 2: ranks by a sigmoid", 3: "Table 3: ranks by the twin-sigmoid"}
 _OLD_LIGHTGBM = (

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.report.content import ReportContent
 from twinrank.report.page import write_report
 from twinrank.study.tuning.files import best_tables, summary
 from twinrank.study.tuning.search import Tuning
 from twinrank.study.tuning.trials import Tried, importances, open_search
+from twinrank.support.text import counted
 
 REPORT = "report.html"
 _SUFFIXES = (".svg", ".png")

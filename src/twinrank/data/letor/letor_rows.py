@@ -1,44 +1,48 @@
-"""The lines of a LETOR / SVMlight text, row by row into arrays, compiled."""
+"""Compiled parser of LETOR / SVMlight lines into rows of arrays."""
 
 from typing import Any
 
 import numpy as np
 
-from twinrank.data.letor.bytes import (
+from twinrank.data.letor.tokens import (
+    DOUBTFUL,
+    NOT_A_NUMBER,
+    SURE,
     eight_bytes,
     ends_token,
     is_utf8,
     leading_digits,
     line_end,
     number_of,
+    read_number,
     same_bytes,
     skip_blanks,
     token_end,
+    too_large,
 )
-from twinrank.data.letor.numbers import DOUBTFUL, NOT_A_NUMBER, SURE, read_number, too_large
 from twinrank.support.compiled import compiled
 
-# What can be wrong with a line; `problems.py` has the words for it.
+# Problems of a line; `letor_reader.py` has the messages.
 FINE, LABEL, LABEL_RANGE, UNJUDGED, QID, ID_TEXT, ID_LENGTH = range(7)
 INDEX, ZERO, ORDER, LIMIT, VALUE, NOT_FINITE = range(7, 13)
-LONGEST_ID = 1_000  # bytes: an array of ids takes as much for each as for the longest
-# What to do about values that a float32 doesn't hold, and about the label −1.
+LONGEST_ID = 1_000  # bytes; an array of ids needs the length of the longest for each
+# What to do with values that are not finite in float32, and with the label −1.
 ERROR, KEEP, CLIP = range(3)
 DROP = CLIP
 
-# Places in the report of `parse_rows`.
+# Positions in the report of `parse_rows`.
 (
-    PROBLEM,  # what is wrong, if anything
-    BEGIN,  # where the offending text begins
-    END,  # and where it ends
-    RESUME,  # where to go on: before the end if there was no more room
+    PROBLEM,  # code of the first problem, or FINE
+    BEGIN,  # start of the invalid token
+    END,  # its end
+    RESUME,  # where to continue; before the end of the text if the block is full
     LINES,  # line breaks passed
     ROWS,
     QUERIES,  # runs of rows with one query id
     HIGHEST,  # the highest feature index, −1 for none
-    DOUBTS,  # values to be read again
+    DOUBTS,  # values to be read again by Python
     COMMENTED,  # bytes of comments
-    MISSING,  # values that are not a number
+    MISSING,  # values that are NaN
     INFINITE,  # infinite or too large for a float32
     DROPPED,  # unjudged documents left out
     REPORT_SIZE,
@@ -58,7 +62,7 @@ def _fail(report: Any, problem: int, begin: Any, end: Any) -> None:
 
 @compiled
 def _doubt(report: Any, doubts: Any, row: Any, column: int, begin: Any, end: Any) -> None:
-    """Note a value to be read again; column −1 is the label."""
+    """Record a value to be read again; column −1 is the label."""
     doubt = doubts[report[DOUBTS]]
     doubt[0], doubt[1], doubt[2], doubt[3] = row, column, begin, end
     report[DOUBTS] += 1
@@ -68,7 +72,7 @@ def _doubt(report: Any, doubts: Any, row: Any, column: int, begin: Any, end: Any
 def _read_label(
     text: Any, i: Any, row: Any, y: Any, unjudged: int, powers: Any, doubts: Any, report: Any
 ) -> Any:
-    """Read the label; the place after it, and whether the document is to be kept."""
+    """Read the label; return the position after it, and True if the document is kept."""
     value, j, sure = read_number(text, i, powers)
     if sure == NOT_A_NUMBER or not ends_token(text, j):
         _fail(report, LABEL, i, token_end(text, i))
@@ -85,7 +89,7 @@ def _read_label(
 
 @compiled
 def _read_qid(text: Any, i: Any, report: Any) -> Any:
-    """Find the query id: where it begins and ends."""
+    """Return the start and the end of the query id."""
     j = token_end(text, i)
     named = text[i] == 113 and text[i + _ONE] == 105 and text[i + np.uintp(2)] == 100
     begin = i + np.uintp(4)
@@ -94,7 +98,7 @@ def _read_qid(text: Any, i: Any, report: Any) -> Any:
     elif j - begin > LONGEST_ID:
         _fail(report, ID_LENGTH, i, j)
     else:
-        control, above = False, False  # NUL and the like; what is not ASCII
+        control, above = False, False  # control characters; bytes that are not ASCII
         for k in range(begin, j):
             control |= text[k] < _SPACE
             above |= text[k] > 127
@@ -105,12 +109,12 @@ def _read_qid(text: Any, i: Any, report: Any) -> Any:
 
 @compiled
 def _read_index(text: Any, i: Any, first: int, limit: int, following: Any, report: Any) -> Any:
-    """Read a feature's index: its column, and the place of its value."""
+    """Read a feature's index; return its column and the position of its value."""
     word = eight_bytes(text, i)
     digits = leading_digits(word)
     column = np.int64(number_of(word, digits)) - first
     end = i + digits
-    while digits == _EIGHT and 48 <= text[end] <= 57:  # more digits than any index has
+    while digits == _EIGHT and 48 <= text[end] <= 57:  # longer than any valid index
         end += _ONE
     problem = FINE
     if digits == _NONE or text[end] != _COLON:
@@ -128,7 +132,7 @@ def _read_index(text: Any, i: Any, first: int, limit: int, following: Any, repor
 
 @compiled
 def _read_value(text: Any, i: Any, begin: Any, non_finite: int, powers: Any, report: Any) -> Any:
-    """Read the value at `begin` of the feature at i: (value, where it ends, how sure that is)."""
+    """Read the value at `begin` of the feature at i; return it, its end and how certain it is."""
     value, end, sure = read_number(text, begin, powers)
     if report[PROBLEM] != FINE:
         return value, end, sure
@@ -161,11 +165,11 @@ def _read_features(
     doubts: Any,
     report: Any,
 ) -> Any:
-    """Read a row's features; the place after the last.
+    """Read a row's features; return the position after the last.
 
-    The loop itself reads what nearly every feature looks like, without a call: an index, a number
-    with at most seven digits on either side of the point, one space. `_read_index` and
-    `_read_value` do all the rest, errors included.
+    The loop reads the common form without a call: an index, a number with at most seven digits on
+    either side of the point, one space. `_read_index` and `_read_value` read all other forms and
+    detect errors.
     """
     width = X.shape[1]
     following = np.int64(0)  # the column after the last one read
@@ -181,7 +185,7 @@ def _read_features(
             mantissa, divisor = number_of(rest, digits), 1.0
             plain = digits > _NONE and (rest >> (digits << _THREE)) & _BYTE == _BLANK
             j += digits
-            if not plain:  # a point, or more digits than these few bytes could hold
+            if not plain:  # a point, or more digits than the remaining bytes of the word
                 j -= digits
                 negative = text[j] == _MINUS
                 if negative:
@@ -206,7 +210,7 @@ def _read_features(
                 if column > following:
                     for c in range(following, column):
                         X[row, np.uintp(c)] = absent
-                # At most fourteen digits and one division: rounded once, as well as can be.
+                # At most fourteen digits and one division: rounded only once, so exact.
                 X[row, np.uintp(column)] = np.float64(np.int64(mantissa)) / divisor
                 following = column + 1
                 i = j + _ONE
@@ -253,12 +257,12 @@ def parse_rows(
     doubts: Any,
     report: Any,
 ) -> None:
-    """Parse whole lines, text[begin:stop], until they end, the room does, or one is wrong.
+    """Parse the lines text[begin:stop] until they end, the arrays are full, or one is invalid.
 
-    The text ends with a line break, and eight bytes more may be looked at after it. A row's
-    features go to X, absent ones as `absent`; its label to y; its comment to the end of `comments`,
-    with comment_ends[row] saying where that is. A query's first row goes to `starts`, and the place
-    of its id in the text to `ids`. What happened is in the report.
+    The text ends with a line break, and eight more bytes after it may be read. A row's features go
+    to X, with `absent` for those left out, and its label to y. Its comment is appended to
+    `comments`, up to comment_ends[row]. The first row of a query goes to `starts`, and the position
+    of its id to `ids`. The report contains counts, problems and where to continue.
     """
     report[HIGHEST] = -1
     i, end = np.uintp(begin), np.uintp(stop)
@@ -297,10 +301,36 @@ def parse_rows(
                         commented -= _ONE
                 comment_ends[row] = commented
                 row += _ONE
-            else:  # and nothing said of its values
+            else:  # a dropped document does not count in the report of values
                 report[DROPPED] += 1
                 report[DOUBTS], report[MISSING], report[INFINITE] = known, missing, infinite
         i = line_end(text, i) + _ONE
         report[LINES] += 1
     report[RESUME], report[ROWS], report[QUERIES] = i, row, queries
     report[COMMENTED] = commented
+
+
+@compiled
+def permute_rows(values: Any, order: Any, done: Any, spare: Any) -> None:
+    """Assign values[i] = values[order[i]] for all i, cycle by cycle; `spare` holds one row."""
+    for first in range(order.size):
+        if done[first]:
+            continue
+        for c in range(values.shape[1]):
+            spare[c] = values[first, c]
+        i = first
+        while True:
+            done[i] = True
+            source = order[i]
+            if source == first:
+                break
+            for c in range(values.shape[1]):
+                values[i, c] = values[source, c]
+            i = source
+        for c in range(values.shape[1]):
+            values[i, c] = spare[c]
+
+
+def permute(values: Any, order: Any) -> None:
+    """Reorder the rows of a matrix in place."""
+    permute_rows(values, order, np.zeros(order.size, np.bool_), np.empty_like(values[0]))

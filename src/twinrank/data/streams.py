@@ -1,4 +1,4 @@
-"""The bytes of a file, decompressed on the way, and the fingerprint by which it is known again."""
+"""Byte streams of files, compressed or not, and the state that identifies a file's version."""
 
 import gzip
 import hashlib
@@ -26,28 +26,28 @@ LETOR = (".txt", ".letor", ".svm", ".svmlight", ".libsvm", ".dat")
 FRAMES = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".ipc")
 _BLOCK = 1 << 20
 _GZIP_LEVEL = 6
-_TICK = 20_000_000  # nanoseconds; the clock of a file system may have steps of 10 ms
+_TICK = 20_000_000  # nanoseconds; some file systems store times in steps of 10 ms
 
 
 @dataclass(frozen=True)
-class Fingerprint:
-    """What tells one state of a file from another without reading it."""
+class FileState:
+    """Size, time and inode of a file, which detect a change without reading it."""
 
     size: int
     mtime_ns: int
     inode: int
 
     @classmethod
-    def of(cls, path: Path) -> "Fingerprint":
-        """The fingerprint of a file as it is now."""
+    def of(cls, path: Path) -> "FileState":
+        """Return the current state of a file."""
         check_regular(path)
         with explained("read", path):
             status = path.stat()
         return cls(status.st_size, status.st_mtime_ns, status.st_ino)
 
     @classmethod
-    def settled(cls, path: Path) -> "Fingerprint":
-        """The fingerprint of a file, taken when the next change is sure to get another time."""
+    def settled(cls, path: Path) -> "FileState":
+        """Return the state of a file; wait if the next change could get the same time."""
         now = cls.of(path)
         if time.time_ns() - now.mtime_ns > _TICK:
             return now
@@ -55,18 +55,18 @@ class Fingerprint:
         return cls.of(path)
 
     def to_json(self) -> dict[str, int]:
-        """The same as plain numbers."""
+        """Return the state as plain JSON."""
         return asdict(self)
 
 
 def content_hash(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
+    """Return the SHA-256 hash of a file."""
     with explained("read", path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def plain_suffix(path: Path) -> str:
-    """The suffix that tells the format, that of a compressed file's content included.
+    """Return the suffix of the format, without the suffix of the compression.
 
     >>> plain_suffix(Path("train.csv.gz")), plain_suffix(Path("train.txt"))
     ('.csv', '.txt')
@@ -76,7 +76,7 @@ def plain_suffix(path: Path) -> str:
 
 
 class _Hashed(io.RawIOBase):
-    """A file that hashes what is read from it, in order."""
+    """A file that hashes the bytes read from it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -100,7 +100,7 @@ class _Hashed(io.RawIOBase):
 
 
 class _Xz(io.RawIOBase):
-    """What xz archives hold; unlike LZMAFile, it refuses anything else that follows them."""
+    """Content of xz archives; unlike LZMAFile, it raises an error for other data after them."""
 
     def __init__(self, file: io.RawIOBase) -> None:
         self._file = file
@@ -127,10 +127,10 @@ class _Xz(io.RawIOBase):
         return len(content)
 
     def _following(self) -> bytes:
-        """What comes after an archive and the zeros that may fill it up."""
+        """Return the bytes after an archive and its padding of zeros."""
         packed = self._archive.unused_data.lstrip(b"\0")
-        while not packed and (more := self._file.read(_BLOCK)):
-            packed = more.lstrip(b"\0")
+        while not packed and (block := self._file.read(_BLOCK)):
+            packed = block.lstrip(b"\0")
         return packed
 
 
@@ -141,8 +141,8 @@ _READERS: dict[str, Callable[[io.RawIOBase], Any]] = {
 }
 
 
-class Source:
-    """A file's content as a stream of bytes."""
+class ByteStream:
+    """The decompressed content of a file."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         self.path = path
@@ -152,11 +152,11 @@ class Source:
 
     @property
     def consumed(self) -> int:
-        """How many bytes of the file itself have been read."""
+        """Number of bytes of the compressed file that have been read."""
         return self._raw.consumed
 
     def fill(self, buffer: memoryview) -> int:
-        """Read until the buffer is full or the file ends; how many bytes that were."""
+        """Read until the buffer is full or the file ends; return the number of bytes."""
         filled = 0
         try:
             while filled < len(buffer):
@@ -165,37 +165,35 @@ class Source:
                     break
                 filled += count
         except EOFError as error:
-            raise InputError(f"{self.path} ends in the middle: the archive is truncated") from error
+            raise InputError(f"{self.path} is truncated: the archive is incomplete") from error
         except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
-            raise InputError(
-                f"{self.path} is damaged, or not what its name says: {error}"
-            ) from error
+            raise InputError(f"{self.path} is damaged, or its suffix is wrong: {error}") from error
         return filled
 
     def finish(self) -> str:
-        """The hash of the whole file, read to its end."""
+        """Read the file to its end and return its SHA-256 hash."""
         return self._raw.finish()
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Source]:
-    """Open a file, compressed or not; a plain OSError while reading says which file it was."""
+def opened(path: Path) -> Iterator[ByteStream]:
+    """Open a file, compressed or not; an OSError becomes a FileError that names the file."""
     check_regular(path)
     with explained("read", path), path.open("rb", buffering=0) as file:
-        yield Source(path, file)
+        yield ByteStream(path, file)
 
 
 @contextmanager
 def written(path: Path, name: Path) -> Iterator[IO[bytes]]:
-    """Open `path` for writing, compressed as `name` asks for; the same content, the same bytes."""
-    kind = name.suffix.lower()
+    """Open `path` for writing, compressed by the suffix of `name`; the output is reproducible."""
+    suffix = name.suffix.lower()
     with path.open("wb") as file, ExitStack() as stack:
         packed: Any = file
-        if kind == ".gz":  # neither a name nor a time inside
+        if suffix == ".gz":  # without a name or a time in the header
             packed = stack.enter_context(gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0))
-        elif kind == ".xz":
+        elif suffix == ".xz":
             packed = stack.enter_context(lzma.LZMAFile(file, "wb"))
-        elif kind == ".zst":
-            checked = {int(zstd.CompressionParameter.checksum_flag): 1}
-            packed = stack.enter_context(zstd.ZstdFile(file, "wb", options=checked))
+        elif suffix == ".zst":
+            checksum = {int(zstd.CompressionParameter.checksum_flag): 1}
+            packed = stack.enter_context(zstd.ZstdFile(file, "wb", options=checksum))
         yield packed

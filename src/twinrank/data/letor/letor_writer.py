@@ -1,4 +1,4 @@
-"""LETOR text out of arrays: the shortest numbers that read back to the same float32, compiled."""
+"""Compiled writer of LETOR text, with the shortest numbers that read back as the same float32."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.letor.numbers import POWERS
-from twinrank.data.letor.reading import NAMES
-from twinrank.data.letor.rows import LONGEST_ID
-from twinrank.data.sources import written
-from twinrank.data.texts import Texts
+from twinrank.data.letor.letor_reader import NAMES
+from twinrank.data.letor.letor_rows import LONGEST_ID
+from twinrank.data.letor.tokens import POWERS
+from twinrank.data.streams import written
+from twinrank.data.table import Texts
 from twinrank.support.compiled import compiled
 from twinrank.support.errors import InputError
 
@@ -25,7 +25,7 @@ _NEWLINE, _RETURN = 10, 13
 
 @compiled
 def _put_whole(out: Any, at: Any, number: Any) -> Any:
-    """Write a whole number ≥ 0; the place after it."""
+    """Write an integer ≥ 0; return the position after it."""
     size, rest = 1, number // 10
     while rest:
         size += 1
@@ -45,10 +45,10 @@ def _put_word(out: Any, at: Any, word: tuple[int, ...]) -> Any:
 
 @compiled
 def _shortest(value: Any, powers: Any) -> Any:
-    """The fewest digits d and a power p so that d · 10^p reads back as the float32 `value` > 0.
+    """Return the shortest digits d and a power p such that d · 10^p reads back as `value` > 0.
 
-    Seven digits are enough for most values and nine for all. A candidate counts if it reads back
-    even when it is off by a few units in the last place of a float64, as its own rounding may be.
+    Seven digits are enough for most float32 values and nine for all. A candidate is accepted if it
+    reads back correctly even with an error of a few units in the last place of a float64.
     """
     exact = np.float64(value)
     exponent = int(np.floor(np.log10(exact)))
@@ -69,7 +69,7 @@ def _shortest(value: Any, powers: Any) -> Any:
 
 @compiled
 def _put_number(out: Any, at: Any, value: Any, powers: Any) -> Any:
-    """Write a float32; the place after it."""
+    """Write a float32; return the position after it."""
     if np.isnan(value):
         return _put_word(out, at, (110, 97, 110))
     if value < 0 or (value == 0 and 1 / np.float64(value) < 0):
@@ -85,7 +85,7 @@ def _put_number(out: Any, at: Any, value: Any, powers: Any) -> Any:
     while rest:
         size += 1
         rest //= 10
-    if power >= 0 or size + power < -4:  # far from the point: d.ddde±p
+    if power >= 0 or size + power < -4:  # very large or small: d.ddde±p
         out[at + 1] = _POINT
         shift = 1 if size > 1 else 0
         for k in range(size - 1, -1, -1):
@@ -128,7 +128,7 @@ def _put_rows(
     powers: Any,
     out: Any,
 ) -> int:
-    """Write rows as lines; the number of bytes."""
+    """Write rows as lines; return the number of bytes."""
     at = 0
     for row in range(X.shape[0]):
         at = _put_number(out, at, y[row], powers)
@@ -150,7 +150,7 @@ def _put_rows(
 
 
 def write_letor(data: "Dataset", path: Path, name: Path) -> None:
-    """Write a dataset to `path`, compressed as `name` asks for; every value, zeros included."""
+    """Write a dataset to `path`, zeros included, compressed by the suffix of `name`."""
     ids = Texts.of(str(q) for q in data.query_ids)
     _check(data, ids, name)
     with written(path, name) as file:
@@ -178,23 +178,23 @@ def _write_block(data: "Dataset", queries: Any, ids: Texts, file: IO[bytes]) -> 
 
 
 def _breaks_lines(comments: Texts) -> bool:
-    """Whether a comment has a line break in it, or a carriage return that would join one."""
+    """Return True if a comment contains a line break or ends with a carriage return."""
     filled = comments.ends[np.diff(comments.ends, prepend=0) > 0]
     content = comments.content
     return bool((content == _NEWLINE).any() or (content[filled - 1] == _RETURN).any())
 
 
 def _check(data: "Dataset", ids: Texts, name: Path) -> None:
-    """Refuse what LETOR text has no way to say."""
+    """Raise an error for ids and comments that LETOR text cannot represent."""
     for i, text in enumerate(ids.all_raw()):
-        long = len(text) > LONGEST_ID
-        if not text or long or any(byte <= 32 or byte == _HASH for byte in text):
+        too_long = len(text) > LONGEST_ID
+        if not text or too_long or any(byte <= 32 or byte == _HASH for byte in text):
             raise InputError(
-                f"can't write {name}: the query id {str(data.query_ids[i])[:60]!r} is empty, long "
-                f"or has blanks or '#' in it, which LETOR text can't hold; CSV or Parquet can"
+                f"can't write {name}: query id {str(data.query_ids[i])[:60]!r} is empty, too long, "
+                f"or contains blanks or '#'; write CSV or Parquet instead of LETOR text"
             )
     if data.comments is not None and _breaks_lines(data.comments):
         raise InputError(
-            f"can't write {name}: a document id has a line break in it, which LETOR text can't "
-            f"hold; CSV or Parquet can"
+            f"can't write {name}: a document id contains a line break; write CSV or Parquet "
+            f"instead of LETOR text"
         )

@@ -1,6 +1,6 @@
-"""TREC files: runs (`query Q0 document rank score tag`) and qrels (`query 0 document grade`).
+"""TREC runs (`query Q0 document rank score tag`), qrels (`query 0 document grade`), and scores.
 
-And scores, one a line, as LightGBM and others write them.
+Score files have one score per line, as LightGBM writes them.
 """
 
 import math
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twinrank.data.sources import opened
+from twinrank.data.streams import opened
 from twinrank.support.errors import InputError
 
 Scores = dict[str, dict[str, float]]
@@ -23,64 +23,64 @@ _PIECE = 1 << 22
 
 @dataclass(frozen=True)
 class Run:
-    """What a system retrieved: scores by query and document, and the tag of the last line."""
+    """A TREC run: scores by query and document, and the tag of the last line as its name."""
 
     name: str
     scores: Mapping[str, Mapping[str, float]]
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
-    """Read a run, plain or compressed; its scores order the documents, not its ranks."""
+    """Read a run, plain or compressed; its scores order the documents, its ranks are ignored."""
     source, scores, tag = Path(path).expanduser(), Scores(), b""
     for number, fields in _rows(source):
         if len(fields) != 6:
-            raise _wrong(source, number, b" ".join(fields), _RUN)
+            raise _error(source, number, b" ".join(fields), _RUN)
         query, _, document, _, score, tag = fields
         try:
             value = float(score)
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise _wrong(source, number, score, "a score must be a finite number")
-        found = scores.setdefault(_text(source, number, query), {})
+            raise _error(source, number, score, "a score must be a finite number")
+        by_document = scores.setdefault(_text(source, number, query), {})
         name = _text(source, number, document)
-        if name in found:
-            raise _wrong(source, number, document, f"a document twice for query {_short(query)}")
-        found[name] = value
+        if name in by_document:
+            raise _repeated(source, number, document, query)
+        by_document[name] = value
     if not scores:
-        raise InputError(f"{source} holds no retrieved documents")
+        raise InputError(f"{source} has no retrieved documents")
     return Run(_text(source, number, tag), scores)
 
 
 def read_qrels(path: str | os.PathLike[str]) -> Grades:
-    """Read judgements, plain or compressed: grades by query and document."""
+    """Read judgements, plain or compressed, as grades by query and document."""
     source, grades = Path(path).expanduser(), Grades()
     for number, fields in _rows(source):
         if len(fields) != 4:
-            raise _wrong(source, number, b" ".join(fields), _QRELS)
+            raise _error(source, number, b" ".join(fields), _QRELS)
         query, _, document, grade = fields
         try:
             value = int(grade)
         except ValueError:
-            raise _wrong(source, number, grade, "a grade must be a whole number") from None
-        found = grades.setdefault(_text(source, number, query), {})
+            raise _error(source, number, grade, "a grade must be a whole number") from None
+        by_document = grades.setdefault(_text(source, number, query), {})
         name = _text(source, number, document)
-        if name in found:
-            raise _wrong(source, number, document, f"a document twice for query {_short(query)}")
-        found[name] = value
+        if name in by_document:
+            raise _repeated(source, number, document, query)
+        by_document[name] = value
     if not grades:
-        raise InputError(f"{source} holds no judgements")
+        raise InputError(f"{source} has no judgements")
     return grades
 
 
 def read_scores(path: str | os.PathLike[str]) -> "array[float]":
-    """Read scores, one a line, plain or compressed."""
+    """Read scores, one per line, plain or compressed."""
     source, scores = Path(path).expanduser(), array("d")
     for number, fields in _rows(source):
         try:
             (score,) = map(float, fields)
         except ValueError:
-            raise _wrong(source, number, b" ".join(fields), "expected one score a line") from None
+            raise _error(source, number, b" ".join(fields), "expected one score per line") from None
         if math.isnan(score):
             raise InputError(f"{source}, line {number}: the score is NaN")
         scores.append(score)
@@ -88,9 +88,9 @@ def read_scores(path: str | os.PathLike[str]) -> "array[float]":
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Lines that aren't blank, with their numbers, cut at spaces and tabs.
+    """Iterate over lines that are not blank: their number, and their fields.
 
-    Other spaces, such as U+00A0, may be part of a name.
+    Spaces and tabs separate fields; other blanks, such as U+00A0, may be part of a name.
     """
     number, rest = 0, b""
     with opened(path) as source:
@@ -112,14 +112,20 @@ def _text(path: Path, number: int, field: bytes) -> str:
     try:
         return field.decode()
     except UnicodeDecodeError:
-        raise _wrong(path, number, field, "not UTF-8 text") from None
+        raise _error(path, number, field, "not UTF-8 text") from None
 
 
-def _wrong(path: Path, number: int, field: bytes, what: str) -> InputError:
-    return InputError(f"{path}, line {number}: {what}; found {_short(field)}")
+def _error(path: Path, number: int, field: bytes, message: str) -> InputError:
+    return InputError(f"{path}, line {number}: {message}; found {_short(field)}")
+
+
+def _repeated(path: Path, number: int, document: bytes, query: bytes) -> InputError:
+    return InputError(
+        f"{path}, line {number}: query {_short(query)} has document {_short(document)} twice"
+    )
 
 
 def _short(field: bytes) -> str:
-    """What was found, in quotation marks, not too long, with bytes that aren't text as such."""
+    """Quote a field, shortened to 80 characters, with escapes for bytes that are not UTF-8."""
     text = field.decode(errors="backslashreplace")
     return repr(text if len(text) <= 80 else text[:80] + "…").replace("\\\\x", "\\x")
