@@ -212,11 +212,11 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
         (["inspect", "two.csv"], "'rel', 'label' could each be the label; say which one: --label"),
         (
             ["inspect", "two.csv", "--label", "rl"],
-            "unknown column for the label 'rl'; did you mean",
+            "Unknown column for the label 'rl'. Did you mean",
         ),
         (["inspect", "none.csv"], "it is: --label …, or --no-label if there is none"),
         (["inspect", "text.csv"], "column 'c' holds 'red' in row 1, which is no number; leave it"),
-        (["inspect", "train.txt", "--unjudged", "kep"], "unjudged: unknown choice 'kep'; did you"),
+        (["inspect", "train.txt", "--unjudged", "kep"], "unjudged: Unknown choice 'kep'. Did you"),
         (
             ["inspect", "train.txt", "--plot", "x.gif"],
             "can't draw to x.gif: choose a name with .png",

@@ -105,7 +105,7 @@ def test_models_of_the_same_name_are_told_apart(cli):
         (["ap", "test.txt", "--qrels", "q"], "--qrels goes with --run"),
         (["ap", "test.txt", "--run", "r", "--qrels", "q"], "goes without MODEL, DATA and --scores"),
         (["ap", "test.txt", "--plot", "a.png"], "--plot draws two systems"),
-        (["ap", "test.txt", "-m", "nDGC"], "unknown measure 'nDGC'"),
+        (["ap", "test.txt", "-m", "nDGC"], "Unknown measure 'nDGC'"),
         (["ap", "narrow.txt"], "the model 136; if the last ones are absent throughout, say --feat"),
         (["ap", "wide.txt"], "137 features"),
     ],

@@ -185,7 +185,7 @@ def test_the_interval_covers_the_mean_as_often_as_promised(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (([1, 2], [1, 2], "wilcoxn"), "unknown test 'wilcoxn'; did you mean wilcoxon"),
+        (([1, 2], [1, 2], "wilcoxn"), "Unknown test 'wilcoxn'. Did you mean 'wilcoxon'"),
         (([1, 2, 3], [1, 2]), r"values \(3,\) and \(2,\) must be of the same lists"),
         (([[1, 2]], [[1, 2]]), "must be of the same lists"),
         (([np.inf, 1], [1, 2]), "must be finite"),
@@ -345,8 +345,8 @@ def test_pictures_of_odd_samples(tmp_path):
             r"M of 'B' has values \(1,\), but 'A' \(2,\)",
         ),
         (({"A": {"M": [1, 2], "N": [1]}},), {}, r"N of 'A' has values \(1,\)"),
-        (({"A": {"M": [1]}},), {"test": "student"}, "unknown test 'student'"),
-        (({"A": {"M": [1]}},), {"correction": "bonferroni"}, "unknown correction"),
+        (({"A": {"M": [1]}},), {"test": "student"}, "Unknown test 'student'"),
+        (({"A": {"M": [1]}},), {"correction": "bonferroni"}, "Unknown correction"),
         (({"A": {"M": [1]}},), {"level": 5}, "between 0 and 1, not 5"),
         (({"A": {"M": [1]}},), {"convention": "trec"}, "convention: only for scores"),
     ],
@@ -374,9 +374,9 @@ def test_evaluations_that_cannot_be_compared(systems):
 
 def test_pictures_of_unknown_systems(systems, tmp_path):
     found = tr.compare(*systems, ["AP"])
-    with pytest.raises(InputError, match="unknown system 'goood'; did you mean good"):
+    with pytest.raises(InputError, match=r"Unknown system 'goood'\. Did you mean 'good'"):
         found.draw(tmp_path / "a.png", "goood", "bad", "AP")
-    with pytest.raises(InputError, match="unknown measure of this comparison 'P'"):
+    with pytest.raises(InputError, match="Unknown measure of this comparison 'P'"):
         found.draw(tmp_path / "a.png", "good", "bad", "P")
     with pytest.raises(InputError, match=r"choose a name with \.png"):
         found.draw(tmp_path / "a.gif", "good", "bad", "AP")

@@ -236,7 +236,7 @@ def test_judged_tells_unjudged_documents_from_those_that_are_not_relevant():
         ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"level": 0}, "level of relevance must be a positive"),
         ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": []}, "name at least one measure$"),
         ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "num_q"}, "one measure besides num_q"),
-        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "mapp"}, "unknown measure 'mapp'; did"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "mapp"}, "Unknown measure 'mapp'. Did"),
         ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "ndcg_cut_0"}, "must be at least 1"),
         ({"q": {"a": 1.0}}, {"q": {"a": 0}}, {"empty": "error"}, "1 of 1 lists have nothing"),
         ("nowhere.run", {"q": {"a": 0}}, {}, "can't read nowhere.run"),

@@ -93,7 +93,7 @@ def read_name(name: str, known: Sequence[str]) -> Term:
         word = re.match(r"\s*(\w*)", str(name))
         if word is None or word[1] in known:
             raise
-        raise InputError(f"{error} ({unknown('measure', word[1], known)})") from error
+        raise InputError(f"{error} {unknown('measure', word[1], known)}") from error
     if term.name not in known:
         raise InputError(unknown("measure", term.name, known))
     return term
