@@ -14,9 +14,9 @@ from report_example import METHODS, evaluations, example, histories
 from twinrank.display.tables import Cell, Table
 from twinrank.report.breakdowns import by_cutoff, by_grade, by_length
 from twinrank.report.content import ReportContent
-from twinrank.report.figures import draw_curves, limits, sets_of
-from twinrank.report.gains import BINS, HEIGHT, WIDTH, binned, gains_of
 from twinrank.report.page import render, write_report
+from twinrank.report.query_gains import BINS, HEIGHT, WIDTH, binned, gains_of
+from twinrank.report.report_figures import draw_curves, limits, sets_of
 from twinrank.report.svg import inlined
 from twinrank.support.errors import InputError
 

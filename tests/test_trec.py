@@ -12,7 +12,7 @@ import twinrank as tr
 from twinrank.data import trec as reading
 from twinrank.data.trec import Run, read_qrels, read_run, read_scores
 from twinrank.evaluation.conventions import CONVENTIONS
-from twinrank.evaluation.trec import OFFICIAL, named_measures, trec_names
+from twinrank.evaluation.run_evaluation import OFFICIAL, named_measures, trec_names
 from twinrank.support.errors import FileError, InputError
 
 RUN = "q1 Q0 d1 1 2.5 bm25\nq1\tQ0\td2\t2\t-1e-3\tbm25\r\n\n  q2 Q0 d1 1 7 bm25  \n"
@@ -238,7 +238,7 @@ def test_judged_tells_unjudged_documents_from_those_that_are_not_relevant():
         ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "num_q"}, "one measure besides num_q"),
         ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "mapp"}, "Unknown measure 'mapp'. Did"),
         ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "ndcg_cut_0"}, "must be at least 1"),
-        ({"q": {"a": 1.0}}, {"q": {"a": 0}}, {"empty": "error"}, "1 of 1 lists have nothing"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 0}}, {"empty": "error"}, "1 of 1 lists have no relevant"),
         ("nowhere.run", {"q": {"a": 0}}, {}, "can't read nowhere.run"),
     ],
 )

@@ -24,9 +24,9 @@ from .evaluation.comparison import compare as compare
 from .evaluation.evaluate import evaluate as evaluate
 from .evaluation.metric_plots import draw_cutoffs as draw_cutoffs
 from .evaluation.result import Evaluation as Evaluation
+from .evaluation.run_evaluation import evaluate_run as evaluate_run
 from .evaluation.significance import confidence_interval as confidence_interval
 from .evaluation.significance import p_value as p_value
-from .evaluation.trec import evaluate_run as evaluate_run
 from .lists import Lists as Lists
 from .losses.approx_ndcg import ApproxNDCG as ApproxNDCG
 from .losses.direct import DirectLoss as DirectLoss

@@ -27,7 +27,7 @@ def measured_runs(
     """TREC runs by name, each measured against the same judgements."""
     from twinrank.data.trec import read_qrels, read_run
     from twinrank.evaluation.conventions import convention_of
-    from twinrank.evaluation.trec import OFFICIAL, asked_for, evaluate_run
+    from twinrank.evaluation.run_evaluation import OFFICIAL, asked_for, evaluate_run
 
     wanted = measures or OFFICIAL
     chosen = convention_of(policy["convention"], policy["empty"], policy["ties"])
@@ -92,7 +92,7 @@ def measured_scores(
     from twinrank.evaluation.conventions import convention_of
     from twinrank.evaluation.evaluate import DEFAULT
     from twinrank.evaluation.evaluate import evaluate as measured
-    from twinrank.evaluation.trec import named_measures
+    from twinrank.evaluation.run_evaluation import named_measures
 
     names = _names([*models, *files])
     convention = convention_of(policy.pop("convention"), policy.pop("empty"), policy.pop("ties"))

@@ -15,7 +15,7 @@ from twinrank.data.saving import pour
 from twinrank.data.sources import FRAMES, content_hash, plain_suffix
 from twinrank.data.store import Arrays, MemorySink, Sink, is_store, read_arrays, read_manifest
 from twinrank.data.table import Table
-from twinrank.display.progress import reading_bar
+from twinrank.display.progress_bars import reading_bar
 from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.files import check_regular
 

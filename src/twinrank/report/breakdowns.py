@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from twinrank.evaluation.result import mean_of
 from twinrank.report.content import ReportContent
-from twinrank.report.figures import Lines
+from twinrank.report.report_figures import Lines
 
 Floats = npt.NDArray[np.float64]
 _CUTOFF = re.compile(r"(?P<name>.+)@(?P<cutoff>\d+)")

@@ -18,9 +18,9 @@ from twinrank.display.tables import Table
 from twinrank.report import words
 from twinrank.report.breakdowns import by_cutoff, by_grade, by_length
 from twinrank.report.content import Record, ReportContent
-from twinrank.report.figures import Lines, draw_curves, draw_lines, limits, sets_of
-from twinrank.report.gains import HEIGHT, WIDTH, gains_of
-from twinrank.report.standing import standing_of
+from twinrank.report.query_gains import HEIGHT, WIDTH, gains_of
+from twinrank.report.report_figures import Lines, draw_curves, draw_lines, limits, sets_of
+from twinrank.report.result_table import standing_of
 from twinrank.report.svg import inlined
 from twinrank.support.files import replacing
 

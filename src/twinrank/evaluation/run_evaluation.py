@@ -11,8 +11,8 @@ import numpy as np
 from twinrank.data.trec import Run, read_qrels, read_run
 from twinrank.evaluation.conventions import Convention, convention_of, read_name
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.evaluation.ranked import RankedLists
 from twinrank.evaluation.result import Evaluation
+from twinrank.evaluation.retrieved_lists import RetrievedLists
 from twinrank.measures import NAMES, Measure
 from twinrank.measures.base import BinaryMeasure
 from twinrank.support.errors import InputError
@@ -151,7 +151,7 @@ def evaluate_run(
     )
 
 
-def _counts(scores: Any, labels: Any, lists: RankedLists, level: float) -> dict[str, Any]:
+def _counts(scores: Any, labels: Any, lists: RetrievedLists, level: float) -> dict[str, Any]:
     """What trec_eval counts, by query; there too, a query that the run leaves out counts nothing.
 
     Only the number of queries is that of all that are averaged over.
@@ -164,7 +164,7 @@ def _counts(scores: Any, labels: Any, lists: RankedLists, level: float) -> dict[
 
 def _flat(
     queries: list[str], retrieved: Mapping[str, Any], judged: Mapping[str, Any]
-) -> tuple[Any, Any, Any, RankedLists]:
+) -> tuple[Any, Any, Any, RetrievedLists]:
     """Document ids, scores, labels and lists; relevant documents not retrieved come last."""
     ids: list[str] = []
     scores: list[float] = []
@@ -180,7 +180,7 @@ def _flat(
         sizes.append(len(found) + len(unseen))
         ranked.append(len(found))
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    lists = RankedLists(offsets, np.array(ranked, np.int64))
+    lists = RetrievedLists(offsets, np.array(ranked, np.int64))
     return np.array(ids, object), np.array(scores, np.float64), np.array(labels, np.float64), lists
 
 

@@ -43,7 +43,7 @@ def reading_bar(what: str, size: int, show: bool | None = None) -> Iterator[Call
 
 
 @contextmanager
-def looking(look: Callable[[], None], close: Callable[[], None]) -> Iterator[None]:
+def polling(look: Callable[[], None], close: Callable[[], None]) -> Iterator[None]:
     """Call `look` now and then while work runs elsewhere, and at its end; then `close`."""
     stop = threading.Event()
 
