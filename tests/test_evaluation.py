@@ -401,9 +401,9 @@ def test_the_table_states_the_convention_and_what_was_left_out(result):
         "───────  ──────  ─────\n"
         "nDCG@3   0.7500      2\n"
         "RR       0.6667      2\n"
-        "Convention: twinrank (gain 2ʸ − 1; AP@k over min(R, k); lists with nothing relevant are "
-        "left out; ties at random).\n"
-        "1 of 3 lists has nothing relevant."
+        "Convention: twinrank (gain 2ʸ − 1; AP@k over min(R, k); lists without relevant documents "
+        "are skipped; ties broken at random).\n"
+        "1 of 3 lists has no relevant document."
     )
     for text in (result.table().to_markdown(), result.table().to_latex(), result._repr_html_()):
         assert "0.6667" in text
@@ -413,7 +413,7 @@ def test_the_table_states_the_convention_and_what_was_left_out(result):
 def test_lists_with_nothing_relevant_are_counted_by_measure():
     lists = Lists.from_sizes([2, 2, 2])
     shown = str(tr.evaluate([2, 1] * 3, [0, 0, 1, 0, 2, 0], lists, ["RR", "RR(rel=2)"]))
-    assert "1 to 2 of 3 lists have nothing relevant, depending on the measure." in shown
+    assert "1 to 2 of 3 lists have no relevant document, depending on the measure." in shown
 
 
 def test_json_and_back(result, tmp_path):
@@ -459,7 +459,7 @@ def test_without_query_ids_lists_are_numbered(result):
 
 
 def test_save_refuses_other_suffixes_and_missing_folders(result, tmp_path):
-    with pytest.raises(InputError, match=r"choose a name with \.json or \.csv"):
+    with pytest.raises(InputError, match=r"Choose a name with suffix \.json or \.csv"):
         result.save(tmp_path / "r.xlsx")
     with pytest.raises(tr.FileError, match="can't write"):
         result.save(tmp_path / "nowhere" / "r.json")
@@ -472,7 +472,7 @@ def test_names_that_the_result_is_to_have():
     assert list(tr.evaluate([1], [1], Lists.from_sizes([1])).values) == list(
         evaluate_module.DEFAULT
     )
-    with pytest.raises(KeyError, match="P@2 was not measured; there are first, rr"):
+    with pytest.raises(KeyError, match="P@2 was not measured; the measures are first, rr"):
         found["P@2"]
 
 

@@ -27,11 +27,11 @@ def measured_runs(
     """TREC runs by name, each measured against the same judgements."""
     from twinrank.data.trec import read_qrels, read_run
     from twinrank.evaluation.conventions import convention_of
-    from twinrank.evaluation.run_evaluation import OFFICIAL, asked_for, evaluate_run
+    from twinrank.evaluation.run_evaluation import OFFICIAL, evaluate_run, parse_measures
 
     wanted = measures or OFFICIAL
     chosen = convention_of(policy["convention"], policy["empty"], policy["ties"])
-    asked_for(wanted, chosen, level)  # mistakes are told before anything is read
+    parse_measures(wanted, chosen, level)  # mistakes are told before anything is read
     runs = dict(zip(_names(paths), map(read_run, paths), strict=True))
     judged = read_qrels(qrels)
     if len(runs) > 1:
