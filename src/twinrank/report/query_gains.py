@@ -1,4 +1,4 @@
-"""Gains per query: every method against every other, from the greatest gain to the worst loss."""
+"""Gains per query: the differences of every method from every baseline, sorted, as SVG paths."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,119 +11,107 @@ from twinrank.report.content import ReportContent
 
 Floats = npt.NDArray[np.float64]
 
-BINS = 80  # more queries than that are drawn as means of neighbours in the order of their gains
-WIDTH, HEIGHT = 160, 72  # of a picture, in its own units
+BINS = 80  # more queries than this are drawn as means of neighbours in sorted order
+WIDTH, HEIGHT = 160, 72  # of a plot, in SVG units
 
 
 @dataclass(frozen=True)
-class Gain:
-    """One method against a baseline."""
+class QueryGains:
+    """The gains of a method over a baseline."""
 
     method: str
-    number: int
     wins: int
     equal: int
     losses: int
     mean: float
     p: float
-    won: str
-    """The path of the gains in a picture of WIDTH × HEIGHT, closed along the zero line."""
-    lost: str
-    at_mean: float
-    """Where the mean lies, from the top."""
+    gain_path: str
+    """The SVG path of the gains, closed along the zero line."""
+    loss_path: str
 
     @property
     def queries(self) -> int:
-        """How many both have a value for."""
+        """The number of queries that both methods have a value for."""
         return self.wins + self.equal + self.losses
 
 
 @dataclass(frozen=True)
-class Gains:
-    """All methods against each baseline, on one scale."""
+class GainPlots:
+    """The gains of all methods over each baseline, on one scale."""
 
-    baselines: Mapping[str, Sequence[Gain]]
+    baselines: Mapping[str, Sequence[QueryGains]]
     first: str
-    """The baseline that is shown first."""
-    reach: float
-    """The difference at the top of every picture."""
+    """The baseline that is selected first."""
+    limit: float
+    """The largest difference on the y-axis."""
 
 
-def gains_of(content: ReportContent) -> Gains | None:
-    """Every method against every other by the main measure; None with fewer than two."""
+def gain_plots(content: ReportContent) -> GainPlots | None:
+    """The gains of all pairs of methods by the main measure; None for fewer than two methods."""
     measure, methods = content.main_measure, list(content.values)
     if len(methods) < 2 or not measure:
         return None
-    pairs, tested = {}, {}
+    gains, p_values = {}, {}
     for i, a in enumerate(methods):
         for b in methods[:i]:
-            found = differences(content.values[a][measure], content.values[b][measure])
-            if found.size:
-                pairs[a, b], pairs[b, a] = found, -found
-                tested[a, b] = tested[b, a] = p_value(found, np.zeros_like(found))
-    if not pairs:
+            difference = differences(content.values[a][measure], content.values[b][measure])
+            if difference.size:
+                gains[a, b], gains[b, a] = difference, -difference
+                p_values[a, b] = p_values[b, a] = p_value(difference, np.zeros_like(difference))
+    if not gains:
         return None
-    steps = {pair: binned(found) for pair, found in pairs.items()}
-    reach = _rounded_up(max(float(np.abs(found).max()) for found in steps.values()))
+    bars = {pair: binned(values) for pair, values in gains.items()}
+    limit = _rounded_up(max(float(np.abs(values).max()) for values in bars.values()))
     baselines = {
         baseline: [
-            _gain(method, content, pairs[method, baseline], steps[method, baseline], reach, p)
+            _query_gains(method, gains[method, baseline], bars[method, baseline], limit, p)
             for method in methods
-            if (p := tested.get((method, baseline))) is not None
+            if (p := p_values.get((method, baseline))) is not None
         ]
         for baseline in methods
     }
-    shown = {baseline: gains for baseline, gains in baselines.items() if gains}
-    first = content.baseline if content.baseline in shown else next(iter(shown))
-    return Gains(shown, first, reach)
+    plots = {baseline: by_method for baseline, by_method in baselines.items() if by_method}
+    first = content.baseline if content.baseline in plots else next(iter(plots))
+    return GainPlots(plots, first, limit)
 
 
 def binned(gains: Floats) -> Floats:
-    """The gains from best to worst; many as means of BINS neighbours, sharing the queries evenly.
+    """The gains in descending order; many gains are reduced to means of BINS neighbours.
 
     >>> binned(np.array([-0.5, 0.25, 0.0]))
     array([ 0.25,  0.  , -0.5 ])
     """
-    falling = np.sort(gains)[::-1]
-    if falling.size <= BINS:
-        return falling
-    edges = np.linspace(0, falling.size, BINS + 1).astype(np.int64)
-    return np.add.reduceat(falling, edges[:-1]) / np.diff(edges)
+    descending = np.sort(gains)[::-1]
+    if descending.size <= BINS:
+        return descending
+    edges = np.linspace(0, descending.size, BINS + 1).astype(np.int64)
+    return np.add.reduceat(descending, edges[:-1]) / np.diff(edges)
 
 
-def _gain(
-    method: str, content: ReportContent, gains: Floats, steps: Floats, reach: float, p: float
-) -> Gain:
+def _query_gains(method: str, gains: Floats, bars: Floats, limit: float, p: float) -> QueryGains:
     wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
-    mean = float(gains.mean())
-    return Gain(
+    return QueryGains(
         method,
-        content.methods.index(method),
         wins,
         gains.size - wins - losses,
         losses,
-        mean,
+        float(gains.mean()),
         p,
-        _area(np.maximum(steps, 0), reach),
-        _area(np.minimum(steps, 0), reach),
-        _height(mean, reach),
+        _area(np.maximum(bars, 0), limit),
+        _area(np.minimum(bars, 0), limit),
     )
 
 
-def _area(steps: Floats, reach: float) -> str:
-    """Bars side by side as one path; empty if all are 0."""
-    shown = np.flatnonzero(steps)
-    if not shown.size:
+def _area(bars: Floats, limit: float) -> str:
+    """Adjacent bars as one SVG path; empty if all are 0."""
+    nonzero = np.flatnonzero(bars)
+    if not nonzero.size:
         return ""
-    width = WIDTH / steps.size
-    path = f"M{shown[0] * width:.1f} {HEIGHT / 2:g}"
-    for i in range(shown[0], shown[-1] + 1):
-        path += f"V{_height(steps[i], reach):.1f}H{(i + 1) * width:.1f}"
+    width = WIDTH / bars.size
+    path = f"M{nonzero[0] * width:.1f} {HEIGHT / 2:g}"
+    for i in range(nonzero[0], nonzero[-1] + 1):
+        path += f"V{HEIGHT / 2 * (1 - bars[i] / limit):.1f}H{(i + 1) * width:.1f}"
     return f"{path}V{HEIGHT / 2:g}Z"
-
-
-def _height(value: float, reach: float) -> float:
-    return HEIGHT / 2 * (1 - value / reach)
 
 
 def _rounded_up(value: float) -> float:

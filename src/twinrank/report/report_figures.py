@@ -1,7 +1,7 @@
-"""The pictures of a report: training curves, measures by cutoff, and by kind of query.
+"""The figures of a report: training curves, and measures by cutoff and by group of queries.
 
-Each is small enough for a phone; a wide screen shows several side by side. Names of methods and
-measures stand around a picture, as text of the page, never in it.
+Each figure fits a phone; a wide screen shows several in a row. The names of methods and measures
+are text of the page, outside the figures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 from twinrank.display.plots import COLOURS
 from twinrank.report.content import Record
-from twinrank.report.svg import SERIES, inlined, sketch
+from twinrank.report.svg import SERIES, inline_svg, svg_axes
 
 Floats = npt.NDArray[np.float64]
 
-STYLES: tuple[Any, ...] = ("solid", (0, (4, 2)), (0, (1, 1.2)))
-_WIDTH = 3.6  # inches: text of 9 points is then of a readable size on a phone
-_POINTS = 90  # of a line that are drawn; the eye sees no more
-_UNITS = 12  # trainings of a method that are drawn one by one
+LINE_STYLES: tuple[Any, ...] = ("solid", (0, (4, 2)), (0, (1, 1.2)))
+_WIDTH = 3.6  # inches, so that text of 9 points is readable on a phone
+_MAX_POINTS = 90  # per line; more are not visible
+_MAX_RUNS = 12  # thin lines per method
 _NOT_SETS = ("epoch", "round", "loss", "learning_rate", "seconds")
 SETS = ("validation", "train", "test")
 _CORNER = {"ha": "right", "va": "top", "color": "#666666"}
@@ -28,114 +28,112 @@ _CORNER = {"ha": "right", "va": "top", "color": "#666666"}
 
 @dataclass(frozen=True)
 class Lines:
-    """Values of several methods at the same places, to be drawn and told."""
+    """A line per method over common positions on the x-axis."""
 
-    places: Sequence[str]
+    ticks: Sequence[str]
     values: Mapping[str, Sequence[float]]  # by method
-    about: str
-    """What the places are."""
+    x_label: str
 
 
 def sets_of(histories: Mapping[str, Sequence[Sequence[Record]]]) -> list[str]:
-    """The evaluation sets in any record, the usual ones first."""
-    found = dict.fromkeys(
+    """The names of the evaluation sets in any record, validation, train and test first."""
+    names = dict.fromkeys(
         name
-        for units in histories.values()
-        for history in units
+        for runs in histories.values()
+        for history in runs
         for record in history
         for name, value in record.items()
-        if name not in _NOT_SETS and _number(value)
+        if name not in _NOT_SETS and _is_number(value)
     )
-    return sorted(found, key=lambda name: SETS.index(name) if name in SETS else len(SETS))
+    return sorted(names, key=lambda name: SETS.index(name) if name in SETS else len(SETS))
 
 
 def limits(histories: Mapping[str, Sequence[Sequence[Record]]]) -> tuple[float, float]:
-    """Lowest and highest value of any method, so that curves can be compared.
+    """The common limits of the y-axis, so that curves can be compared.
 
-    The first tenth of a training may lie far below all that matters: it may leave the picture.
+    The first tenth of each training run is ignored, since its values can be far lower.
     """
-    sets, found = sets_of(histories), []
-    for units in histories.values():
-        for history in units:
+    sets, values = sets_of(histories), []
+    for runs in histories.values():
+        for history in runs:
             late = history[len(history) // 10 :]
-            found += [record[name] for record in late for name in sets if _number(record.get(name))]
-    if not found:
+            values += [r[name] for r in late for name in sets if _is_number(r.get(name))]
+    if not values:
         return 0.0, 1.0
-    low, high = min(found), max(found)
-    room = 0.06 * (high - low) or 0.05
-    return low - room, high + room
+    low, high = min(values), max(values)
+    margin = 0.06 * (high - low) or 0.05
+    return low - margin, high + margin
 
 
 def draw_curves(
-    units: Sequence[Sequence[Record]],
+    runs: Sequence[Sequence[Record]],
     sets: Sequence[str],
     bounds: tuple[float, float],
     prefix: str,
 ) -> str:
-    """One method's training: the measure on each set and, where there is one, the loss."""
-    measured = [name for name in sets if any(_line(unit, name)[0].size for unit in units)]
-    lossy = any(_line(unit, "loss")[0].size for unit in units)
-    rows = bool(measured) + lossy
+    """The training curves of a method: the measure on each set and, if recorded, the loss."""
+    recorded = [name for name in sets if any(_line(run, name)[0].size for run in runs)]
+    has_loss = any(_line(run, "loss")[0].size for run in runs)
+    rows = bool(recorded) + has_loss
     if not rows:
         return ""
-    size = (_WIDTH, 0.5 + 1.35 * rows)
-    with sketch(size, rows) as (axes, made):
-        if measured:
-            for name in measured:
+    with svg_axes((_WIDTH, 0.5 + 1.35 * rows), rows) as (axes, drawing):
+        if recorded:
+            for name in recorded:
                 colour = COLOURS[sets.index(name) % len(COLOURS)]
-                _draw_units(axes[0], [_line(unit, name) for unit in units], colour)
+                _draw_runs(axes[0], [_line(run, name) for run in runs], colour)
             axes[0].set(ylim=bounds)
-        if lossy:
-            _draw_units(axes[-1], [_line(unit, "loss") for unit in units], "#666666")
+        if has_loss:
+            _draw_runs(axes[-1], [_line(run, "loss") for run in runs], "#666666")
             axes[-1].text(0.99, 0.98, "loss", **_CORNER, transform=axes[-1].transAxes)
-        rounds = any("round" in record for unit in units for record in unit[:1])
-        axes[-1].set_xlabel("round" if rounds else "epoch")
+        has_rounds = any("round" in record for run in runs for record in run[:1])
+        axes[-1].set_xlabel("round" if has_rounds else "epoch")
         for panel in axes:
-            _integers(panel)
+            _use_integer_ticks(panel)
             panel.locator_params(axis="y", nbins=4)
             panel.grid(visible=False, axis="x")
         if rows == 2:
             axes[0].sharex(axes[1])
             axes[0].tick_params(labelbottom=False)
-    return inlined(made.svg, prefix)
+    return inline_svg(drawing.svg, prefix)
 
 
 def draw_lines(lines: Lines, methods: Sequence[str], prefix: str, cutoffs: bool = False) -> str:
-    """A line per method over places side by side, or over cutoffs on a logarithmic scale."""
-    places = [float(place) for place in lines.places] if cutoffs else range(len(lines.places))
-    with sketch((_WIDTH, 2.6)) as ((axes,), made):
+    """A line per method over groups, or over cutoffs on a logarithmic scale."""
+    x = [float(tick) for tick in lines.ticks] if cutoffs else range(len(lines.ticks))
+    with svg_axes((_WIDTH, 2.6)) as ((axes,), drawing):
         for name, values in lines.values.items():
             number = methods.index(name)
-            (drawn,) = axes.plot(
-                places, values, **look_of(number), marker="o", markersize=3, linewidth=1.4
+            (line,) = axes.plot(
+                x, values, **_line_style(number), marker="o", markersize=3, linewidth=1.4
             )
-            drawn.set_gid(f"{SERIES}{number}")
+            line.set_gid(f"{SERIES}{number}")
         if cutoffs:
             axes.set_xscale("log")
         axes.minorticks_off()
-        axes.set_xticks(places, list(lines.places))
-        axes.set_xlabel(lines.about)
+        axes.set_xticks(x, list(lines.ticks))
+        axes.set_xlabel(lines.x_label)
         axes.locator_params(axis="y", nbins=5)
         axes.grid(visible=False, axis="x")
-    return inlined(made.svg, prefix, dict(enumerate(methods)))
+    return inline_svg(drawing.svg, prefix, dict(enumerate(methods)))
 
 
-def look_of(number: int) -> dict[str, Any]:
-    """Colour and dashes of a method, by its place among all: eighteen are told apart."""
+def _line_style(number: int) -> dict[str, Any]:
+    """The colour and dashes of a method by its number; 18 methods look different."""
     return {
         "color": COLOURS[number % len(COLOURS)],
-        "linestyle": STYLES[number // len(COLOURS) % len(STYLES)],
+        "linestyle": LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)],
     }
 
 
-def _draw_units(axes: Any, lines: Sequence[tuple[Floats, Floats]], colour: str) -> None:
-    """Every training thin, and thick their mean, as far as all of them go."""
+def _draw_runs(axes: Any, lines: Sequence[tuple[Floats, Floats]], colour: str) -> None:
+    """Thin lines for training runs and a thick line for their mean over common epochs."""
     lines = [(x, y) for x, y in lines if x.size]
     if not lines:
         return
     marker = "o" if max(x.size for x, _ in lines) == 1 else None
     if len(lines) > 1:
-        for x, y in lines[:_UNITS]:
+        for x, y in lines[:_MAX_RUNS]:
             axes.plot(*_thinned(x, y), color=colour, linewidth=0.6, alpha=0.45, marker=marker)
     common = lines[0][0]
     for x, _ in lines[1:]:
@@ -146,28 +144,27 @@ def _draw_units(axes: Any, lines: Sequence[tuple[Floats, Floats]], colour: str) 
 
 
 def _line(history: Sequence[Record], name: str) -> tuple[Floats, Floats]:
-    """Epochs or rounds, each once, and what was measured in them."""
-    found = {
+    """The epochs or rounds of a history, and the recorded values."""
+    values = {
         float(record.get("epoch", record.get("round", i + 1))): float(record[name])
         for i, record in enumerate(history)
-        if _number(record.get(name))
+        if _is_number(record.get(name))
     }
-    return np.array(sorted(found)), np.array([found[x] for x in sorted(found)])
+    return np.array(sorted(values)), np.array([values[x] for x in sorted(values)])
 
 
 def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    if x.size <= _POINTS:
+    if x.size <= _MAX_POINTS:
         return x, y
-    kept = np.unique(np.linspace(0, x.size - 1, _POINTS).astype(int))
+    kept = np.unique(np.linspace(0, x.size - 1, _MAX_POINTS).astype(int))
     return x[kept], y[kept]
 
 
-def _integers(axes: Any) -> None:
+def _use_integer_ticks(axes: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
 
 
-def _number(value: object) -> bool:
-    """Whether there is something to draw."""
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.number) and bool(np.isfinite(value))

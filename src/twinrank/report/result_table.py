@@ -1,97 +1,118 @@
-"""The table of results: methods by measures, with what is behind each figure."""
+"""The table of results: methods by measures, with differences and p-values as tooltips."""
 
 import math
 from dataclasses import dataclass, replace
 
 from twinrank.evaluation.comparison import Comparison
-from twinrank.report import words
 from twinrank.report.content import ReportContent
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One mean in the table."""
+class ResultCell:
+    """The mean of one method and measure."""
 
     text: str
     value: float | None
-    """What it is sorted by; None comes last."""
+    """The key for sorting; None comes last."""
     best: bool
     mark: str
-    said: str
-    """How it stands to the best, said on hover and to a screen reader."""
+    tooltip: str
 
 
 @dataclass(frozen=True)
-class Row:
-    """One method."""
+class ResultRow:
+    """The means of one method."""
 
     method: str
-    number: int
-    figures: list[Figure]
+    cells: list[ResultCell]
 
 
 @dataclass(frozen=True)
-class Standing:
-    """The table, its rows from the best by one of the measures."""
+class ResultTable:
+    """The table of results, sorted by one measure."""
 
     measures: list[str]
     sorted_by: str
-    rows: list[Row]
+    rows: list[ResultRow]
     notes: list[str]
 
     @property
     def longest_name(self) -> int:
-        """Letters of the longest name of a method, for the width of its column."""
+        """The number of letters of the longest method, for the width of its column."""
         return max(len(row.method) for row in self.rows)
 
 
-def standing_of(content: ReportContent) -> Standing | None:
+def result_table(content: ReportContent) -> ResultTable | None:
     """The table of a report; None if nothing was compared."""
-    found = content.results
-    if found is None:
+    comparison = content.results
+    if comparison is None:
         return None
-    means, measures = found.means, found.measures
-    by = content.main_measure if content.main_measure in measures else measures[0]
-    best = {name: found.best(name) for name in measures}
+    means, measures = comparison.means, comparison.measures
+    sorted_by = content.main_measure if content.main_measure in measures else measures[0]
+    best = {name: comparison.best(name) for name in measures}
     rows = [
-        Row(
-            method,
-            content.methods.index(method),
-            [_figure(found, method, name, means, best[name]) for name in measures],
-        )
-        for method in found.values
+        ResultRow(method, [_cell(comparison, method, name, means, best[name]) for name in measures])
+        for method in comparison.values
     ]
-    place = measures.index(by)
-    rows.sort(key=lambda row: _rank(row.figures[place].value))
-    table = replace(found, intervals=None).table()  # said with each figure
-    about = f"Bold: {table.about_best}." if table.about_best else ""
-    return Standing(measures, by, rows, [note for note in (about, *table.notes) if note])
+    column = measures.index(sorted_by)
+    rows.sort(key=lambda row: _sort_key(row.cells[column].value))
+    table = replace(comparison, intervals=None).table()  # the tooltips have the intervals
+    best_note = f"Bold: {table.about_best}." if table.about_best else ""
+    return ResultTable(
+        measures, sorted_by, rows, [note for note in (best_note, *table.notes) if note]
+    )
 
 
-def _figure(
-    found: Comparison,
+def _cell(
+    comparison: Comparison,
     method: str,
     measure: str,
     means: dict[str, dict[str, float]],
     best: str,
-) -> Figure:
+) -> ResultCell:
     mean = means[method][measure]
     if math.isnan(mean):
-        return Figure("–", None, False, "", "no query has a value")
-    leads = mean == means[best][measure]
-    p = found.p_values[measure][method]
-    said = []
-    if leads:
-        said.append("best of its column")
-    elif len(found.values) > 1:
-        behind = words.difference(mean - means[best][measure])
-        said.append(f"{behind} to {best}, {words.chance(p)}")
-    if found.intervals is not None:
-        low, high = found.intervals[method][measure]
-        said.append(f"95 % interval {low:.4f} to {high:.4f}")
-    lower = method != best and p < found.level
-    return Figure(words.mean(mean), mean, leads, "*" if lower else "", "; ".join(said))
+        return ResultCell("–", None, False, "", "no query has a value")
+    is_best = mean == means[best][measure]
+    p = comparison.p_values[measure][method]
+    tooltip = []
+    if is_best:
+        tooltip.append("best of its column")
+    elif len(comparison.values) > 1:
+        difference = format_difference(mean - means[best][measure])
+        tooltip.append(f"{difference} compared with {best}, {format_p_value(p)}")
+    if comparison.intervals is not None:
+        low, high = comparison.intervals[method][measure]
+        tooltip.append(f"95 % confidence interval {low:.4f} to {high:.4f}")
+    mark = "*" if method != best and p < comparison.level else ""
+    return ResultCell(format_mean(mean), mean, is_best, mark, "; ".join(tooltip))
 
 
-def _rank(value: float | None) -> tuple[bool, float]:
+def _sort_key(value: float | None) -> tuple[bool, float]:
     return value is None, -(value or 0.0)
+
+
+def format_p_value(p: float) -> str:
+    """A p-value.
+
+    >>> format_p_value(0.0312), format_p_value(1e-9), format_p_value(1.0)
+    ('p = 0.031', 'p < 0.0001', 'p = 1')
+    """
+    if math.isnan(p):
+        return "p unknown"
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
+def format_mean(value: float) -> str:
+    """A mean, or a dash for NaN."""
+    return "–" if math.isnan(value) else f"{value:.4f}"
+
+
+def format_difference(value: float) -> str:
+    """A difference with its sign.
+
+    >>> format_difference(0.01234), format_difference(-0.5), format_difference(0.0)
+    ('+0.0123', '−0.5000', '0.0000')
+    """
+    text = f"{value:+.4f}".replace("-", "−")
+    return text[1:] if float(f"{value:.4f}") == 0 else text
