@@ -34,9 +34,9 @@ def test_measures_lists_every_measure():
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["measures", "ndcg@10"], "unknown measure 'ndcg'; did you mean nDCG"),
-        (["measures", "nDCG(gian=linear)"], "unknown option of nDCG 'gian'; did you mean gain"),
-        (["measures", "nDCG@ten"], "can't read 'nDCG@ten'"),
+        (["measures", "ndcg@10"], "Unknown measure 'ndcg'. Did you mean 'nDCG'"),
+        (["measures", "nDCG(gian=linear)"], "Unknown option of nDCG 'gian'. Did you mean 'gain'"),
+        (["measures", "nDCG@ten"], "Can't read 'nDCG@ten'"),
         (["reproduce", "--table", "9"], "table 9 is not available"),
         (["reproduse"], "No such command"),
     ],

@@ -210,14 +210,14 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
         (["inspect", "two.csv"], "'rel', 'label' could each be the label; choose one: --label"),
         (
             ["inspect", "two.csv", "--label", "rl"],
-            "unknown column for the label 'rl'; did you mean",
+            "Unknown column for the label 'rl'. Did you mean",
         ),
         (["inspect", "none.csv"], "name it: --label …, or pass --no-label if there are no"),
         (
             ["inspect", "text.csv"],
             "column 'c' contains 'red' in row 1, which is not a number; to lea",
         ),
-        (["inspect", "train.txt", "--unjudged", "kep"], "--unjudged: unknown choice 'kep'; did you"),
+        (["inspect", "train.txt", "--unjudged", "kep"], "--unjudged: Unknown choice 'kep'. Did you"),
         (
             ["inspect", "train.txt", "--plot", "x.gif"],
             "can't draw to x.gif: choose a name with .png",

@@ -105,7 +105,7 @@ def test_models_of_the_same_name_are_told_apart(cli):
         (["ap", "test.txt", "--qrels", "q"], "--qrels needs --run"),
         (["ap", "test.txt", "--run", "r", "--qrels", "q"], "excludes MODEL, DATA and --scores"),
         (["ap", "test.txt", "--plot", "a.png"], "--plot needs two systems"),
-        (["ap", "test.txt", "-m", "nDGC"], "unknown measure 'nDGC'"),
+        (["ap", "test.txt", "-m", "nDGC"], "Unknown measure 'nDGC'"),
         (
             ["ap", "narrow.txt"],
             "but the model has 136. If the last features are absent throughout, add --feat",

@@ -214,7 +214,7 @@ def test_no_space_for_what_is_saved_leaves_what_was_there(tmp_path, small, name)
     for there in (False, True):
         if there:
             old.save(target)
-        with pytest.raises(tr.FileError, match=rf"can't write {target}: No space left .*make room"):
+        with pytest.raises(tr.FileError, match=rf"can't write {target}: No space .*free disk"):
             large_data().save(target)
         assert list(folder.iterdir()) == ([target] if there else [])
     assert np.array_equal(tr.load(target, cache=False).X, old.X)

@@ -258,7 +258,7 @@ def test_folders_without_folds(lay, tmp_path):
     (folder / "train.csv").unlink()
     with pytest.raises(InputError, match=r"has no test file \(found train.txt\)"):
         load_folds(folder)
-    with pytest.raises(InputError, match="unknown part of a fold 'vali'"):
+    with pytest.raises(InputError, match="Unknown part of a fold 'vali'"):
         load_folds(folder, names={"vali": "vali.txt"})
     with pytest.raises(OSError, match=r"can't read .*nowhere: No such file"):
         load_folds(folder / "nowhere")

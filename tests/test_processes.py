@@ -267,7 +267,7 @@ def test_a_mistake_is_told_once(small_file, tmp_path):
     job = torchrun(small_file, "--set", "epoch=3", "--out", tmp_path / "run")
     _, told = job.communicate(timeout=60)
     assert job.returncode != 0
-    assert told.count("did you mean epochs") == 1
+    assert told.count("Did you mean 'epochs'") == 1
     assert "has died" not in told
     assert not (tmp_path / "run").exists()
 

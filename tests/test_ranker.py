@@ -504,9 +504,9 @@ def test_the_set_that_selects():
         values = [record[name] for record in ranker.history_]
         assert ranker.best_score_ == max(values)
         assert ranker.best_epoch_ == 1 + values.index(max(values))
-    with pytest.raises(InputError, match="unknown evaluation set 'frist'; did you mean first"):
+    with pytest.raises(InputError, match=r"set 'frist'\. Did you mean 'first'"):
         small(select="frist").fit(DATA, eval_set=sets)
-    with pytest.raises(InputError, match="unknown evaluation set 'first'"):
+    with pytest.raises(InputError, match="Unknown evaluation set 'first'"):
         small(select="first").fit(DATA)
     ranker.partial_fit(DATA)  # which has no evaluation sets
     assert ranker.select == "validation"

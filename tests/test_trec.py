@@ -12,7 +12,7 @@ import twinrank as tr
 from twinrank.data import trec_files
 from twinrank.data.trec_files import Run, read_qrels, read_run, read_scores
 from twinrank.evaluation.conventions import CONVENTIONS
-from twinrank.evaluation.trec import OFFICIAL, named_measures, trec_names
+from twinrank.evaluation.run_evaluation import OFFICIAL, named_measures, trec_names
 from twinrank.support.errors import FileError, InputError
 
 RUN = "q1 Q0 d1 1 2.5 bm25\nq1\tQ0\td2\t2\t-1e-3\tbm25\r\n\n  q2 Q0 d1 1 7 bm25  \n"
@@ -228,17 +228,22 @@ def test_judged_tells_unjudged_documents_from_those_that_are_not_relevant():
 @pytest.mark.parametrize(
     ("run", "qrels", "options", "complaint"),
     [
-        ({"q": {"a": 1.0}}, {"p": {"a": 1}}, {}, "no query in common .the run's first: 'q'"),
-        ({}, {"p": {"a": 1}}, {}, "no query in common .the run's first: none"),
+        (
+            {"q": {"a": 1.0}},
+            {"p": {"a": 1}},
+            {},
+            "no query in common. The first query of the run is 'q'",
+        ),
+        ({}, {"p": {"a": 1}}, {}, "no query in common. The first query of the run is none"),
         ({"q": {"a": np.nan}}, {"q": {"a": 1}}, {}, "document 'a' for query 'q' must be a finite"),
         ({"q": {"a": -np.inf}}, {"q": {"a": 1}}, {}, "must be a finite number, not -inf"),
         ({"q": {"a": 1.0}}, {"q": {"a": np.nan}}, {}, "labels are not finite"),
-        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"level": 0}, "level of relevance must be a positive"),
-        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": []}, "name at least one measure$"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"level": 0}, "relevance level must be a positive"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": []}, r"Give at least one measure\.$"),
         ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "num_q"}, "one measure besides num_q"),
-        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "mapp"}, "unknown measure 'mapp'; did"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "mapp"}, "Unknown measure 'mapp'. Did"),
         ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "ndcg_cut_0"}, "must be at least 1"),
-        ({"q": {"a": 1.0}}, {"q": {"a": 0}}, {"empty": "error"}, "1 of 1 lists have nothing"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 0}}, {"empty": "error"}, "1 of 1 lists have no relevant"),
         ("nowhere.run", {"q": {"a": 0}}, {}, "can't read nowhere.run"),
     ],
 )

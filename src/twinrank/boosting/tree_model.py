@@ -12,7 +12,7 @@ import numpy.typing as npt
 from twinrank.boosting.engines import ENGINES, Trees, engine
 from twinrank.boosting.tree_features import features_of, kept_from
 from twinrank.data.dataset import Dataset
-from twinrank.data.table import counted
+from twinrank.support.plurals import counted
 from twinrank.data.transforms import Compose
 from twinrank.data.transforms import from_json as transform_from_json
 from twinrank.models.saved_model import CONFIG, Model, damaged, is_count

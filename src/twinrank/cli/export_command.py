@@ -63,7 +63,7 @@ def _describe(ranker: "BaseRanker") -> tuple[str, str, str | None]:
 
         return "model.onnx", summary(model), None
     from twinrank.boosting.exporting import NAMES, left_out
-    from twinrank.support.text import counted
+    from twinrank.support.plurals import counted
 
     description = f"{counted(model.trees.count, 'tree')} in {NAMES[model.engine]}'s own format"
     return model.trees.file, description, left_out(model)

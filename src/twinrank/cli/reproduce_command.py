@@ -205,7 +205,7 @@ def _say_how_long(asked: "Reproduction", out: Path, jobs: int | None, ray: str |
     from joblib import cpu_count
 
     from twinrank.study.paper.expecting import expected_seconds, in_parallel, spoken
-    from twinrank.support.text import counted
+    from twinrank.support.plurals import counted
 
     lacking = asked.lacking(out)
     if not lacking:

@@ -27,11 +27,11 @@ def evaluate_runs(
     """Evaluate TREC runs, by name, against the same judgements."""
     from twinrank.data.trec_files import read_qrels, read_run
     from twinrank.evaluation.conventions import convention_of
-    from twinrank.evaluation.trec import OFFICIAL, asked_for, evaluate_run
+    from twinrank.evaluation.run_evaluation import OFFICIAL, evaluate_run, parse_measures
 
     measure_names = measures or OFFICIAL
     convention = convention_of(policy["convention"], policy["empty"], policy["ties"])
-    asked_for(measure_names, convention, level)  # raises errors before any file is read
+    parse_measures(measure_names, convention, level)  # raises errors before any file is read
     runs = dict(zip(_names(paths), map(read_run, paths), strict=True))
     judged = read_qrels(qrels)
     if len(runs) > 1:
@@ -93,7 +93,7 @@ def evaluate_scores(
     """Evaluate models and files of scores, by name, on the same data."""
     from twinrank.evaluation.conventions import convention_of
     from twinrank.evaluation.evaluate import DEFAULT, evaluate
-    from twinrank.evaluation.trec import named_measures
+    from twinrank.evaluation.run_evaluation import named_measures
 
     names = _names([*models, *files])
     convention = convention_of(policy.pop("convention"), policy.pop("empty"), policy.pop("ties"))

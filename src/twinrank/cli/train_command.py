@@ -209,7 +209,7 @@ def _train(
     save_every: float,
     quiet: bool,
 ) -> None:
-    from twinrank.data.table import counted
+    from twinrank.support.plurals import counted
     from twinrank.training.console import console
     from twinrank.training.distributed import ProcessLostError
     from twinrank.training.learner import TrainingError

@@ -14,7 +14,7 @@ from twinrank.data.saving import append_dataset
 from twinrank.data.store import Arrays, MemorySink, Sink, is_store, read_arrays, read_manifest
 from twinrank.data.streams import FRAMES, content_hash, plain_suffix
 from twinrank.data.table import MAX_FEATURES, ReadOptions, Table, column_names
-from twinrank.display.progress import reading_bar
+from twinrank.display.progress_bars import reading_bar
 from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.files import check_regular
 

@@ -12,7 +12,7 @@ from twinrank.estimators.inputs import trainable_queries
 from twinrank.lists import Lists
 from twinrank.models.columns import Apart
 from twinrank.support.errors import InputError
-from twinrank.support.text import counted
+from twinrank.support.plurals import counted
 
 _BY_VALUE = (Clip, SignedLog1p)  # in which missing values stay missing
 

@@ -15,7 +15,7 @@ from twinrank.study.methods import method
 from twinrank.study.results import Results
 from twinrank.support.files import replacing
 from twinrank.support.notation import parse
-from twinrank.support.text import counted
+from twinrank.support.plurals import counted
 
 CUTOFFS = (1, 3, 5, 10, 20)
 

@@ -157,6 +157,7 @@ def _unreadable(text: str) -> str:
 
     baselines = [*OWN, *NAMES]
     said = unknown("method", text.partition("(")[0].strip(), baselines)
-    if "did you mean" in said:
-        return f"can't read the method {text!r}; did you mean {said.partition('did you mean ')[2]}"
+    _, _, near = said.partition("Did you mean ")
+    if near:
+        return f"can't read the method {text!r}. Did you mean {near}"
     return f"can't read the method {text!r}; {_EXAMPLES}; or a baseline: {', '.join(baselines)}"

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from twinrank.display.progress import looking
+from twinrank.display.progress_bars import polling
 from twinrank.study.results import RUNNING, Failure, read_failure, read_unit
 from twinrank.study.units import Unit, UnitResult
 from twinrank.support.errors import FileError, InputError
@@ -91,7 +91,7 @@ def watching(
         yield
         return
     watch = Watch(out, len(units), lacking, live=sys.stderr.isatty())
-    with looking(watch.look, watch.close):
+    with polling(watch.look, watch.close):
         yield
 
 

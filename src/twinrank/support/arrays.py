@@ -1,4 +1,4 @@
-"""What NumPy arrays and torch tensors need to be treated alike, without importing torch."""
+"""Functions for NumPy arrays and torch tensors that do not import torch."""
 
 import sys
 from types import ModuleType
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Array: TypeAlias = Any
-"""A NumPy array or a torch tensor: code that says `Array` works on both."""
+"""A NumPy array or a torch tensor."""
 
 
 def is_tensor(x: object) -> "TypeGuard[Tensor]":
-    """Tell whether `x` is a torch tensor; never imports torch."""
+    """True if `x` is a torch tensor. Does not import torch."""
     if isinstance(x, np.ndarray):
         return False
     torch = sys.modules.get("torch")
@@ -22,19 +22,19 @@ def is_tensor(x: object) -> "TypeGuard[Tensor]":
 
 
 def on_cpu(x: Array) -> bool:
-    """Tell whether the compiled loops can read `x` in place."""
+    """True if compiled loops can read `x` in place."""
     if isinstance(x, np.ndarray):
         return True
     return not is_tensor(x) or x.device.type == "cpu"
 
 
 def namespace(x: Array) -> ModuleType:
-    """`torch` for a tensor, else `numpy`: `where`, `log2`, `exp2`, `zeros_like`… are in both."""
+    """The module `torch` for a tensor, else `numpy`; many functions have the same name."""
     return sys.modules["torch"] if is_tensor(x) else np
 
 
 def to_numpy(x: Array) -> "np.ndarray[Any, Any]":
-    """View a CPU tensor, or anything NumPy understands, as a NumPy array."""
+    """View a CPU tensor, or any array-like object, as a NumPy array."""
     if isinstance(x, np.ndarray):
         return x
     if is_tensor(x):
@@ -46,24 +46,24 @@ def to_numpy(x: Array) -> "np.ndarray[Any, Any]":
 
 
 def from_numpy(values: Array, like: Array) -> Array:
-    """Turn NumPy values into a tensor if `like` is one; tensors stay what they are."""
+    """Convert NumPy values to a tensor if `like` is a tensor."""
     if is_tensor(like) and not is_tensor(values):
         return sys.modules["torch"].from_numpy(values)
     return values
 
 
 def cast(x: Array, like: Array) -> Array:
-    """`x` in the precision of `like`."""
+    """`x` with the dtype of `like`."""
     return x.to(like.dtype) if is_tensor(x) else x.astype(like.dtype, copy=False)
 
 
 def at_least_zero(x: Array) -> Array:
-    """`x` with zeros for what is negative."""
+    """`x` with negative values replaced by 0."""
     return np.maximum(x, 0) if isinstance(x, np.ndarray) else x.clip(0)
 
 
 def as_float(x: Array) -> Array:
-    """`x` in double precision, where the device has it."""
+    """`x` in float64, or in float32 on devices without float64."""
     if isinstance(x, np.ndarray):
         return x if x.dtype == np.float64 else x.astype(np.float64)
     if not is_tensor(x):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
-from twinrank.data.fingerprint import fingerprint
+from twinrank.data.summary import fingerprint
 from twinrank.models.saved_model import Model
 from twinrank.support.compiled import threads
 from twinrank.support.versions import versions

@@ -33,7 +33,7 @@ from twinrank.study.paper.reproducing import CONVENTION, Found
 from twinrank.study.paper.tables import architecture_csv, architecture_table
 from twinrank.study.paper.writing import csv_text, write_tables
 from twinrank.support.files import replacing
-from twinrank.support.text import counted
+from twinrank.support.plurals import counted
 
 _TITLES = {2: "Table 2: ranks by a sigmoid", 3: "Table 3: ranks by the twin-sigmoid"}
 _OLD_LIGHTGBM = (

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from twinrank.display.progress import looking
+from twinrank.display.progress_bars import polling
 from twinrank.study.tuning.search import Tuning
 from twinrank.study.tuning.trials import Tried, best_of, open_search, tried
 
@@ -18,7 +18,7 @@ def watching(out: Path, tuning: Tuning, trials: int, show: bool) -> Iterator[Non
         yield
         return
     watch = Watch(out, tuning, trials, live=sys.stderr.isatty())
-    with looking(watch.look, watch.close):
+    with polling(watch.look, watch.close):
         yield
 
 

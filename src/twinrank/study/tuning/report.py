@@ -14,7 +14,7 @@ from twinrank.report.page import write_report
 from twinrank.study.tuning.files import best_tables, summary
 from twinrank.study.tuning.search import Tuning
 from twinrank.study.tuning.trials import Tried, importances, open_search
-from twinrank.support.text import counted
+from twinrank.support.plurals import counted
 
 REPORT = "report.html"
 _SUFFIXES = (".svg", ".png")

@@ -1,22 +1,22 @@
-"""Progress of long work, on a terminal only."""
+"""Progress of long work on a terminal."""
 
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_EVERY = 0.5  # seconds between looks at work that runs elsewhere
-_SHORT = 50_000_000  # bytes that are read before a bar could be seen
+_INTERVAL = 0.5  # seconds between calls of `polling`
+_SMALL = 50_000_000  # bytes; a smaller file is read before a bar is visible
 
 
 @contextmanager
-def reading_bar(what: str, size: int, show: bool | None = None) -> Iterator[Callable[[int], None]]:
-    """A bar over the bytes of a file: the function that it gives is told how many were read.
+def reading_bar(name: str, size: int, show: bool | None = None) -> Iterator[Callable[[int], None]]:
+    """A progress bar for reading a file; call the function with the number of bytes read.
 
-    `show=None` shows it where standard error is a terminal and the file is long.
+    `show=None` shows the bar if standard error is a terminal and the file is large.
     """
     if show is None:
-        show = sys.stderr.isatty() and size > _SHORT
+        show = sys.stderr.isatty() and size > _SMALL
     if not show:
         yield lambda _: None
         return
@@ -38,25 +38,25 @@ def reading_bar(what: str, size: int, show: bool | None = None) -> Iterator[Call
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"Reading {what}", total=size)
+        task = progress.add_task(f"Reading {name}", total=size)
         yield lambda done: progress.update(task, completed=done)
 
 
 @contextmanager
-def looking(look: Callable[[], None], close: Callable[[], None]) -> Iterator[None]:
-    """Call `look` now and then while work runs elsewhere, and at its end; then `close`."""
+def polling(update: Callable[[], None], close: Callable[[], None]) -> Iterator[None]:
+    """Call `update` regularly on a thread and at the end of the context; then call `close`."""
     stop = threading.Event()
 
-    def keep_looking() -> None:
-        while not stop.wait(_EVERY):
-            look()
+    def poll() -> None:
+        while not stop.wait(_INTERVAL):
+            update()
 
-    thread = threading.Thread(target=keep_looking, daemon=True)
+    thread = threading.Thread(target=poll, daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join()
-        look()
+        update()
         close()

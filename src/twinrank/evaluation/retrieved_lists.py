@@ -1,4 +1,4 @@
-"""Lists in rank order, some of whose documents have no rank; what measures share is remembered."""
+"""Lists in rank order in which some judged documents were not retrieved and have no rank."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -14,20 +14,21 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class RankedLists(Lists):
+class RetrievedLists(Lists):
     """Lists of which only the first `retrieved` documents have a rank.
 
-    The others are known to the judgements alone: they count for what a measure is divided by, the
-    ideal order or the number of relevant documents, and for nothing else.
+    The other documents occur in the judgements only. They count in the divisor of a measure, that
+    is in the ideal order or the number of relevant documents, and nowhere else. Intermediate
+    results that several measures need are cached.
     """
 
-    __slots__ = ("_made", "retrieved", "weights")
+    __slots__ = ("_cache", "retrieved", "weights")
 
     retrieved: Ints | None
     weights: Floats | None
-    """How many documents a row without a rank stands for, where they are summarised by grade."""
-    _made: dict[Any, Any]
-    """What measures of one block ask for again and again, each with another cutoff."""
+    """The number of documents per row, where rows without a rank are summarised by grade."""
+    _cache: dict[Any, Any]
+    """Results that the measures of a block share."""
 
     def __init__(
         self, offsets: Ints, retrieved: Ints | None = None, weights: Floats | None = None
@@ -37,25 +38,26 @@ class RankedLists(Lists):
             retrieved = weights = None
         object.__setattr__(self, "retrieved", retrieved)
         object.__setattr__(self, "weights", weights)
-        object.__setattr__(self, "_made", {})
+        object.__setattr__(self, "_cache", {})
 
-    def part(self, start: int, stop: int) -> "RankedLists":
+    def part(self, start: int, stop: int) -> "RetrievedLists":
         """The lists start … stop − 1."""
         offsets = self.offsets[start : stop + 1] - self.offsets[start]
         retrieved = None if self.retrieved is None else self.retrieved[start:stop]
         rows = slice(int(self.offsets[start]), int(self.offsets[stop]))
-        return RankedLists(offsets, retrieved, None if self.weights is None else self.weights[rows])
+        weights = None if self.weights is None else self.weights[rows]
+        return RetrievedLists(offsets, retrieved, weights)
 
     def ranks(self, k: int | None) -> tuple[Ints, Lists]:
-        """How many documents of each list have a rank up to k; one list with all those ranks."""
-        if ("ranks", k) not in self._made:
+        """The number of documents of each list with a rank up to k; one list with these ranks."""
+        if ("ranks", k) not in self._cache:
             ranked = self.sizes if self.retrieved is None else self.retrieved
             ranked = ranked if k is None else ranked.clip(max=k)
-            self._made["ranks", k] = ranked, Lists.from_sizes([int(ranked.max(initial=0))])
-        return self._made["ranks", k]  # type: ignore[no-any-return]
+            self._cache["ranks", k] = ranked, Lists.from_sizes([int(ranked.max(initial=0))])
+        return self._cache["ranks", k]  # type: ignore[no-any-return]
 
     def quiet(self) -> AbstractContextManager[Any]:
-        """A share of nothing retrieved is 0 / 0, which has no rank and doesn't count."""
+        """Ignore 0 / 0 in lists without retrieved documents; these values are not used."""
         if self.retrieved is None or self.retrieved.all():
             return nullcontext()
         return np.errstate(divide="ignore", invalid="ignore")
@@ -69,39 +71,39 @@ class RankedLists(Lists):
         return namespace(x).where(self.positions(x) <= limit, x, 0.0)
 
     def first(self, x: Array, k: int | None) -> Array:
-        """As in any Lists; which positions these are is remembered."""
+        """As in `Lists`, with the positions cached."""
         if k is None or is_tensor(x):
             return super().first(x, k)
-        if ("first", k) not in self._made:
-            self._made["first", k] = self.positions(x) <= k
-        return np.where(self._made["first", k], x, 0.0)
+        if ("first", k) not in self._cache:
+            self._cache["first", k] = self.positions(x) <= k
+        return np.where(self._cache["first", k], x, 0.0)
 
     def by_position(self, table: Array) -> Array:
-        """As in any Lists, but remembered: measures share their discounts."""
+        """As in `Lists`, but cached: measures share their discounts."""
         if is_tensor(table):
             return super().by_position(table)
         key = table.tobytes()
-        if key not in self._made:
-            self._made[key] = frozen(super().by_position(table))
-        return self._made[key]
+        if key not in self._cache:
+            self._cache[key] = frozen(super().by_position(table))
+        return self._cache[key]
 
     def sum(self, x: Array) -> Array:
-        """Sum per list, a row as often as it counts."""
+        """Sum per list, each row multiplied by its weight."""
         if self.weights is None:
             return super().sum(x)
-        from twinrank.evaluation.selecting import sum_weighted
+        from twinrank.evaluation.topk import sum_weighted
 
         return sum_weighted(self._checked(x), self.weights, self.offsets)
 
     def sort(self, x: Array) -> Array:
-        """As in any Lists, but the last result is remembered: measures ask for the same one."""
-        if self._made.get("unsorted") is not x:
-            self._made["unsorted"], self._made["sorted"] = x, self._sort(x)
-        return self._made["sorted"]
+        """As in `Lists`, with the last result cached: measures sort the same labels."""
+        if self._cache.get("unsorted") is not x:
+            self._cache["unsorted"], self._cache["sorted"] = x, self._sort(x)
+        return self._cache["sorted"]
 
     def _sort(self, x: Array) -> Array:
         if self.weights is None:
             return super().sort(x)
-        from twinrank.evaluation.selecting import sort_weighted
+        from twinrank.evaluation.topk import sort_weighted
 
         return sort_weighted(x, self.weights, self.offsets)
