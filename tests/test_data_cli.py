@@ -217,7 +217,10 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
             ["inspect", "text.csv"],
             "column 'c' contains 'red' in row 1, which is not a number; to lea",
         ),
-        (["inspect", "train.txt", "--unjudged", "kep"], "--unjudged: Unknown choice 'kep'. Did you"),
+        (
+            ["inspect", "train.txt", "--unjudged", "kep"],
+            "--unjudged: Unknown choice 'kep'. Did you",
+        ),
         (
             ["inspect", "train.txt", "--plot", "x.gif"],
             "can't draw to x.gif: choose a name with .png",

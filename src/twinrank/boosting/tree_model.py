@@ -12,12 +12,12 @@ import numpy.typing as npt
 from twinrank.boosting.engines import ENGINES, Trees, engine
 from twinrank.boosting.tree_features import features_of, kept_from
 from twinrank.data.dataset import Dataset
-from twinrank.support.plurals import counted
 from twinrank.data.transforms import Compose
 from twinrank.data.transforms import from_json as transform_from_json
 from twinrank.models.saved_model import CONFIG, Model, damaged, is_count
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_regular, replacing
+from twinrank.support.plurals import counted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
