@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from twinrank.estimators.base import BaseRanker
+    pass
 
 
 def export(
@@ -42,28 +42,12 @@ def export(
 
     Example: twinrank export runs/ap -o model.onnx
     """
-    from twinrank.estimators.models import model_in
+    from twinrank.estimators.base_ranker import load_ranker
 
-    ranker = model_in(model)
-    default_name, description, note = _describe(ranker)
+    ranker = load_ranker(model)
+    default_name, description, note = ranker.model_.describe_export()
     output = output or Path(default_name)
     ranker.export(output)
     typer.echo(f"Wrote {output}: {description}")
     if note is not None:
         typer.echo(f"Note: {note}", err=True)
-
-
-def _describe(ranker: "BaseRanker") -> tuple[str, str, str | None]:
-    """The default name of the file, a description of its content, and a note for the user."""
-    from twinrank.boosting.model import BoostedModel
-
-    model = ranker.model_
-    if not isinstance(model, BoostedModel):
-        from twinrank.models.onnx_export import summary
-
-        return "model.onnx", summary(model), None
-    from twinrank.boosting.exporting import NAMES, left_out
-    from twinrank.support.plurals import counted
-
-    description = f"{counted(model.trees.count, 'tree')} in {NAMES[model.engine]}'s own format"
-    return model.trees.file, description, left_out(model)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from twinrank.data.dataset import Dataset
-    from twinrank.estimators.base import BaseRanker
+    from twinrank.estimators.base_ranker import BaseRanker
 
 
 @takes_data(unjudged="keep")
@@ -45,6 +45,10 @@ def predict(
     tag: Annotated[
         str, typer.Option(help="Name of the system, the last column of a TREC run.")
     ] = "twinrank",
+    architecture: Annotated[
+        str | None,
+        typer.Option(help="Your own net as package.module:name, if the model was trained with it."),
+    ] = None,
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Score documents with a trained model.
@@ -52,13 +56,13 @@ def predict(
     Example: twinrank predict runs/ap test.txt -o test.run
     """
     from twinrank.cli.score_files import write_scores
-    from twinrank.estimators.models import model_in
+    from twinrank.estimators.base_ranker import load_ranker
 
     if output.suffix not in (".txt", ".run", ".trec", ".csv", ".parquet"):
         raise InputError(
             f"can't write {output}: choose a name with .txt, .run, .trec, .csv or .parquet"
         )
-    ranker = model_in(model)
+    ranker = load_ranker(model, architecture)
     loaded = load_data(data, reading or {})
     show_notes(loaded)
     write_scores(scores_of(ranker, loaded, data), loaded, output, tag)

@@ -118,11 +118,11 @@ def _load_models(folders: "list[Path]", data: Path) -> list[Any]:
     """Load models before the data, which may take long; without models, torch isn't imported."""
     if not folders:
         return []
-    from twinrank.estimators.models import model_in
+    from twinrank.estimators.base_ranker import load_ranker
 
     if (data / "config.json").is_file() or (data / "run.json").is_file():
         raise InputError(f"{data} is a model's folder; DATA comes last.")
-    return [model_in(folder) for folder in folders]
+    return [load_ranker(folder) for folder in folders]
 
 
 def _read_scores(path: Path, documents: int) -> Any:

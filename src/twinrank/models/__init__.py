@@ -1,4 +1,1 @@
-"""Neural scorers: architectures, layers, saved models and ONNX export.
-
-Internal: import public names from `twinrank`.
-"""
+"""Nets, saved models and their export. Internal."""

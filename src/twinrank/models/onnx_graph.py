@@ -21,7 +21,7 @@ from twinrank.data.transforms import (
     Transform,
 )
 from twinrank.models.columns import Apart
-from twinrank.models.ensemble import Net, members_of
+from twinrank.models.ensemble import Net, models_of
 from twinrank.models.layers import QueryNorm
 from twinrank.models.scorer import Scorer
 from twinrank.support.errors import InputError
@@ -118,7 +118,7 @@ def add_scores(graph: Graph, scorer: Net, transform: Transform, per_query: bool)
         x = graph("Gather", "X", plain, axis=1) if scorer.categories else "X"
         x, nan_if_refused = transformed(graph, x, transform, plain)
         numbers, refused = [x], graph("ReduceSum", nan_if_refused, np.array([1]), keepdims=0)
-    outputs = [_net_output(graph, numbers, net) for net in members_of(scorer)]
+    outputs = [_net_output(graph, numbers, net) for net in models_of(scorer)]
     mean = outputs[0] if len(outputs) == 1 else graph("Mean", *outputs)
     scores = graph("Squeeze", mean, np.array([1]))
     if refused is None:

@@ -106,7 +106,7 @@ def threads() -> int:
 
 def limit_of_threads(n_jobs: int | None) -> int | None:
     """The smaller of `n_jobs` and the limit of this context; None if neither limits."""
-    limit = _most.get()
+    limit = _limit.get()
     if limit == sys.maxsize:
         return n_jobs
     return limit if n_jobs is None or n_jobs < 0 else min(n_jobs, limit)
