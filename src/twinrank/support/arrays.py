@@ -1,8 +1,10 @@
 """Functions for NumPy arrays and torch tensors that do not import torch."""
 
 import sys
+from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = Any
 """A NumPy array or a torch tensor."""
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def is_tensor(x: object) -> "TypeGuard[Tensor]":
@@ -70,3 +73,24 @@ def as_float(x: Array) -> Array:
         return np.asarray(x, np.float64)
     torch = sys.modules["torch"]
     return x.to(torch.float32 if x.device.type == "mps" else torch.float64)
+
+
+def untraced(function: Function) -> Function:
+    """Exclude `function`, which uses NumPy and compiled loops, from torch.compile.
+
+    `torch.compiler.disable` does the same, but imports the compiler, which takes over a second.
+    Here it is only called while code is compiled.
+    """
+    disabled: Any = None
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        nonlocal disabled
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.compiler.is_compiling():
+            return function(*arguments, **options)
+        if disabled is None:
+            disabled = torch.compiler.disable(function)
+        return disabled(*arguments, **options)
+
+    return call  # type: ignore[return-value]

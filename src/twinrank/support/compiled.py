@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache, wraps
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -181,27 +181,6 @@ def _submit(loop: Callable[..., None], *arguments: Any) -> Callable[[], BaseExce
         loop(*arguments)
         return lambda: None
     return task.exception
-
-
-def untraced(function: Function) -> Function:
-    """Exclude `function`, which uses NumPy and compiled loops, from torch.compile.
-
-    `torch.compiler.disable` does the same, but imports the compiler, which takes over a second.
-    Here it is only called while code is compiled.
-    """
-    disabled: Any = None
-
-    @wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
-        nonlocal disabled
-        torch = sys.modules.get("torch")
-        if torch is None or not torch.compiler.is_compiling():
-            return function(*arguments, **options)
-        if disabled is None:
-            disabled = torch.compiler.disable(function)
-        return disabled(*arguments, **options)
-
-    return call  # type: ignore[return-value]
 
 
 def _forget_threads() -> None:
