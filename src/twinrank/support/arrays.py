@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = Any
 """A NumPy array or a torch tensor."""
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
