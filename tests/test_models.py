@@ -12,7 +12,7 @@ from torch import nn
 import twinrank as tr
 from twinrank.data.transforms import transform
 from twinrank.models.architecture import ACTIVATIONS, Architecture, architecture
-from twinrank.models.columns import apart
+from twinrank.models.columns import except_columns
 from twinrank.models.folder import Model, load_model, save_model
 from twinrank.models.layers import DropoutLinear, draw_dropout_key
 from twinrank.models.scorer import QueryNorm, Scorer, score_all
@@ -218,7 +218,7 @@ def test_a_transform_leaves_categories_alone(name):
     X = np.random.default_rng(0).random((11, 3), np.float32)
     X[:, 1] = np.arange(11)
     plain = transform(name).fit(X, LISTS)
-    mine = apart(transform(name), {1: 11}).fit(X, LISTS)
+    mine = except_columns(transform(name), {1: 11}).fit(X, LISTS)
     for out in (None, X.copy()):
         result = mine(X if out is None else out, LISTS, out=out)
         assert np.array_equal(result[:, 1], X[:, 1])
@@ -247,7 +247,7 @@ def folder(tmp_path_factory):
     """A model with everything in it, saved."""
     scorer = Scorer(4, architecture("CE4.L(width=5, depth=2)"), {3: 2}, seeded()).eval()
     X = np.random.default_rng(0).random((11, 4), np.float32)
-    fitted = apart(transform("Standardise"), {3: 2}).fit(X, LISTS)
+    fitted = except_columns(transform("Standardise"), {3: 2}).fit(X, LISTS)
     model = Model(scorer, fitted, ("a", "b", "c", "é"), {"parameters": {"epochs": 3}})
     path = tmp_path_factory.mktemp("models") / "model"
     save_model(model, path)

@@ -18,7 +18,7 @@ from twinrank.boosting.engines import (
     engine,
 )
 from twinrank.boosting.newton import Newton
-from twinrank.boosting.tree_features import check_grades, columns_of, kept_from, rows_of
+from twinrank.boosting.tree_features import check_grades, columns_of, tree_transform, rows_of
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import Compose, Transform, transform
 from twinrank.measures import Measure, measure
@@ -123,7 +123,7 @@ class TreeLearner(Learner):
         data = task.data
         newton = newton_of(parameters)
         columns = columns_of(parameters["categorical_features"], data.features, data.feature_names)
-        fitted = kept_from(transform(parameters["transforms"]), columns)
+        fitted = tree_transform(transform(parameters["transforms"]), columns)
         if fitted != Compose():
             fitted = fitted.fit(data.X, data.lists)
         if newton is None:
