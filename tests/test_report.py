@@ -249,9 +249,9 @@ def test_trainings_of_different_kinds_and_lengths():
     trees, net = (
         draw_curves(curves[name], ["validation"], (low, high), "x-") for name in METHODS[:2]
     )
-    assert ">round<" in trees
+    assert ">iteration<" in trees
     assert ">loss<" not in trees
-    assert ">epoch<" in net
+    assert ">iteration<" in net
     assert ">loss<" in net
     assert draw_curves([[], [{"iteration": 1}]], [], (0, 1), "x-") == ""
     lonely = draw_curves([[{"iteration": 1, "loss": 0.5}]], [], (0, 1), "x-")
