@@ -3,7 +3,7 @@
 import pytest
 
 import twinrank as tr
-from twinrank.study.comparing import METHODS, comparison_study
+from twinrank.study.method_comparison import METHODS, comparison_study
 from twinrank.study.methods import Method, method
 from twinrank.study.source import Source
 

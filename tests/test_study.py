@@ -11,13 +11,18 @@ import numpy as np
 import pytest
 
 import twinrank as tr
-from twinrank.study import dispatch
-from twinrank.study.dispatch import run_unit
-from twinrank.study.progress import Status
+from twinrank.study import study as study_module
 from twinrank.study.results import read_unit
-from twinrank.study.running import Study
 from twinrank.study.source import Source
-from twinrank.study.units import Unit, full_parameters, one_thread, tied_pairs, train_unit
+from twinrank.study.study import Study, run_unit
+from twinrank.study.units import (
+    StatusFile,
+    Unit,
+    full_parameters,
+    one_thread,
+    tied_pairs,
+    train_unit,
+)
 
 SOURCE = Source(queries=24, cut=3)
 NET, TREES = "AP-type3 (Linear)", "LambdaMART"
@@ -43,7 +48,7 @@ def trained(monkeypatch):
         seen.append(unit)
         return train_unit(unit, source, callbacks)
 
-    monkeypatch.setattr(dispatch, "train_unit", train)
+    monkeypatch.setattr(study_module, "train_unit", train)
     return seen
 
 
@@ -258,7 +263,7 @@ class TestRunning:
             return train_unit(unit, source, callbacks)
 
         with monkeypatch.context() as patch:
-            patch.setattr(dispatch, "train_unit", train)
+            patch.setattr(study_module, "train_unit", train)
             found = small().run(tmp_path, jobs=1, progress=False)
         assert [str(one) for one in found.failures] == [
             f"{NET}, fold 2, seed 0: RuntimeError: a cosmic ray"
@@ -287,7 +292,7 @@ class TestRunning:
             return train_unit(unit, source, callbacks)
 
         with monkeypatch.context() as patch:
-            patch.setattr(dispatch, "train_unit", train)
+            patch.setattr(study_module, "train_unit", train)
             with pytest.raises(KeyboardInterrupt):
                 small().run(tmp_path, jobs=1, progress=False)
         assert not list((tmp_path / "running").iterdir())
@@ -328,11 +333,11 @@ class TestRunning:
 
         def run(unit, source, out, leader):
             if unit.key == doomed:  # as running out of memory would end it
-                Status(Path(out) / "running" / f"{unit.key}.json", unit)
+                StatusFile(Path(out) / "running" / f"{unit.key}.json", unit)
                 os.kill(os.getpid(), signal.SIGKILL)
             run_unit(unit, source, out, leader)
 
-        monkeypatch.setattr(dispatch, "run_unit", run)
+        monkeypatch.setattr(study_module, "run_unit", run)
         found = study.run(tmp_path, jobs=2, progress=False)
         assert [one.unit.key for one in found.failures] == [doomed]
         assert "died" in found.failures[0].error
@@ -369,7 +374,7 @@ class TestFolders:
             ('{"format": "twinrank-study", "version": 9}', "has version 9"),
             (
                 '{"format": "twinrank-study", "version": 1, "kind": "comparison", "data": 3}',
-                "doesn't say what data",
+                "doesn't name the data",
             ),
         ],
     )

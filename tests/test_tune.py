@@ -15,22 +15,22 @@ import pytest
 import twinrank as tr
 from twinrank.boosting.session import Session
 from twinrank.models.architecture import architecture
+from twinrank.study.methods import KINDS
+from twinrank.study.result_files import toml
 from twinrank.study.source import Source
-from twinrank.study.tuning.files import toml, write_best
-from twinrank.study.tuning.sampling import Reports
-from twinrank.study.tuning.search import Tuning
-from twinrank.study.tuning.space import MODELS, Choice, Space, Span
-from twinrank.study.tuning.space_files import spaces_of
-from twinrank.study.tuning.split import Split
+from twinrank.study.tuning.search import Split, Tuning
+from twinrank.study.tuning.space import Choice, Space, Span, spaces_of
 from twinrank.study.tuning.trials import (
     JOURNAL,
+    ReportToTrial,
     best_of,
-    give_up,
+    fail_running,
     importances,
     open_search,
     run_trial,
-    tried,
+    trials_of,
 )
+from twinrank.study.tuning.tuning_report import write_best
 from twinrank.study.units import full_parameters, one_thread
 from twinrank.support.errors import InputError
 from twinrank.training.plan import MODES
@@ -105,7 +105,7 @@ class TestSearch:
         trial.report(0.9, 1)
         with (tmp_path / JOURNAL).open("a") as file:
             file.write('{"op_code": 4, "wor')
-        assert [one.state for one in tried(study)] == ["complete", "complete", "running"]
+        assert [one.state for one in trials_of(study)] == ["complete", "complete", "running"]
         assert results(run(tuning, tmp_path, 4)) == results(whole)
 
     def test_killed_in_the_first_trial(self, whole, tmp_path):
@@ -141,7 +141,7 @@ class TestSearch:
     def test_a_process_without_its_leader_begins_nothing(self, tmp_path):
         tuning = search()
         run_trial(tuning.to_text(), "net", str(tmp_path), leader=os.getpid())  # not our parent
-        assert tuning.tried(tmp_path) == []
+        assert tuning.trials(tmp_path) == []
 
     def test_two_kinds_of_models_take_turns(self, tmp_path):
         spaces = (Space("net", {}, SMALL), Space("trees"))
@@ -153,8 +153,8 @@ class TestSearch:
     def test_processes_that_died_have_failed(self, tmp_path):
         tuning = search()
         open_search(tmp_path, tuning, "net").ask()
-        assert give_up(tmp_path, tuning, "it died") == 1
-        (one,) = tuning.tried(tmp_path)
+        assert fail_running(tmp_path, tuning, "it died") == 1
+        (one,) = tuning.trials(tmp_path)
         assert (one.state, one.error) == ("failed", "it died")
 
     def test_another_search_is_left_alone(self, tmp_path):
@@ -192,22 +192,23 @@ class TestPruning:
 
     def test_below_the_median_a_trial_ends(self, trial):
         with pytest.raises(optuna.TrialPruned):
-            Reports(trial, 10).on_epoch(None, {"epoch": 2, "validation": 0.1})
+            ReportToTrial(trial, 10).on_epoch(None, {"epoch": 2, "validation": 0.1})
 
     def test_the_best_so_far_counts(self, trial):
-        reports = Reports(trial, 10)
+        reports = ReportToTrial(trial, 10)
         reports.on_epoch(None, {"epoch": 1, "validation": 0.6})
         reports.on_epoch(None, {"epoch": 2, "validation": 0.1})
         assert trial.study.trials[-1].intermediate_values == {1: 0.6, 2: 0.6}
 
     def test_not_in_the_last_epoch_nor_before_the_warm_up(self, trial):
-        Reports(trial, 10).on_round(None, {"round": 10, "validation": 0.1})
-        Reports(trial, 300).on_round(None, {"round": 9, "validation": 0.1})  # reports every tenth
+        ReportToTrial(trial, 10).on_round(None, {"round": 10, "validation": 0.1})
+        reports_every_tenth = ReportToTrial(trial, 300)
+        reports_every_tenth.on_round(None, {"round": 9, "validation": 0.1})
         assert list(trial.study.trials[-1].intermediate_values) == [10]
 
 
 class TestSpaces:
-    @pytest.mark.parametrize("model", MODELS)
+    @pytest.mark.parametrize("model", KINDS)
     def test_whatever_is_drawn_can_be_trained(self, model):
         space = Space(model)
         study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
@@ -422,5 +423,5 @@ class TestElsewhere:
 def _second_has_begun(out, tuning):
     if not (out / JOURNAL).exists():
         return False
-    there = tuning.tried(out)
+    there = tuning.trials(out)
     return len(there) == 2 and there[1].after > 0
