@@ -3,11 +3,13 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+from pathlib import Path
 
 import optuna
 import pytest
@@ -30,7 +32,7 @@ from twinrank.study.tuning.trials import (
     run_trial,
     trials_of,
 )
-from twinrank.study.tuning.tuning_report import write_best
+from twinrank.study.tuning.tuning_report import train_options, write_best
 from twinrank.study.units import full_parameters, one_thread
 from twinrank.support.errors import InputError
 from twinrank.training.plan import MODES
@@ -309,6 +311,18 @@ class TestFiles:
         ranker = tr.BoostedRanker(**parameters).fit(sets["train"], eval_set=sets["validation"])
         assert ranker.best_score_ == best_of(found)[0].value
 
+    def test_the_command_that_trains_with_the_best_parameters(self, files, tmp_path):
+        assert train_options(search("trees"), "trees", Path("b.toml")) == (
+            ["--trees", "--config", "b.toml"]
+        )
+        (tmp_path / "Fold2").mkdir()
+        for name in ("train", "test"):
+            shutil.copy(files / "train.txt", tmp_path / "Fold2" / f"{name}.txt")
+        folder = Split(Source.of(tmp_path, {}, cut=1), fold=2)
+        assert train_options(search(split=folder), "net", Path("b.toml")) == (
+            [str(tmp_path), "--fold", "2", "--config", "b.toml"]
+        )
+
     def test_importance_is_a_share_of_what_was_searched(self, tmp_path):
         study = open_search(tmp_path, search(), "net")
         assert importances(study) == {}
@@ -334,6 +348,7 @@ class TestCommand:
         assert code == 0, told
         assert "The best trials: net" in said
         assert "[3/3] net 3" in told
+        assert f"Train with them: twinrank train {data[0]} --valid {data[2]} --config {out}" in said
         trials = json.loads((out / "trials.json").read_text())
         best = max(one["value"] for one in trials)
         assert f"Best nDCG@5 on the validation queries: {best:.4f}" in said

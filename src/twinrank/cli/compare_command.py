@@ -74,12 +74,13 @@ def compare(
 ) -> None:
     """Train methods on the same data and compare them, with significance tests.
 
-    On every fold each method is trained on the training queries. The validation queries choose its
-    best epoch or round, and the test queries measure it. The best value of each column is bold; an
-    asterisk marks values that differ from it significantly. Every training is saved when it ends:
-    the same command continues after an interruption, and trains only what has changed.
+    On every fold each method is trained on the training queries. The validation
+    queries choose its best epoch or round, and the test queries measure it. The
+    best value of each column is bold; an asterisk marks values that differ from
+    it significantly. Every training is saved when it ends: the same command
+    continues after an interruption, and trains only what has changed.
 
-    Example: twinrank compare MQ2008 --methods "AP-type3; nDCG-type3 (Boosted); LambdaMART"
+    Example: twinrank compare MQ2008 --methods "AP-type3; LambdaMART"
     """
     chosen: dict[str, Any] = {"methods": names(methods), "measures": names(measures), "cut": cut}
     chosen["folds"] = None if folds is None else numbers(folds, "--folds", 1)

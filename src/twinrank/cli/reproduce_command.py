@@ -70,13 +70,14 @@ def reproduce(
     force: Force = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Reproduce the tables and figures of "Optimize What You Evaluate With" (Yu 2020).
+    """Reproduce the paper "Optimize What You Evaluate With" (Yu 2020).
 
-    Without arguments: Tables 2 and 3 (errors of approximate ranks) and Figure 1, which need no data
-    and take seconds. With data, --full or --quick: everything, with the paper's settings. Every
-    training is saved when it ends: the same command continues after an interruption.
+    Without arguments: Tables 2 and 3 (errors of approximate ranks) and Figure 1,
+    which need no data and take seconds. With data, --full or --quick: everything,
+    with the paper's settings. Every training is saved when it ends: the same
+    command continues after an interruption.
 
-    Example: twinrank reproduce MSLR-WEB30K --table 7 --architectures paper --out mslr
+    Example: twinrank reproduce MSLR-WEB30K --table 7 --architectures paper
     """
     if quick and full:
         raise InputError("--quick and --full exclude each other")

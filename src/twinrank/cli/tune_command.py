@@ -64,8 +64,8 @@ def tune(
     space: Annotated[
         Path | None,
         typer.Option(
-            help="TOML file with the ranges to search: under [net] or [trees], "
-            "key = [choices] or key = {low = …, high = …, log = true}.",
+            help="TOML file with the ranges to search: in the table net or trees, each key has a "
+            "list of choices, or {low = …, high = …, log = true}.",
             readable=False,
         ),
     ] = None,
@@ -85,13 +85,13 @@ def tune(
 ) -> None:
     """Search with Optuna for the parameters with the best validation measure.
 
-    The search covers objective, strategy, α, noise, optimiser and transforms, and the architecture
-    of the net or the settings of the trees. Weak trials are stopped early. Every trial is saved:
-    the same command continues after an interruption, and a higher --trials adds trials. With
-    --jobs 1, the same seed gives the same search. `twinrank train --config` reads the best
-    parameters.
+    The search covers objective, strategy, α, noise, optimiser and transforms, and
+    the architecture of the net or the settings of the trees. Weak trials are
+    stopped early. Every trial is saved: the same command continues after an
+    interruption, and a higher --trials adds trials. With --jobs 1, the same seed
+    gives the same search. `twinrank train --config` reads the best parameters.
 
-    Example: twinrank tune MQ2008 --fold 1 --trials 100 --fix objective=AP --out tuned
+    Example: twinrank tune MQ2008 --fold 1 --trials 100 --fix objective=AP
     """
     from twinrank.study.tuning.search import Split, Tuning, check_installed
     from twinrank.study.tuning.space import spaces_of
