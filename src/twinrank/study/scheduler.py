@@ -28,7 +28,7 @@ class ClusterError(TwinRankError):
 
 
 class Queue(Protocol):
-    """Jobs that record themselves whether they have ended."""
+    """Jobs, each of which records that it has ended."""
 
     def pending(self) -> Sequence[Job]:
         """The jobs that have not ended."""
