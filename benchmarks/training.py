@@ -38,8 +38,8 @@ from training_peers import allrank_epoch, ptranking_epoch
 from twinrank.data.transforms import transform
 from twinrank.losses.direct import DirectLoss
 from twinrank.models.architecture import architecture
-from twinrank.models.dropout import DropoutLinear
 from twinrank.models.fused import fused
+from twinrank.models.layers import DropoutLinear
 from twinrank.models.scorer import Scorer
 from twinrank.support.memory import PeakMemory, keep_memory
 from twinrank.training.loop import Trainer

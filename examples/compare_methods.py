@@ -1,6 +1,6 @@
-"""Methods cross-validated on the same folds, and tested for significance, in Python.
+"""Cross-validate several methods on the same folds and test the differences for significance.
 
-`twinrank compare` does this and more (seeds, processes, a report) from the command line.
+The command `twinrank compare` does the same, and adds seeds, parallel processes and a report.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ MEASURES = ["nDCG@5", "AP"]
 
 
 def methods(seed: int) -> dict[str, tr.Ranker | tr.BoostedRanker]:
-    """Fresh rankers by name."""
+    """Unfitted rankers by name."""
     net = {"transforms": "SignedLog1p + QueryZScore", "epochs": 8, "random_state": seed}
     trees = {"n_estimators": 100, "random_state": seed}
     return {
@@ -24,20 +24,19 @@ def methods(seed: int) -> dict[str, tr.Ranker | tr.BoostedRanker]:
 
 
 def cross_validate(data: tr.Dataset, folds: int = 3, seed: int = 0) -> tr.Comparison:
-    """Train every method on every fold; compare the values of all test queries."""
+    """Train every method on every fold, and compare the values of all test queries."""
     values: dict[str, dict[str, list[np.ndarray]]] = {}
     for fold in data.folds(folds, random_state=seed):
         for name, ranker in methods(seed).items():
             ranker.fit(fold.train, eval_set=fold.validation)
-            found = tr.evaluate(
-                ranker.predict(fold.test), fold.test.y, fold.test.lists, MEASURES
-            ).values
-            kept = values.setdefault(name, {measure: [] for measure in MEASURES})
+            scores = ranker.predict(fold.test)
+            result = tr.evaluate(scores, fold.test.y, fold.test.lists, MEASURES)
+            by_measure = values.setdefault(name, {measure: [] for measure in MEASURES})
             for measure in MEASURES:
-                kept[measure].append(found[measure])
+                by_measure[measure].append(result.values[measure])
     pooled = {
-        name: {measure: np.concatenate(parts) for measure, parts in by.items()}
-        for name, by in values.items()
+        name: {measure: np.concatenate(parts) for measure, parts in by_measure.items()}
+        for name, by_measure in values.items()
     }
     return tr.compare(pooled, test="wilcoxon", level=0.05, correction="holm", intervals=True)
 

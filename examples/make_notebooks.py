@@ -1,6 +1,6 @@
-"""Makes the notebooks from the scripts: python examples/make_notebooks.py.
+"""Make the notebooks from the scripts: python examples/make_notebooks.py.
 
-A script's cells begin with `# %%`, those of text with `# %% [markdown]`, as editors know them.
+In a script, `# %%` starts a code cell and `# %% [markdown]` a text cell, as in most editors.
 """
 
 import re
@@ -16,7 +16,7 @@ _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 def notebook(script: Path) -> Any:
-    """The cells of a script as a notebook."""
+    """A notebook with the cells of a script."""
     cells = []
     for part in re.split(r"^# %%", script.read_text("utf-8"), flags=re.MULTILINE)[1:]:
         kind, _, text = part.partition("\n")
@@ -26,23 +26,23 @@ def notebook(script: Path) -> Any:
         else:
             cells.append(new_code_cell(text.strip()))
     for number, cell in enumerate(cells):
-        cell["id"] = f"cell-{number}"  # the same script is the same file
+        cell["id"] = f"cell-{number}"  # so that the same script gives the same file
     return new_notebook(cells=cells, metadata={"kernelspec": _KERNEL})
 
 
 def run(book: Any) -> Any:
-    """The same notebook with what its cells print."""
+    """Run a notebook and store the output of its cells."""
     from nbclient import NotebookClient
 
     NotebookClient(book, timeout=120, kernel_name="python3").execute()
     for cell in book.cells:
-        cell.get("metadata", {}).pop("execution", None)  # when it ran is nobody's business
+        cell.get("metadata", {}).pop("execution", None)  # times would change the file at every run
     book.metadata = {"kernelspec": _KERNEL}
     return book
 
 
 def main() -> None:
-    """Write all notebooks, run."""
+    """Run and write all notebooks."""
     for name in NAMES:
         book = run(notebook(HERE / f"{name}.py"))
         nbformat.write(book, HERE / "notebooks" / f"{name}.ipynb")

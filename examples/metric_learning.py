@@ -1,19 +1,19 @@
-"""Learn an embedding of images in which those of one class lie together.
+"""Learn an embedding in which images of one class are close to each other.
 
     pip install twinrank pytorch-metric-learning
     python examples/metric_learning.py                        # scikit-learn's 8×8 digits
     python examples/metric_learning.py --images CARS196       # a folder with one folder per class
 
-TwinRank's loss on average precision beside losses of pytorch-metric-learning. Of the digits, the
-first half of the images trains and the other half, by other writers, is searched. Of a folder, the
-first half of the classes trains and the others, never seen, are searched, as is usual for CARS196
-(five classes of digits are too few for that: any training makes the others worse).
+The script compares TwinRank's loss on average precision with losses of pytorch-metric-learning.
+With digits, it trains on the first half of the images and searches the second half, which has other
+writers. With a folder, it trains on the first half of the classes and searches the other classes,
+as is usual for CARS196. (Five classes of digits are too few for that: every loss makes the other
+five worse.)
 
-Recall@1 is the share of images whose nearest neighbour is of their class; MAP@R (Musgrave et al.
-2020) is average precision over the first R neighbours, R being the number of other images of the
-class. All losses have the same seeds, batches and steps, and their own default settings. The
-networks are small: for figures like those of publications, put a pre-trained one in the place of
-`network`.
+Recall@1 is the share of images whose nearest neighbour has the same class. MAP@R (Musgrave et al.
+2020) is average precision over the first R neighbours, where R is the number of other images of the
+class. All losses use the same seeds, batches and steps, and their own default settings. The
+networks are small. For results like those in publications, replace `network` by a pre-trained one.
 """
 
 import argparse
@@ -29,11 +29,11 @@ from torch.nn.functional import normalize
 import twinrank as tr
 from twinrank.embeddings import DirectRetrievalLoss
 
-ENDINGS = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
+SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
 
 
 def digits() -> tuple[Tensor, Tensor]:
-    """1,797 handwritten digits of 8×8 pixels [images, 1, 8, 8], and which they are."""
+    """1,797 handwritten digits of 8×8 pixels [images, 1, 8, 8], and their classes."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -47,7 +47,7 @@ def folder_of_images(folder: Path, size: int) -> tuple[Tensor, Tensor]:
 
     if not folder.is_dir():
         raise SystemExit(f"{folder} is not a folder")
-    paths = sorted(path for path in folder.glob("*/*") if path.suffix.lower() in ENDINGS)
+    paths = sorted(path for path in folder.glob("*/*") if path.suffix.lower() in SUFFIXES)
     classes = sorted({path.parent for path in paths})
     images, labels = [], []
     for path in paths:
@@ -57,14 +57,14 @@ def folder_of_images(folder: Path, size: int) -> tuple[Tensor, Tensor]:
         labels.append(classes.index(path.parent))
     if len(classes) < 4:
         raise SystemExit(
-            f"{folder} needs four folders of images at least, two classes to learn from and two "
-            f"to search; found {len(classes)}"
+            f"{folder} has {len(classes)} folders of images, but needs at least four: two classes "
+            f"to train on and two to search"
         )
     return torch.stack(images), torch.tensor(labels)
 
 
 def network(images: Tensor, dimensions: int = 32) -> nn.Module:
-    """A small net for small grey images, or a small convolutional one for colour."""
+    """A small net: fully connected for grey images, convolutional for colour images."""
     channels, height, width = images.shape[1:]
     if channels == 1:
         pixels = height * width
@@ -80,17 +80,17 @@ def network(images: Tensor, dimensions: int = 32) -> nn.Module:
 
 
 def as_input(images: Tensor) -> Tensor:
-    """Pixels 0 … 255 as numbers around 0."""
+    """Map pixels from 0…255 to −1…1."""
     return images.float() / 127.5 - 1
 
 
 def batches(labels: Tensor, steps: int, size: int, seed: int) -> Iterator[Tensor]:
-    """Rows of a batch: some classes, as many images of each; one image alone teaches nothing."""
+    """Rows of each batch: several classes, with the same number of images each."""
     random = torch.Generator().manual_seed(seed)
     rows = {int(label): torch.where(labels == label)[0] for label in labels.unique()}
     rows = {label: of_class for label, of_class in rows.items() if len(of_class) > 1}
     if not rows:
-        raise SystemExit("no class has two images or more: there is nothing to learn from")
+        raise SystemExit("no class has two or more images, so there are no pairs to learn from")
     each = min(max(4, size // len(rows)), *(len(of_class) for of_class in rows.values()))
     for _ in range(steps):
         order = torch.randperm(len(rows), generator=random)[: max(2, size // each)].tolist()
@@ -101,7 +101,7 @@ def batches(labels: Tensor, steps: int, size: int, seed: int) -> Iterator[Tensor
 def trained(
     loss: Callable[..., Tensor] | None, images: Tensor, labels: Tensor, options: Any, seed: int
 ) -> nn.Module:
-    """A network, trained with this loss, or left as it is."""
+    """A network trained with this loss, or an untrained one if there is none."""
     torch.manual_seed(seed)
     net = network(images)
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
@@ -115,49 +115,52 @@ def trained(
 def retrieval(embeddings: Tensor, labels: Tensor) -> dict[str, Any]:
     """Recall@1 and MAP@R of every item as a query for the others of its class."""
     units = normalize(embeddings.double(), dim=1)
-    found = {name: np.full(len(labels), np.nan) for name in ("recall@1", "MAP@R")}
+    values = {name: np.full(len(labels), np.nan) for name in ("recall@1", "MAP@R")}
     for label in labels.unique():  # all queries of a class have the same R
         queries = torch.where(labels == label)[0]
         if len(queries) < 2:
-            continue  # nothing to be found
+            continue  # no other image of the class
         others = torch.arange(len(labels)) != queries[:, None]
         scores = (units[queries] @ units.T)[others].numpy()
         relevant = (labels == label).expand(len(queries), -1)[others].numpy()
         lists = tr.Lists.from_mask(others)
-        found["recall@1"][queries] = tr.measure("P@1")(scores, relevant, lists)
-        found["MAP@R"][queries] = tr.measure(f"AP@{len(queries) - 1}")(scores, relevant, lists)
-    return found
+        values["recall@1"][queries] = tr.measure("P@1")(scores, relevant, lists)
+        values["MAP@R"][queries] = tr.measure(f"AP@{len(queries) - 1}")(scores, relevant, lists)
+    return values
 
 
 def losses() -> dict[str, Callable[..., Tensor] | None]:
-    """What is compared, by name."""
+    """The losses to compare, by name."""
     try:
-        from pytorch_metric_learning import losses as theirs
+        from pytorch_metric_learning import losses as pml_losses
     except ImportError:
         raise SystemExit(
-            "the baselines are those of pytorch-metric-learning: pip install "
-            "pytorch-metric-learning"
+            "the baselines need pytorch-metric-learning: pip install pytorch-metric-learning"
         ) from None
     return {
         "not trained": None,
-        "ContrastiveLoss": theirs.ContrastiveLoss(),
-        "TripletMarginLoss": theirs.TripletMarginLoss(),
-        "SmoothAPLoss": theirs.SmoothAPLoss(),
+        "ContrastiveLoss": pml_losses.ContrastiveLoss(),
+        "TripletMarginLoss": pml_losses.TripletMarginLoss(),
+        "SmoothAPLoss": pml_losses.SmoothAPLoss(),
         "DirectRetrievalLoss AP": DirectRetrievalLoss("AP", strategy="type3"),
     }
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--images", type=Path, metavar="FOLDER", help="one folder per class")
-    parser.add_argument("--size", type=int, default=64, help="pixels a side (default 64)")
-    parser.add_argument("--batch", type=int, default=100, help="images in a batch (default 100)")
-    parser.add_argument("--steps", type=int, help="of training (default 200)")
-    parser.add_argument("--seeds", type=int, help="trainings per loss (default 3)")
-    parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
+    parser.add_argument(
+        "--images", type=Path, metavar="FOLDER", help="folder with one folder per class"
+    )
+    parser.add_argument(
+        "--size", type=int, default=64, help="width and height in pixels (default 64)"
+    )
+    parser.add_argument("--batch", type=int, default=100, help="images per batch (default 100)")
+    parser.add_argument("--steps", type=int, help="training steps (default 200)")
+    parser.add_argument("--seeds", type=int, help="training runs per loss (default 3)")
+    parser.add_argument("--quick", action="store_true", help="a few steps, to check that it runs")
     options = parser.parse_args()
     steps, seeds = (5, 1) if options.quick else (200, 3)
     options.steps, options.seeds = options.steps or steps, options.seeds or seeds
@@ -165,28 +168,28 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Train with every loss, and print one table."""
+    """Train with every loss and print a table."""
     options = arguments()
     images, labels = folder_of_images(options.images, options.size) if options.images else digits()
     if options.images:
-        seen = labels < (labels.max() + 1) // 2
+        train = labels < (labels.max() + 1) // 2
     else:
-        seen = torch.arange(len(labels)) < len(labels) // 2
-    found = {}
+        train = torch.arange(len(labels)) < len(labels) // 2
+    results = {}
     for name, loss in losses().items():
         runs = []
         for seed in range(options.seeds):
-            net = trained(loss, images[seen], labels[seen], options, seed)
+            net = trained(loss, images[train], labels[train], options, seed)
             with torch.no_grad():
-                parts = [net(as_input(part)) for part in images[~seen].split(256)]
-            runs.append(retrieval(torch.cat(parts), labels[~seen]))
-        found[name] = {key: np.mean([run[key] for run in runs], axis=0) for key in runs[0]}
+                parts = [net(as_input(part)) for part in images[~train].split(256)]
+            runs.append(retrieval(torch.cat(parts), labels[~train]))
+        results[name] = {key: np.mean([run[key] for run in runs], axis=0) for key in runs[0]}
     print(
-        f"{int(seen.sum())} images of {len(labels[seen].unique())} classes train, "
-        f"{int((~seen).sum())} of {len(labels[~seen].unique())} are searched; "
+        f"Trained on {int(train.sum())} images of {len(labels[train].unique())} classes, "
+        f"tested on {int((~train).sum())} images of {len(labels[~train].unique())} classes; "
         f"{options.steps} steps; mean of {options.seeds} seed(s)\n"
     )
-    print(tr.compare(found, correction="holm"))
+    print(tr.compare(results, correction="holm"))
 
 
 if __name__ == "__main__":

@@ -1,38 +1,40 @@
 # %% [markdown]
 # # A measure of your own
 #
-# A shop is judged by what its customers buy, not by nDCG. Say a customer goes down the list, buys a
-# product with a chance that grows with its label, and otherwise looks at the next one with chance
-# 0.8. The expected number of purchases is
+# A shop wants to optimise purchases, not nDCG. Suppose a customer reads the list from the top. The
+# customer buys product i with probability b_i, which grows with its label, and then stops.
+# Otherwise the customer continues to the next product with probability 0.8. The expected number of
+# purchases is
 #
 # $$M = \sum_i b_i \prod_{j\ \text{above}\ i} (1 - b_j) \cdot 0.8^{\,r_i - 1}$$
 #
-# That is a **credit** of the current order times a **discount** of the rank, and so it can be
-# trained on.
+# This is a sum of **credit** (which depends on the current order) times **discount** (a function of
+# the rank). TwinRank can optimise every measure of this form.
 
 # %%
 import numpy as np
 
 import twinrank as tr
 
-STAYS = 0.8
+CONTINUES = 0.8
 
 
 def credit(labels, lists):
-    """The chance that a customer who sees all buys this very product; labels in rank order."""
+    """The probability of buying each product if the customer never leaves; labels in rank order."""
     buys = 0.2 * labels
     return buys * lists.cumprod(1 - buys) / (1 - buys)
 
 
 def discount(rank):
-    """The chance that the customer gets as far as this rank."""
-    return STAYS ** (rank - 1)
+    """The probability that the customer reaches this rank."""
+    return CONTINUES ** (rank - 1)
 
 
 purchases = tr.Measure.from_functions("Purchases", credit, discount)
 
 # %% [markdown]
-# It evaluates. Worked by hand for one list, in which labels 0, 2 and 1 are ranked in this order:
+# Use the measure to evaluate. This list ranks labels 0, 2 and 1 in this order; the value equals the
+# one computed by hand:
 
 # %%
 scores, labels = np.array([3.0, 2.0, 1.0]), np.array([0.0, 2.0, 1.0])
@@ -42,7 +44,7 @@ print(f"{value:.4f}, by hand {by_hand:.4f}")
 assert abs(value - by_hand) < 1e-12
 
 # %% [markdown]
-# And it trains: as an objective of trees, and as a loss of nets, `tr.DirectLoss(purchases)`.
+# Use the measure to train: as the objective of trees, or for nets as `tr.DirectLoss(purchases)`.
 
 # %%
 data = tr.synthetic_web_search(queries=100)
@@ -63,5 +65,4 @@ for ranker in rankers.values():
 
 # %%
 systems = {name: ranker.predict(test) for name, ranker in rankers.items()}
-found = tr.compare(systems, test.y, test.lists, measures=[purchases, "nDCG@5"])
-print(found)
+print(tr.compare(systems, test.y, test.lists, measures=[purchases, "nDCG@5"]))

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A first ranker
 #
-# Train a net and trees on nDCG itself, set them side by side on queries that neither has seen, and
-# save what was learnt. Everything runs in seconds, on built-in data in the shape of MSLR-WEB30K.
+# Train a net and boosted trees directly on nDCG, compare them on test queries, and save the model.
+# This runs in seconds on built-in synthetic data that looks like MSLR-WEB30K.
 
 # %%
 import tempfile
@@ -11,12 +11,13 @@ from pathlib import Path
 import twinrank as tr
 
 data = tr.synthetic_web_search(queries=300)  # or tr.load("train.txt")
-train, valid, test = data.split(0.6, 0.2, random_state=0)  # whole queries
+train, valid, test = data.split(0.6, 0.2, random_state=0)  # a query is never divided
 print(data)
 
 # %% [markdown]
-# A net, or rather five small ones, whose mean ranks. `objective` is the measure that is optimised,
-# `strategy` how ranks pass their gradient on. The validation queries choose the best epoch of each.
+# By default a `Ranker` is an ensemble of five small nets; the mean of their scores ranks the
+# documents. `objective` is the measure to optimise. `strategy` chooses how gradients flow through
+# the ranks. The validation queries choose the best epoch of each net.
 
 # %%
 net = tr.Ranker(
@@ -30,7 +31,7 @@ net.fit(train, eval_set=valid)
 print(f"net: validation nDCG@5 {net.best_score_:.3f}, {len(net.history_)} epochs")
 
 # %% [markdown]
-# Boosted trees on the same objective, and LightGBM's own LambdaMART beside them.
+# Now boosted trees on the same objective, and LightGBM's LambdaMART as a baseline.
 
 # %%
 trees = tr.BoostedRanker(objective="nDCG", n_estimators=100, random_state=0)
@@ -40,7 +41,8 @@ lambdamart.fit(train, eval_set=valid)
 print(f"trees: {trees.best_score_:.3f}, LambdaMART: {lambdamart.best_score_:.3f}")
 
 # %% [markdown]
-# Who is better on the test queries, and could it be chance? With 60 queries it often could.
+# Compare the three on the test queries, with a significance test. With 60 queries, small
+# differences are rarely significant.
 
 # %%
 systems = {
@@ -51,13 +53,13 @@ systems = {
 print(tr.compare(systems, test.y, test.lists, measures=["nDCG@5", "nDCG@10", "AP"]))
 
 # %% [markdown]
-# A saved model is a folder of weights and JSON. It scores new data anywhere.
+# A saved model is a folder with weights and JSON files. Load it to score new data.
 
 # %%
-with tempfile.TemporaryDirectory() as place:
-    net.save(Path(place) / "model")
-    again = tr.Ranker.load(Path(place) / "model")
-    assert (again.predict(test) == systems["net"]).all()
+with tempfile.TemporaryDirectory() as folder:
+    net.save(Path(folder) / "model")
+    loaded = tr.Ranker.load(Path(folder) / "model")
+    assert (loaded.predict(test) == systems["net"]).all()
 
-best = again.rank(test) == 1
-print("labels of the documents ranked first:", test.y[best].astype(int).tolist())
+is_first = loaded.rank(test) == 1
+print("labels of the documents ranked first:", test.y[is_first].astype(int).tolist())

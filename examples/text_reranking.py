@@ -1,12 +1,13 @@
-"""Fine-tune a CrossEncoder to re-rank texts, with TwinRank's loss and two of sentence-transformers.
+"""Fine-tune a CrossEncoder to re-rank texts, with losses of TwinRank and sentence-transformers.
 
     pip install 'twinrank[text]'
-    python examples/text_reranking.py                     # a tiny model, made here; no network
+    python examples/text_reranking.py                     # a tiny random model; no download
     python examples/text_reranking.py --model cross-encoder/ms-marco-MiniLM-L6-v2
 
-The data are made here as well. A query is a topic, a document a few words, and its label (0 to 3)
-the number of them that belong to the topic. Which words do, a model has to learn: no word of a
-query occurs in a document. All losses have the same seeds, data, batches, steps and learning rate.
+The data is generated. A query is a topic, and a document is a few words. The label of a document (0
+to 3) is the number of its words that belong to the topic. The model has to learn which words do,
+because no word of a query occurs in a document. All losses use the same seeds, data, batches, steps
+and learning rate.
 """
 
 import argparse
@@ -25,41 +26,41 @@ TOPICS = {
     "music": "violin chord choir rhythm flute melody",
 }
 WORDS = {topic: words.split() for topic, words in TOPICS.items()}
-FILLING = ["the", "a", "of", "and", "with"]
+STOP_WORDS = ["the", "a", "of", "and", "with"]
 DOCUMENTS = 8  # per query
 MEASURES = ("nDCG@10", "AP", "RR")
 
 
-def made_data(queries: int, seed: int) -> dict[str, list[Any]]:
-    """Columns as the trainer wants them: queries, lists of documents, lists of labels."""
+def generate_data(queries: int, seed: int) -> dict[str, list[Any]]:
+    """Columns for the trainer: queries, lists of documents, lists of labels."""
     random = np.random.default_rng(seed)
     topics = [str(topic) for topic in random.choice(list(WORDS), queries)]
     labels = random.choice(4, (queries, DOCUMENTS), p=[0.5, 0.25, 0.15, 0.1]).tolist()
     documents = [
-        [made_document(topic, label, random) for label in row]
+        [generate_document(topic, label, random) for label in row]
         for topic, row in zip(topics, labels, strict=True)
     ]
     return {"query": topics, "documents": documents, "labels": labels}
 
 
-def made_document(topic: str, label: int, random: np.random.Generator) -> str:
-    """Five words, `label` of which belong to the topic, and some filling, in any order."""
+def generate_document(topic: str, label: int, random: np.random.Generator) -> str:
+    """Five words, `label` of them about the topic, and three stop words, in random order."""
     others = [word for other in WORDS if other != topic for word in WORDS[other]]
     words = [
         *random.choice(WORDS[topic], label, replace=False),
         *random.choice(others, 5 - label, replace=False),
-        *random.choice(FILLING, 3),
+        *random.choice(STOP_WORDS, 3),
     ]
     return " ".join(random.permutation(words))
 
 
 def tiny_model(folder: Path, seed: int) -> Any:
-    """A CrossEncoder with two small layers and random weights, which knows the words above."""
+    """A CrossEncoder with two small layers, random weights, and the vocabulary above."""
     import torch
     from sentence_transformers import CrossEncoder
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
-    words = [*WORDS, *FILLING, *(word for words in WORDS.values() for word in words)]
+    words = [*WORDS, *STOP_WORDS, *(word for words in WORDS.values() for word in words)]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     (folder / "vocab.txt").write_text("\n".join(vocabulary))
     BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
@@ -97,8 +98,8 @@ def fine_tune(model: Any, loss: Any, data: dict[str, list[Any]], options: Any, s
         trainer.train()
 
 
-def measured(model: Any, data: dict[str, list[Any]]) -> dict[str, Any]:
-    """What the model's ranking is worth: one value per query, by measure."""
+def evaluate_model(model: Any, data: dict[str, list[Any]]) -> dict[str, Any]:
+    """The values of each measure, one per query."""
     import torch
 
     import twinrank as tr
@@ -108,7 +109,7 @@ def measured(model: Any, data: dict[str, list[Any]]) -> dict[str, Any]:
         for query, texts in zip(data["query"], data["documents"], strict=True)
         for text in texts
     ]
-    # Logits: a sigmoid's values can be equal where logits aren't.
+    # Use logits, because different logits can have equal sigmoids.
     scores = model.predict(
         pairs, batch_size=256, activation_fn=torch.nn.Identity(), show_progress_bar=False
     )
@@ -118,9 +119,9 @@ def measured(model: Any, data: dict[str, list[Any]]) -> dict[str, Any]:
 
 
 def losses() -> dict[str, Callable[[Any], Any] | None]:
-    """What is compared, by name; each makes a loss for a model, or leaves it as it is.
+    """Functions that make a loss for a model, by name; None leaves the model untrained.
 
-    All pairs of a batch go through the model at once, which is fastest for a small one.
+    The model scores all pairs of a batch at once, which is fastest for a small model.
     """
     from sentence_transformers.cross_encoder.losses import LambdaLoss, ListNetLoss
 
@@ -139,16 +140,18 @@ def losses() -> dict[str, Callable[[Any], Any] | None]:
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", help="a model's name or folder (default: a tiny one, made here)")
-    parser.add_argument("--queries", type=int, default=400, help="for training (default 400)")
-    parser.add_argument("--steps", type=int, default=160, help="of training (default 160)")
-    parser.add_argument("--seeds", type=int, default=2, help="trainings per loss (default 2)")
-    parser.add_argument("--learning-rate", type=float, help="default 2e-3 (tiny) or 2e-5")
-    parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
+    parser.add_argument("--model", help="name or folder of a model (default: a tiny one)")
+    parser.add_argument("--queries", type=int, default=400, help="training queries (default 400)")
+    parser.add_argument("--steps", type=int, default=160, help="training steps (default 160)")
+    parser.add_argument("--seeds", type=int, default=2, help="training runs per loss (default 2)")
+    parser.add_argument(
+        "--learning-rate", type=float, help="default 2e-3 for the tiny model, else 2e-5"
+    )
+    parser.add_argument("--quick", action="store_true", help="a few steps, to check that it runs")
     options = parser.parse_args()
     if options.quick:
         options.queries, options.steps, options.seeds = 32, 4, 1
@@ -158,19 +161,19 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Fine-tune with every loss, and print one table."""
+    """Fine-tune with every loss and print a table."""
     options = arguments()
     if options.model is None:
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the libraries are imported
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the libraries read it when they are imported
     from sentence_transformers import CrossEncoder
     from transformers.utils import logging
 
     import twinrank as tr
 
     logging.disable_progress_bar()
-    train = made_data(options.queries, seed=1)
-    test = made_data(32 if options.quick else 200, seed=2)
-    found: dict[str, dict[str, Any]] = {}
+    train = generate_data(options.queries, seed=1)
+    test = generate_data(32 if options.quick else 200, seed=2)
+    results: dict[str, dict[str, Any]] = {}
     for name, loss in losses().items():
         runs = []
         for seed in range(options.seeds):
@@ -181,13 +184,13 @@ def main() -> None:
                     model = tiny_model(Path(folder), seed)
                 if loss is not None:
                     fine_tune(model, loss(model), train, options, seed)
-                runs.append(measured(model, test))
-        found[name] = {m: np.mean([run[m] for run in runs], axis=0) for m in MEASURES}
+                runs.append(evaluate_model(model, test))
+        results[name] = {m: np.mean([run[m] for run in runs], axis=0) for m in MEASURES}
     print(
         f"{options.steps} steps of 8 queries, {DOCUMENTS} documents each; "
         f"mean of {options.seeds} seed(s)\n"
     )
-    print(tr.compare(found, correction="holm"))
+    print(tr.compare(results, correction="holm"))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def histories(methods=METHODS, epochs=6, units=2):
 
 
 def extra_figure(folder):
-    """An SVG as other rooms draw them."""
+    """An SVG as other packages draw them."""
     path = folder / "extra.svg"
     with drawing(path, 1, 1, (4, 2)) as axes:
         axes[0, 0].plot([0, 1], [0, 1], color=COLOURS[0])

@@ -209,8 +209,8 @@ def test_a_memory_map_stays_one(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("choices", "complaint"),
     [
-        ({"documents": 0}, "documents of a batch must be at least 1, not 0"),
-        ({"documents": 5, "ahead": -1}, "ahead must not be negative: -1"),
+        ({"documents": 0}, "a batch needs documents=1 or more, not 0"),
+        ({"documents": 5, "ahead": -1}, "ahead must be 0 or more, not -1"),
     ],
 )
 def test_bad_choices(choices, complaint):

@@ -223,7 +223,7 @@ def test_paper_mode_gives_way_to_what_is_set():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"objective": "nDGC"}, "did you mean nDCG"),
+        ({"objective": "nDGC"}, "Did you mean 'nDCG'"),
         ({"objective": "lambdarank"}, "did you mean 'LambdaMART'"),
         ({"objective": "rank:ndcg"}, "choose engine='xgboost'"),
         ({"objective": "LambdaMART", "engine": "xgboost"}, "choose engine='lightgbm'"),
@@ -247,7 +247,7 @@ def test_paper_mode_gives_way_to_what_is_set():
         ({"categorical_features": ["sites"]}, "feature 'sites'"),
         ({"categorical_features": 2}, "must list columns"),
         ({"categorical_features": [1.5]}, "must list columns"),
-        ({"engine_params": {"num_leafs": 3}}, "did you mean num_leaf"),
+        ({"engine_params": {"num_leafs": 3}}, "Did you mean 'num_leaf'"),
         ({"engine_params": {"eta": 0.3}}, "set learning_rate of the ranker"),
         ({"engine_params": ["a"]}, "must be a dict"),
         ({"engine_params": {"boosting": "forest"}}, "LightGBM: "),
@@ -386,9 +386,9 @@ def test_methods_by_name(name, expected, written):
     [
         ("LambdaMart", "can't read the method"),
         ("LambdaMART (CE4.L)", "always lightgbm's"),
-        ("AP-type3 (Boosted(engine=catboost))", "unknown engine 'catboost'"),
+        ("AP-type3 (Boosted(engine=catboost))", "Unknown engine 'catboost'"),
         ("AP-type3 (Boosted(depth=3))", "depth"),
-        ("AP-type3 (Boostedd)", "unknown model 'Boostedd'"),
+        ("AP-type3 (Boostedd)", "Unknown model 'Boostedd'"),
         ("ListNet (Boosted)", "a loss for nets"),
         ("ListNet(beta=2)", "beta"),
     ],

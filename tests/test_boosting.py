@@ -244,7 +244,7 @@ def test_nothing_to_learn_is_no_gradient():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"measure": "nDGC"}, "did you mean nDCG"),
+        ({"measure": "nDGC"}, "Did you mean 'nDCG'"),
         ({"strategy": "type4"}, "strategy"),
         ({"perturbation": -1.0}, "perturbation"),
         ({"samples": 0}, "samples"),

@@ -415,7 +415,7 @@ def test_a_manifest_of_wrong_types_is_no_manifest(source, base, tmp_path):
         if manifest == good:
             continue
         if isinstance(manifest, dict):
-            manifest |= {"crc32": store._stamp(manifest)}
+            manifest |= {"crc32": store._manifest_checksum(manifest)}
         (saved / "manifest.json").write_text(json.dumps(manifest))
         try:
             assert content(load(saved))[0] == plain

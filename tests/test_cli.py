@@ -1,4 +1,4 @@
-"""The command line as a user meets it, in a process of its own."""
+"""The command line in its own process."""
 
 import subprocess
 import sys
@@ -28,15 +28,15 @@ def test_measures_lists_every_measure():
     shown = run("measures")
     assert shown.returncode == 0
     assert all(kind.name in shown.stdout for kind in MEASURES)
-    assert "nDCG(gain=linear)@5 is understood" in run("measures", "nDCG(gain=linear)@5").stdout
+    assert "nDCG(gain=linear)@5 is valid" in run("measures", "nDCG(gain=linear)@5").stdout
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["measures", "ndcg@10"], "unknown measure 'ndcg'; did you mean nDCG"),
-        (["measures", "nDCG(gian=linear)"], "unknown option of nDCG 'gian'; did you mean gain"),
-        (["measures", "nDCG@ten"], "can't read 'nDCG@ten'"),
+        (["measures", "ndcg@10"], "Unknown measure 'ndcg'. Did you mean 'nDCG'"),
+        (["measures", "nDCG(gian=linear)"], "Unknown option of nDCG 'gian'. Did you mean 'gain'"),
+        (["measures", "nDCG@ten"], "Can't read 'nDCG@ten'"),
         (["reproduce", "--table", "9"], "table 9 is not available"),
         (["reproduse"], "No such command"),
     ],

@@ -288,8 +288,8 @@ def test_presets(name, gain, divisor, empty):
 
 def test_every_preset_says_what_it_is():
     assert str(CONVENTIONS["trec"]) == (
-        "trec (gain y; AP@k over R; lists with nothing relevant count as 0; "
-        "ties by document id, the last first)"
+        "trec (gain y; AP@k over R; lists without relevant documents count as 0; "
+        "ties by descending document id)"
     )
     assert len({str(one) for one in CONVENTIONS.values()}) == 5
 
@@ -298,7 +298,7 @@ def test_a_part_of_a_preset_can_be_replaced_and_is_stated():
     lists = Lists.from_sizes(SIZES)
     shown = str(tr.evaluate(SCORES, LABELS, lists, "AP", convention="trec", ties="stable"))
     assert "Convention: trec, changed (gain y; " in shown
-    assert "ties in the order given" in shown
+    assert "ties in input order" in shown
     same = str(tr.evaluate(SCORES, LABELS, lists, "AP", convention="letor", ties="stable"))
     assert "Convention: letor (" in same
 

@@ -68,7 +68,7 @@ def test_inspect_tells_what_is_there(run, letor):
         "missing values       none",
         "infinite values      none",
         "document ids         such as a",
-        "note                 the rows of 1 query were scattered, and have been put together",
+        "note                 the rows of 1 query were scattered; they are now grouped",
     ]
 
 
@@ -91,7 +91,7 @@ def test_inspect_as_json(run, letor):
     assert (code, err) == (0, "")
     assert (facts["queries"], facts["documents"], facts["features"]) == (3, 4, 2)
     assert facts["labels"] == {"0": 0.5, "1": 0.25, "2": 0.25}
-    assert facts["notes"] == ["the rows of 1 query were scattered, and have been put together"]
+    assert facts["notes"] == ["the rows of 1 query were scattered; they are now grouped"]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_columns_on_the_command_line(run, tmp_path):
     assert "labels               0: 50.0%, 2: 50.0%" in out
     assert "feature names        label, x" in out
     assert (
-        "note                 column 'label' looks like a label, but counts as a feature; " in out
+        "note                 column 'label' looks like a label but is used as a feature; " in out
     )
     assert out.endswith("--ignore leaves it out\n")
     code, out, _ = run("inspect", "d.csv", *choices, "--ignore", "label", "--no-label")
@@ -149,7 +149,7 @@ def test_the_number_of_features_on_the_command_line(run, letor):
     code, _, err = run("inspect", "train.txt", "--features", "bm25")
     assert (code, err) == (
         2,
-        "Error: train.txt has no columns to choose by name; --features is a number here\n",
+        "Error: train.txt has no named columns; --features must be a number.\n",
     )
 
 
@@ -159,9 +159,7 @@ def test_the_number_of_features_on_the_command_line(run, letor):
 def test_convert_there_and_back(run, letor, tmp_path):
     code, out, err = run("convert", "train.txt", "a.csv")
     assert (code, out) == (0, "Wrote a.csv: 3 queries, 4 documents, 2 features\n")
-    assert (
-        err == "Note: train.txt: the rows of 1 query were scattered, and have been put together\n"
-    )
+    assert err == "Note: train.txt: the rows of 1 query were scattered; they are now grouped\n"
     chain = ["a.csv", "b.tsv.gz", "c.parquet", "d", "e.feather", "f.svm.zst", "g.txt"]
     for source, target in pairwise(chain):
         code, _, err = run("convert", source, target)
@@ -185,7 +183,7 @@ def test_convert_keeps_what_is_odd(run, tmp_path):
 def test_convert_replaces_only_when_told(run, letor, tmp_path):
     (tmp_path / "a.csv").write_text("precious")
     code, _, err = run("convert", "train.txt", "a.csv")
-    assert (code, err) == (2, "Error: a.csv exists; --force replaces it\n")
+    assert (code, err) == (2, "Error: a.csv exists; add --force to replace it.\n")
     assert (tmp_path / "a.csv").read_text() == "precious"
     assert run("convert", "train.txt", "a.csv", "--force")[0] == 0
     assert load("a.csv").documents == 4
@@ -209,24 +207,36 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
         (["inspect", "."], "is a folder without 'manifest.json'"),
         (["inspect", "bad.txt"], "bad.txt, line 1, column 1: expected a label"),
         (["inspect", "bad.csv"], "bad.csv: no column looks like the query (its columns: 'a', 'b')"),
-        (["inspect", "two.csv"], "'rel', 'label' could each be the label; say which one: --label"),
+        (["inspect", "two.csv"], "'rel', 'label' could each be the label; choose one: --label"),
         (
             ["inspect", "two.csv", "--label", "rl"],
-            "unknown column for the label 'rl'; did you mean",
+            "Unknown column for the label 'rl'. Did you mean",
         ),
-        (["inspect", "none.csv"], "it is: --label …, or --no-label if there is none"),
-        (["inspect", "text.csv"], "column 'c' holds 'red' in row 1, which is no number; leave it"),
-        (["inspect", "train.txt", "--unjudged", "kep"], "unjudged: unknown choice 'kep'; did you"),
+        (["inspect", "none.csv"], "name it: --label …, or pass --no-label if there are no"),
+        (
+            ["inspect", "text.csv"],
+            "column 'c' contains 'red' in row 1, which is not a number; to lea",
+        ),
+        (
+            ["inspect", "train.txt", "--unjudged", "kep"],
+            "--unjudged: Unknown choice 'kep'. Did you",
+        ),
         (
             ["inspect", "train.txt", "--plot", "x.gif"],
             "can't draw to x.gif: choose a name with .png",
         ),
         (["inspect", "train.txt", "--plot", "no/x.png"], "can't write no/x.png: No such file"),
-        (["convert", "train.txt", "x.gif"], "can't write x.gif: no format for '.gif'; choose from"),
-        (["convert", "train.txt", "no/x.csv"], "can't write no/x.csv: there is no folder no"),
+        (
+            ["convert", "train.txt", "x.gif"],
+            "can't write x.gif: '.gif' is not a known format; choose",
+        ),
+        (
+            ["convert", "train.txt", "no/x.csv"],
+            "can't write no/x.csv: the folder no does not exist",
+        ),
         (
             ["convert", "blank.csv", "x.txt"],
-            "query id 'a b' is empty, long or has blanks or '#' in it",
+            "query id 'a b' is empty, too long, or contains blanks or '#'",
         ),
         (["convert", "train.txt"], "Missing argument"),
         (["inspect", "train.txt", "--colour"], "No such option"),

@@ -122,28 +122,31 @@ def test_features_called_by_number_have_no_names():
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"X": [[1], [1, 2]]}, "X can't be made an array"),
+        ({"X": [[1], [1, 2]]}, "X can't be converted to an array"),
         ({"X": [1.0, 2.0]}, r"X must be a matrix of numbers, not float64 with shape \(2,\)"),
         ({"X": [["a", "b"]] * 6}, "X must be a matrix of numbers, not <U1"),
         ({"X": X.astype(complex)}, "X must be a matrix of numbers, not complex128"),
         ({"X": pd.DataFrame({"a": ["x"] * 6})}, "for a frame use Dataset.from_frame"),
         ({"X": np.zeros((0, 2))}, r"X is empty: its shape is \(0, 2\)"),
         ({"X": np.zeros((6, 0))}, r"X is empty: its shape is \(6, 0\)"),
-        ({"y": Y[:5]}, r"y \(5,\) must have one label for each of 6 rows"),
-        ({"y": Y[:, None]}, r"y \(6, 1\) must have one label"),
+        ({"y": Y[:5]}, r"y has shape \(5,\) but X has 6 rows"),
+        ({"y": Y[:, None]}, r"y has shape \(6, 1\) but X has 6 rows"),
         ({"y": [0, 1, None, 0, 0, 1]}, r"y\[2\] is missing \(NaN\), but a label must be a finite"),
         ({"y": [0, 1, np.inf, 0, 0, 1]}, r"y\[2\] is infinite"),
         ({"y": [0, 1e300, 0, 0, 0, 1]}, r"y\[1\] is 1e\+300"),
         ({"y": [0, 1, 2, -0.5, 0, 1]}, r"y\[3\] is -0.5"),
         ({"y": ["a"] * 6}, "labels must be numbers, not <U1"),
         ({"y": ["a", None, 1, 2, 3, 4]}, "labels must be numbers, not object"),
-        ({"y": [0, -1, 2, 0, 0, 1]}, r"y\[1\] is −1, unjudged; .*'keep' .* unjudged='drop'"),
+        (
+            {"y": [0, -1, 2, 0, 0, 1]},
+            r"y\[1\] is −1, .*unjudged; .*'keep' .* unjudged='drop'",
+        ),
         ({"y": [-1] * 6, "unjudged": "drop"}, "all 6 documents are unjudged"),
-        ({"unjudged": "kep"}, "unjudged: unknown choice 'kep'; did you mean keep"),
-        ({"non_finite": "nan"}, "non_finite: unknown choice 'nan'"),
+        ({"unjudged": "kep"}, "unjudged: Unknown choice 'kep'. Did you mean 'keep'"),
+        ({"non_finite": "nan"}, "non_finite: Unknown choice 'nan'"),
         ({"qid": None}, "give either qid .* or group"),
         ({"group": [6]}, "give either qid .* or group"),
-        ({"qid": QID[:5]}, r"qid \(5\) must have one id for each of 6 rows"),
+        ({"qid": QID[:5]}, "qid has 5 ids but X has 6 rows"),
         ({"qid": QID[:, None]}, "qid must have one dimension"),
         ({"qid": [1, None, 1, 2, 2, 3]}, "qid of document 1 is missing"),
         ({"qid": [1, np.nan, 1, 2, 2, 3]}, "qid of document 1 is missing"),
@@ -151,9 +154,9 @@ def test_features_called_by_number_have_no_names():
         ({"qid": None, "group": [2, 2]}, "group adds up to 4 documents, but X has 6"),
         ({"qid": None, "group": [7, -1]}, "group: sizes must not be negative"),
         ({"qid": None, "group": [1.5, 4.5]}, "group: sizes must be whole numbers"),
-        ({"docids": ["a"]}, r"docids \(1\) must have one id for each of 6 rows"),
-        ({"feature_names": ["a"]}, r"feature_names \(1\) and X \(6, 2\) must align"),
-        ({"feature_names": ["a", "a"]}, "feature_names must differ, but 'a' occurs twice"),
+        ({"docids": ["a"]}, "docids has 1 id but X has 6 rows"),
+        ({"feature_names": ["a"]}, "feature_names has 1 name but X has 2 columns"),
+        ({"feature_names": ["a", "a"]}, "feature_names contains 'a' twice"),
     ],
 )
 def test_bad_arrays_get_a_clear_error(change, complaint):
@@ -195,7 +198,7 @@ def test_masked_values_are_missing():
 def test_whole_numbers_that_lose_digits_are_noted():
     large = np.array([[1, 2**24], [2, 2**24 + 1]])
     made = arrays(large, [0, 1], group=[2])
-    note = "feature 1 has whole numbers beyond 2^24, which lose digits as float32"
+    note = "feature 1 has integers beyond 2^24, which lose digits as float32"
     assert made.notes == (note,)
 
 
@@ -207,7 +210,7 @@ def test_scattered_queries_are_put_together():
     made = arrays(X, Y, qid=qid, docids=list("012345"))
     assert made.query_ids.tolist() == ["b", "a", "c"]
     assert made.docids.tolist() == list("025143")
-    assert made.notes == ("the rows of 2 queries were scattered, and have been put together",)
+    assert made.notes == ("the rows of 2 queries were scattered; they are now grouped",)
     assert np.array_equal(made.in_source_order(made.X), X)
     assert made.in_source_order(made.qid).tolist() == qid
     assert made.in_source_order(list(made.y)).tolist() == Y.tolist()
@@ -224,9 +227,9 @@ def test_source_order_without_the_dropped():
 
 
 def test_source_order_needs_all_documents(data):
-    with pytest.raises(InputError, match=r"values \(5,\) must have one entry for each of 6"):
+    with pytest.raises(InputError, match=r"values has shape \(5,\) but the dataset has 6 doc"):
         data.in_source_order(np.zeros(5))
-    with pytest.raises(InputError, match="not of a selection"):
+    with pytest.raises(InputError, match="a selection has no source order"):
         data.select([0]).in_source_order(np.zeros(3))
     assert np.array_equal(data.in_source_order(Y), Y)
 
@@ -269,8 +272,8 @@ def test_neighbours_share_memory(data):
         ([True], "boolean index did not match"),
         ([0.5], "must be of integer"),
         ("a", "must be of integer"),
-        (1, "select takes numbers of queries"),
-        ([[0]], "select takes numbers of queries"),
+        (1, "select takes a one-dimensional array of query numbers"),
+        ([[0]], "select takes a one-dimensional array of query numbers"),
     ],
 )
 def test_bad_selections(data, queries, complaint):
@@ -309,7 +312,7 @@ def test_nothing_left_is_still_a_dataset(data):
         assert empty.y.size == empty.qid.size == empty.docids.size == 0
         assert "documents per query  none" in str(empty)
         assert list(empty.batches(5)) == []
-        with pytest.raises(InputError, match="there are no documents"):
+        with pytest.raises(InputError, match="the dataset has no documents"):
             empty.save("nothing.csv")
 
 
@@ -353,7 +356,7 @@ def test_printing_tells_what_one_has():
         "document ids         such as x1",
         "note                 1 value is not a number (NaN)",
         "note                 1 value is beyond a float32's range",
-        "note                 the rows of 2 queries were scattered, and have been put together",
+        "note                 the rows of 2 queries were scattered; they are now grouped",
     ]
 
 

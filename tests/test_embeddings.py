@@ -197,13 +197,13 @@ def test_low_precision_keeps_cosines_apart():
     [
         ((made()[0], LABELS), r"shape \(items, dimensions\), not torch.float64 of shape \(4,\)"),
         ((made().long(), LABELS), "floating-point numbers"),
-        ((made(), LABELS[:9]), r"labels \(9,\) must have one entry per row of embeddings, 10"),
+        ((made(), LABELS[:9]), r"labels has shape \(9,\) but embeddings has 10 rows"),
         ((made(), LABELS.tolist()), "labels must be a torch tensor, not list"),
-        ((made(), LABELS, None, made()), "ref_emb and ref_labels must be given together"),
-        ((made(), LABELS, None, made(5, 3), LABELS[:5]), "as many dimensions"),
+        ((made(), LABELS, None, made()), "Give both ref_emb and ref_labels"),
+        ((made(), LABELS, None, made(5, 3), LABELS[:5]), "4 dimensions but ref_emb has 3"),
         ((made(), LABELS, None, made(5), LABELS), "ref_labels"),
         ((made(), LABELS, (LABELS, LABELS)), "not 2 tensors"),
-        ((made().log(), LABELS), "rows of embeddings hold NaN or infinity; the first is row 0"),
+        ((made().log(), LABELS), "rows of embeddings contain NaN or infinity; the first is row 0"),
     ],
 )
 def test_refuses_what_does_not_fit(arguments, message):
@@ -269,7 +269,7 @@ def test_the_example_runs(example, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["metric_learning.py", "--quick"])
     example.main()
     printed = capsys.readouterr().out
-    assert "898 images of 10 classes train, 899 of 10 are searched" in printed
+    assert "Trained on 898 images of 10 classes, tested on 899 images of 10 classes" in printed
     for name in ("ContrastiveLoss", "TripletMarginLoss", "DirectRetrievalLoss AP", "MAP@R"):
         assert name in printed
 
@@ -288,6 +288,6 @@ def test_the_example_takes_a_folder_of_images(example, tmp_path, monkeypatch, ca
     words = ["--quick", "--images", str(tmp_path), "--size", "16", "--batch", "12"]
     monkeypatch.setattr(sys, "argv", ["metric_learning.py", *words])
     example.main()
-    assert "16 images of 2 classes train, 16 of 2 are searched" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="found 0"):
+    assert "on 16 images of 2 classes, tested on 16 images of 2 classes" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="has 0 folders of images"):
         example.folder_of_images(tmp_path / "audi", 16)

@@ -1,4 +1,4 @@
-"""`twinrank evaluate` as a user of trec_eval, or of scores in a file, meets it."""
+"""`twinrank evaluate` with TREC runs and with files of scores."""
 
 import csv
 import gzip
@@ -38,16 +38,16 @@ def files(tmp_path):
     for q in range(1, 9):
         grades = {f"d{i}": int(rng.integers(-1, 3)) for i in rng.choice(30, 12, replace=False)}
         qrels[f"q{q}"] = grades | {"other": 0}
-        for noise, found in enumerate(runs.values(), start=1):
+        for noise, run in enumerate(runs.values(), start=1):
             if q < 8:
                 documents = [f"d{i}" for i in rng.choice(30, 15, replace=False)]
                 scores = [grades.get(d, 0) + noise * rng.standard_normal() for d in documents]
-                found[f"q{q}"] = dict(zip(documents, np.round(scores, 1).tolist(), strict=True))
+                run[f"q{q}"] = dict(zip(documents, np.round(scores, 1).tolist(), strict=True))
     lines = [f"{q} 0 {d} {g}\n" for q, grades in qrels.items() for d, g in grades.items()]
     (tmp_path / "qrels.txt").write_text("".join(lines))
-    for (name, found), tag in zip(runs.items(), ("bm25", "m|<y>_&"), strict=True):
-        found["q99"] = {"d1": 1.0}
-        lines = [f"{q} Q0 {d} 1 {s} {tag}\n" for q, by in found.items() for d, s in by.items()]
+    for (name, run), tag in zip(runs.items(), ("bm25", "m|<y>_&"), strict=True):
+        run["q99"] = {"d1": 1.0}
+        lines = [f"{q} Q0 {d} 1 {s} {tag}\n" for q, by in run.items() for d, s in by.items()]
         opener = gzip.open if name.endswith(".gz") else open
         with opener(tmp_path / name, "wt") as file:
             file.writelines(lines)
@@ -61,8 +61,8 @@ ONE = ("--run", "a.run", "--qrels", "qrels.txt")
 def expected(files, system=0, level=1):
     """trec_eval's values by query."""
     qrels, runs = files
-    asked = {"map", "ndcg_cut.10", "P.5,10", "recip_rank", "num_ret", "num_rel", "num_rel_ret"}
-    evaluator = pytrec_eval.RelevanceEvaluator(qrels, asked, relevance_level=level)
+    measures = {"map", "ndcg_cut.10", "P.5,10", "recip_rank", "num_ret", "num_rel", "num_rel_ret"}
+    evaluator = pytrec_eval.RelevanceEvaluator(qrels, measures, relevance_level=level)
     return evaluator.evaluate(runs[system])
 
 
@@ -77,7 +77,7 @@ def test_trec_output_is_that_of_trec_eval(run, files, level, complete):
     words = [word for name in [*names, "P.5,10", "ndcg_cut_10"] for word in ("-m", name)]
     code, out, _ = run(*ONE, "-o", "trec", "-q", "-l", level, *flags, *words)
     assert code == 0
-    wanted, queries = expected(files, level=level), 8 if complete else 7
+    by_query, queries = expected(files, level=level), 8 if complete else 7
     shown = ["num_ret", "num_rel", "num_rel_ret", "map", "recip_rank", "P_5", "P_10", "ndcg_cut_10"]
     lines = []
 
@@ -85,13 +85,13 @@ def test_trec_output_is_that_of_trec_eval(run, files, level, complete):
         value = f"{value:.0f}" if name.startswith("num") else f"{value:6.4f}"
         lines.append(f"{name:<22}\t{query}\t{value}")
 
-    for query in sorted(wanted):
+    for query in sorted(by_query):
         for name in shown:
-            line(name, query, wanted[query][name])
+            line(name, query, by_query[query][name])
     lines.append(f"{'runid':<22}\tall\tbm25")
     line("num_q", "all", queries)
     for name in shown:
-        total = sum(by[name] for by in wanted.values())
+        total = sum(by[name] for by in by_query.values())
         line(name, "all", total if name.startswith("num") else total / queries)
     assert out.splitlines() == lines
 
@@ -107,7 +107,7 @@ def test_only_what_is_asked_for_is_printed(run, files):
 def test_the_table_and_the_notes(run, files):
     code, out, err = run(*ONE, "-m", "nDCG@10", "-m", "AP")
     assert code == 0
-    mean = np.mean([one["map"] for one in expected(files).values()])
+    mean = np.mean([values["map"] for values in expected(files).values()])
     assert out.splitlines()[0] == "7 lists, 105 documents"
     assert f"AP       {mean:.4f}      7" in out
     assert out.splitlines()[-1].startswith("Convention: trec (gain y; AP@k over R; ")
@@ -119,18 +119,18 @@ def test_the_table_and_the_notes(run, files):
 
 
 def test_per_query_in_every_form(run, files):
-    wanted = expected(files)
+    by_query = expected(files)
     _, out, _ = run(*ONE, "-m", "map", "--per-query")
-    assert f"q3     {wanted['q3']['map']:.4f}" in out
+    assert f"q3     {by_query['q3']['map']:.4f}" in out
     _, out, _ = run(*ONE, "-m", "map", "-m", "P_5", "-q", "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert {row["query"]: float(row["map"]) for row in rows} == pytest.approx(
-        {query: one["map"] for query, one in wanted.items()}
+        {query: values["map"] for query, values in by_query.items()}
     )
     _, out, _ = run(*ONE, "-m", "map", "-q", "-o", "json")
     read = json.loads(out)
     assert dict(zip(read["queries"], read["values"]["map"], strict=True)) == pytest.approx(
-        {query: one["map"] for query, one in wanted.items()}
+        {query: values["map"] for query, values in by_query.items()}
     )
     assert read["convention"].startswith("trec (")
     _, out, _ = run(*ONE, "-m", "map", "-o", "json")
@@ -147,9 +147,9 @@ def test_per_query_in_every_form(run, files):
 
 def test_conventions_by_name(run, files):
     trec = run(*ONE, "-m", "nDCG@10")[1]
-    other = run(*ONE, "-m", "nDCG@10", "--convention", "letor", "--empty", "skip")[1]
-    assert "Convention: letor, changed (gain 2ʸ − 1; AP@k over min(R, k);" in other
-    assert trec.splitlines()[3] != other.splitlines()[3]
+    letor = run(*ONE, "-m", "nDCG@10", "--convention", "letor", "--empty", "skip")[1]
+    assert "Convention: letor, changed (gain 2ʸ − 1; AP@k over min(R, k);" in letor
+    assert trec.splitlines()[3] != letor.splitlines()[3]
 
 
 # Several runs
@@ -160,9 +160,9 @@ def test_several_runs_are_compared(run, files):
     assert code == 0
     assert out.splitlines()[0].split() == ["nDCG@10", "map"]
     assert [line.split()[0] for line in out.splitlines()[2:4]] == ["a.run", "b.run.gz"]
-    assert "Wilcoxon's signed-rank test" in out
+    assert "Wilcoxon signed-rank test" in out
     assert "Convention: trec" in out
-    means = [np.mean([one["map"] for one in expected(files, i).values()]) for i in (0, 1)]
+    means = [np.mean([values["map"] for values in expected(files, i).values()]) for i in (0, 1)]
     assert all(f"{mean:.4f}" in out for mean in means)
     assert "compared on" not in err
 
@@ -196,7 +196,7 @@ def test_runs_are_compared_on_the_queries_that_all_have(run, files, tmp_path):
     words = ("--run", "a.run", "--run", "short.run", "--qrels", "qrels.txt", "-m", "map")
     _, out, err = run(*words)
     assert "(2 lists)" in out
-    assert err.splitlines()[-1] == "Note: compared on 2 queries that all runs have"
+    assert err.splitlines()[-1] == "Note: compared on the 2 queries that all runs have"
     _, out, err = run(*words, "-c")
     assert "(8 lists)" in out
     assert "compared on" not in err
@@ -210,7 +210,7 @@ def test_the_plot(run, files, tmp_path, suffix):
     assert (tmp_path / f"wins{suffix}").stat().st_size > 1000
 
 
-def test_runs_of_the_same_name_are_told_apart(run, files, tmp_path):
+def test_runs_of_the_same_name_show_their_paths(run, files, tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.run").write_bytes((tmp_path / "a.run").read_bytes())
     _, out, _ = run("--run", "a.run", "--run", "sub/a.run", "--qrels", "qrels.txt", "-m", "map")
@@ -261,42 +261,42 @@ def test_scores_follow_the_order_of_the_file(run, data, tmp_path):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "nothing to evaluate: give MODEL DATA, DATA --scores SCORES, or --run"),
+        ([], "Nothing to evaluate: give MODEL DATA, DATA --scores FILE, or --run"),
         (["--run", "a.run"], "--run needs --qrels"),
-        ([*ONE, "--scores", "good.txt"], "--run needs --qrels, and goes without MODEL, DATA and"),
+        ([*ONE, "--scores", "good.txt"], "--run needs --qrels, and excludes MODEL, DATA and"),
         (["--scores", "good.txt"], "--scores needs DATA"),
-        (["test.txt", "--scores", "good.txt", "--qrels", "x"], "--qrels goes with --run"),
+        (["test.txt", "--scores", "good.txt", "--qrels", "x"], "--qrels needs --run"),
         (["--run", "none.run", "--qrels", "qrels.txt"], "can't read none.run: No such file"),
         (["--run", "a.run", "--qrels", "none"], "can't read none: No such file"),
         (["--run", ".", "--qrels", "qrels.txt"], "is a folder, not a file"),
         (["--run", "garbage", "--qrels", "qrels.txt"], "garbage, line 1: a run has six columns"),
-        (["--run", "empty", "--qrels", "qrels.txt"], "empty holds no retrieved documents"),
-        (["--run", "a.run", "--qrels", "empty"], "empty holds no judgements"),
+        (["--run", "empty", "--qrels", "qrels.txt"], "empty has no retrieved documents"),
+        (["--run", "a.run", "--qrels", "empty"], "empty has no judgements"),
         (["--run", "a.run", "--qrels", "a.run"], "a.run, line 1: qrels have four columns"),
-        (["--run", "cut.gz", "--qrels", "qrels.txt"], "cut.gz ends in the middle"),
+        (["--run", "cut.gz", "--qrels", "qrels.txt"], "cut.gz is truncated"),
         (
             ["--run", "other.run", "--qrels", "qrels.txt"],
-            "no query in common (the run's first: '7'",
+            "no query in common. The first query of the run is '7'",
         ),
-        (["--run", "twice.run", "--qrels", "qrels.txt"], "twice.run, line 2: a document twice"),
+        (["--run", "twice.run", "--qrels", "qrels.txt"], "twice.run, line 2: query '"),
         (["--run", "a.run", "--run", "./a.run", "--qrels", "qrels.txt"], "a.run is given twice"),
-        (["--run", "a.run", "--run", "other.run", "--qrels", "qrels.txt"], "no judged query is in"),
-        ([*ONE, "-m", "ndgc@10"], "unknown measure 'ndgc'; did you mean nDCG"),
-        ([*RUNS, "-m", "ndcg_ct_10"], "unknown measure 'ndcg_ct_10'; did you mean ndcg_cut"),
-        ([*ONE, "-m", "nDGC@ten"], "unknown measure 'nDGC'; did you mean nDCG"),
+        (["--run", "a.run", "--run", "other.run", "--qrels", "qrels.txt"], "No judged query is in"),
+        ([*ONE, "-m", "ndgc@10"], "Unknown measure 'ndgc'. Did you mean 'nDCG'"),
+        ([*RUNS, "-m", "ndcg_ct_10"], "Unknown measure 'ndcg_ct_10'. Did you mean 'ndcg_cut'"),
+        ([*ONE, "-m", "nDGC@ten"], "Unknown measure 'nDGC'. Did you mean 'nDCG'"),
         ([*ONE, "-m", "num_q"], "name at least one measure besides num_q"),
-        ([*ONE, "--convention", "treck"], "unknown convention 'treck'; did you mean trec?"),
-        ([*ONE, "--ties", "never"], "unknown way to break ties 'never'"),
-        ([*ONE, "--empty", "nan"], "unknown policy for empty lists 'nan'"),
+        ([*ONE, "--convention", "treck"], "Unknown convention 'treck'. Did you mean 'trec'?"),
+        ([*ONE, "--ties", "never"], "Unknown way to break ties 'never'"),
+        ([*ONE, "--empty", "nan"], "Unknown policy for empty lists 'nan'"),
         ([*ONE, "-l", "0"], "the level of relevance must be a positive number"),
-        ([*ONE, "-o", "xml"], "unknown output 'xml'"),
-        ([*ONE, "--plot", "a.png"], "--plot draws two systems against each other, not 1"),
+        ([*ONE, "-o", "xml"], "Unknown output 'xml'"),
+        ([*ONE, "--plot", "a.png"], "--plot needs two systems, not 1"),
         ([*RUNS, "--plot", "a.gif"], "can't draw to a.gif: choose a name with .png"),
         ([*RUNS, "--plot", "no/a.png"], "can't write no/a.png: No such file or directory"),
-        ([*RUNS, "--test", "z"], "unknown test 'z'"),
+        ([*RUNS, "--test", "z"], "Unknown test 'z'"),
         ([*RUNS, "--significance", "2"], "the level of significance must lie between 0 and 1"),
-        (["test.txt", "--scores", "qrels.txt"], "qrels.txt, line 1: expected one score a line"),
-        (["test.txt", "--scores", "empty"], "empty has 0 scores, but the data 3 documents"),
+        (["test.txt", "--scores", "qrels.txt"], "qrels.txt, line 1: expected one score per line"),
+        (["test.txt", "--scores", "empty"], "empty has 0 scores, but DATA has 3 documents"),
         (["test.txt", "--scores", "nan.txt"], "nan.txt, line 2: the score is NaN"),
         (["plain.txt", "--scores", "one.txt", "--ties", "docid"], "plain.txt has no document ids"),
         (["none.txt", "--scores", "good.txt"], "none.txt"),
@@ -355,7 +355,7 @@ def test_torch_is_never_imported(files, data, tmp_path):
 
 def test_the_command_line_and_python_agree(run, files):
     read = json.loads(run(*ONE, "-o", "json")[1])
-    found = tr.evaluate_run("a.run", "qrels.txt")
-    assert read == found.to_json(per_list=False)
+    result = tr.evaluate_run("a.run", "qrels.txt")
+    assert read == result.to_json(per_list=False)
     assert read["counts"]["num_q"] == 7
     assert read["run"] == "bm25"

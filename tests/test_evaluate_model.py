@@ -95,18 +95,21 @@ def test_models_of_the_same_name_are_told_apart(cli):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["ap"], "nothing to evaluate but ap: give MODEL DATA"),
+        (["ap"], "Nothing to evaluate on ap: give MODEL DATA"),
         (["ap", "ndcg"], "ndcg is a model's folder; DATA comes last"),
         (["test.txt", "run"], "run is a model's folder; DATA comes last"),
         (["ap", "ap", "test.txt"], "ap is given twice"),
         (["none", "test.txt"], "none is not a model"),
         (["test.txt", "test.txt"], "test.txt is not a model"),
         (["ap", "none.txt"], "none.txt"),
-        (["ap", "test.txt", "--qrels", "q"], "--qrels goes with --run"),
-        (["ap", "test.txt", "--run", "r", "--qrels", "q"], "goes without MODEL, DATA and --scores"),
-        (["ap", "test.txt", "--plot", "a.png"], "--plot draws two systems"),
-        (["ap", "test.txt", "-m", "nDGC"], "unknown measure 'nDGC'"),
-        (["ap", "narrow.txt"], "the model 136; if the last ones are absent throughout, say --feat"),
+        (["ap", "test.txt", "--qrels", "q"], "--qrels needs --run"),
+        (["ap", "test.txt", "--run", "r", "--qrels", "q"], "excludes MODEL, DATA and --scores"),
+        (["ap", "test.txt", "--plot", "a.png"], "--plot needs two systems"),
+        (["ap", "test.txt", "-m", "nDGC"], "Unknown measure 'nDGC'"),
+        (
+            ["ap", "narrow.txt"],
+            "but the model has 136. If the last features are absent throughout, add --feat",
+        ),
         (["ap", "wide.txt"], "137 features"),
     ],
 )

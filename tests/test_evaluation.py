@@ -19,8 +19,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import twinrank as tr
 from twinrank.evaluation import evaluate as evaluate_module
 from twinrank.evaluation import ranking, topk
-from twinrank.evaluation.ranked import RankedLists
-from twinrank.evaluation.topk import Heads
+from twinrank.evaluation.retrieved_lists import RetrievedLists
+from twinrank.evaluation.topk import TopK
 from twinrank.lists import Lists
 from twinrank.measures import MEASURES, Measure
 from twinrank.support import compiled
@@ -76,7 +76,7 @@ def test_blocks_and_threads_change_nothing(monkeypatch, block, threads, ties):
     names = [name for name in names if not name.startswith(("nERR", "RR", "Rprec"))]
     expected = tr.evaluate(scores, labels, lists, names, ties=ties)
     monkeypatch.setattr(evaluate_module, "_BLOCK", block)
-    monkeypatch.setattr(evaluate_module, "_FEW", 0)
+    monkeypatch.setattr(evaluate_module, "_SMALL", 0)
     for module in (evaluate_module, topk, ranking):
         monkeypatch.setattr(module, "_PER_THREAD", 10)
     monkeypatch.setattr(compiled, "threads", lambda: threads)
@@ -212,7 +212,7 @@ def test_documents_without_a_rank(monkeypatch, seed, block):
     scores, labels, plain = batch(seed)
     rng = np.random.default_rng(seed)
     ranked = rng.integers(0, plain.sizes + 1)
-    lists = RankedLists(plain.offsets, ranked)
+    lists = RetrievedLists(plain.offsets, ranked)
     for documents, count in zip(lists, ranked, strict=True):
         scores[documents][count:] = -np.inf
         labels[documents][count:] = labels[documents][count:].clip(1)
@@ -241,17 +241,17 @@ def test_the_reference_covers_the_registry():
 
 @pytest.fixture
 def seen(monkeypatch):
-    """How often lists were cut to their heads, and with which labels that couldn't be done."""
-    monkeypatch.setattr(evaluate_module, "_FEW", 0)
+    """How often lists were cut to the top k, and with which labels that couldn't be done."""
+    monkeypatch.setattr(evaluate_module, "_SMALL", 0)
     counts = {"cut": 0, "not": 0}
-    of = Heads.of
+    of = TopK.of
 
     def counted(*arguments):
         found = of(*arguments)
         counts["not" if found is None else "cut"] += 1
         return found
 
-    monkeypatch.setattr(Heads, "of", counted)
+    monkeypatch.setattr(TopK, "of", counted)
     return counts
 
 
@@ -261,14 +261,14 @@ LONG = [0, 1, 200, 7, 64, 333, 0, 90]
 @pytest.mark.parametrize("ties", ["random", "stable", "docid"])
 @pytest.mark.parametrize("levels", [2, 40, 10**6])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_heads_change_nothing(monkeypatch, seen, ties, levels, dtype):
+def test_top_k_lists_change_nothing(monkeypatch, seen, ties, levels, dtype):
     _, labels, lists = batch(1, LONG)
     rng = np.random.default_rng(levels)
     scores = rng.integers(0, levels, lists.documents).astype(dtype)
     choices = {"ties": ties, "docids": rng.permutation(lists.documents), "random_state": 3}
     found = tr.evaluate(scores, labels, lists, NAMES, **choices)
     assert seen == {"cut": 1, "not": 0}
-    monkeypatch.setattr(evaluate_module, "_LONGEST_HEAD", 0)
+    monkeypatch.setattr(evaluate_module, "_MAX_TOPK", 0)
     slow = tr.evaluate(scores, labels, lists, NAMES, **choices)
     assert seen == {"cut": 1, "not": 0}
     assert found.empty_lists == slow.empty_lists
@@ -283,14 +283,14 @@ def test_heads_change_nothing(monkeypatch, seen, ties, levels, dtype):
     st.sets(st.integers(1, 40), min_size=1, max_size=4),
 )
 @settings(max_examples=40)
-def test_any_heads(sizes, seed, ties, cutoffs):
+def test_any_top_k(sizes, seed, ties, cutoffs):
     scores, labels, lists = batch(seed, sizes)
     names = [f"{kind.name}@{k}" for kind in MEASURES for k in cutoffs]
     choices = {"ties": ties, "docids": np.arange(lists.documents), "empty": "zero"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluate_module, "_FEW", 0)
+        patch.setattr(evaluate_module, "_SMALL", 0)
         found = tr.evaluate(scores, labels, lists, names, **choices)
-        patch.setattr(evaluate_module, "_LONGEST_HEAD", 0)
+        patch.setattr(evaluate_module, "_MAX_TOPK", 0)
         slow = tr.evaluate(scores, labels, lists, names, **choices)
     for name in names:
         assert_allclose(found.values[name], slow.values[name], rtol=1e-12, err_msg=name)
@@ -308,7 +308,7 @@ def test_labels_that_are_no_grades(seen, label):
     assert_allclose(found.values[name], own, rtol=1e-12)
 
 
-def test_heads_of_unusual_arrays(seen):
+def test_top_k_of_unusual_arrays(seen):
     scores, labels, lists = batch(1, LONG)
     expected = tr.evaluate(scores, labels, lists, "nDCG@3").values["nDCG@3"]
     twice = np.repeat(scores, 2)[::2], np.repeat(labels, 2)[::2]
@@ -401,9 +401,9 @@ def test_the_table_states_the_convention_and_what_was_left_out(result):
         "───────  ──────  ─────\n"
         "nDCG@3   0.7500      2\n"
         "RR       0.6667      2\n"
-        "Convention: twinrank (gain 2ʸ − 1; AP@k over min(R, k); lists with nothing relevant are "
-        "left out; ties at random).\n"
-        "1 of 3 lists has nothing relevant."
+        "Convention: twinrank (gain 2ʸ − 1; AP@k over min(R, k); lists without relevant documents "
+        "are skipped; ties broken at random).\n"
+        "1 of 3 lists has no relevant document."
     )
     for text in (result.table().to_markdown(), result.table().to_latex(), result._repr_html_()):
         assert "0.6667" in text
@@ -413,7 +413,7 @@ def test_the_table_states_the_convention_and_what_was_left_out(result):
 def test_lists_with_nothing_relevant_are_counted_by_measure():
     lists = Lists.from_sizes([2, 2, 2])
     shown = str(tr.evaluate([2, 1] * 3, [0, 0, 1, 0, 2, 0], lists, ["RR", "RR(rel=2)"]))
-    assert "1 to 2 of 3 lists have nothing relevant, depending on the measure." in shown
+    assert "1 to 2 of 3 lists have no relevant document, depending on the measure." in shown
 
 
 def test_json_and_back(result, tmp_path):
@@ -459,7 +459,7 @@ def test_without_query_ids_lists_are_numbered(result):
 
 
 def test_save_refuses_other_suffixes_and_missing_folders(result, tmp_path):
-    with pytest.raises(InputError, match=r"choose a name with \.json or \.csv"):
+    with pytest.raises(InputError, match=r"Choose a name with suffix \.json or \.csv"):
         result.save(tmp_path / "r.xlsx")
     with pytest.raises(tr.FileError, match="can't write"):
         result.save(tmp_path / "nowhere" / "r.json")
@@ -472,7 +472,7 @@ def test_names_that_the_result_is_to_have():
     assert list(tr.evaluate([1], [1], Lists.from_sizes([1])).values) == list(
         evaluate_module.DEFAULT
     )
-    with pytest.raises(KeyError, match="P@2 was not measured; there are first, rr"):
+    with pytest.raises(KeyError, match="P@2 was not measured; the measures are first, rr"):
         found["P@2"]
 
 
@@ -492,22 +492,22 @@ def test_names_that_the_result_is_to_have():
         ({"scores": [1j, 2, 3]}, "scores must be numbers, not complex128"),
         ({"labels": [None, 1, 2]}, "labels must be numbers, not object"),
         ({"lists": [2, 1]}, "lists must be Lists"),
-        ({"measures": "ndcg@10"}, "unknown measure 'ndcg'; did you mean nDCG"),
-        ({"measures": ["nDCG@10", "PP@3"]}, "unknown measure 'PP'"),
-        ({"measures": "nDCG@ten"}, "can't read 'nDCG@ten'; write Name, Name@k"),
-        ({"measures": "nDGC@@1"}, "unknown measure 'nDGC'; did you mean nDCG"),
-        ({"measures": "nDCG(gian=linear)"}, "unknown option of nDCG 'gian'; did you mean gain"),
-        ({"measures": []}, "name at least one measure"),
-        ({"measures": {}}, "name at least one measure"),
-        ({"measures": [3]}, "can't read 3"),
-        ({"convention": "letr"}, "unknown convention 'letr'; did you mean letor"),
-        ({"empty": "nan"}, "unknown policy for empty lists 'nan'"),
-        ({"ties": "docids"}, "unknown way to break ties 'docids'; did you mean docid"),
-        ({"ties": "docid"}, "ties by document id need docids="),
+        ({"measures": "ndcg@10"}, "Unknown measure 'ndcg'. Did you mean 'nDCG'"),
+        ({"measures": ["nDCG@10", "PP@3"]}, "Unknown measure 'PP'"),
+        ({"measures": "nDCG@ten"}, "Can't read 'nDCG@ten'. Write Name, Name@k"),
+        ({"measures": "nDGC@@1"}, "Unknown measure 'nDGC'. Did you mean 'nDCG'"),
+        ({"measures": "nDCG(gian=linear)"}, "Unknown option of nDCG 'gian'. Did you mean 'gain'"),
+        ({"measures": []}, "Give at least one measure"),
+        ({"measures": {}}, "Give at least one measure"),
+        ({"measures": [3]}, "Can't read 3"),
+        ({"convention": "letr"}, "Unknown convention 'letr'. Did you mean 'letor'"),
+        ({"empty": "nan"}, "Unknown policy for empty lists 'nan'"),
+        ({"ties": "docids"}, "Unknown way to break ties 'docids'. Did you mean 'docid'"),
+        ({"ties": "docid"}, "ties='docid' needs docids="),
         ({"ties": "docid", "docids": ["a"]}, r"docids \(1,\) and lists \(3 documents"),
-        ({"query_ids": ["a"]}, r"query_ids \(1\) and lists \(2\) must align"),
+        ({"query_ids": ["a"]}, "query_ids has 1 entries but there are 2 lists"),
         ({"measures": "AP", "ties": "average"}, "ties='average' is for measures that add up"),
-        ({"measures": "AP", "empty": "error"}, "1 of 2 lists have nothing relevant for AP"),
+        ({"measures": "AP", "empty": "error"}, "1 of 2 lists have no relevant document for AP"),
         ({"measures": "ERR(max_grade=1)"}, "takes labels up to 1"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Models as files for other programs: ONNX scores as `predict` does, engines read their own."""
+"""Exported models: ONNX files score as `predict` does, and the engines read their own files."""
 
 import copy
 import json
@@ -12,11 +12,11 @@ import torch
 
 import twinrank as tr
 from twinrank.data.transforms import TRANSFORMS, QueryZScore, Transform, transform
-from twinrank.models import onnx_transforms
+from twinrank.models import onnx_graph
 from twinrank.models.architecture import ACTIVATIONS, architecture
 from twinrank.models.columns import apart
 from twinrank.models.folder import Model
-from twinrank.models.onnx_file import onnx_model, session
+from twinrank.models.onnx_export import onnx_model, session
 from twinrank.models.scorer import Scorer, score_all
 
 onnx = pytest.importorskip("onnx")
@@ -32,7 +32,7 @@ CATEGORIES = {2: 3, 7: 40}
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread():
-    """Lists are small here: a second thread costs more than it saves."""
+    """Lists are small here: a second thread is slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -40,7 +40,7 @@ def _one_thread():
 
 
 def made(name="CE4.L", transforms="QueryZScore", mode="default", categories=None):
-    """A model with weights and statistics of no training, but none of them trivial."""
+    """An untrained model with random weights and statistics."""
     generator = torch.Generator().manual_seed(3)
     scorer = Scorer(FEATURES, architecture(name, mode), categories, generator).eval()
     with torch.no_grad():
@@ -69,7 +69,7 @@ def features(size, kind, seed=0):
 
 
 def parity(model, kinds=("plain", "same", "missing"), sizes=SIZES, most=1e-5):
-    """Compare one session's scores with ours, relative to the largest score, or to 1."""
+    """Compare a session's scores with ours, relative to the largest score or, if less, to 1."""
     run = session(onnxruntime, onnx_model(model).SerializeToString())
     for size in sizes:
         for kind in kinds:
@@ -83,8 +83,8 @@ def parity(model, kinds=("plain", "same", "missing"), sizes=SIZES, most=1e-5):
             assert theirs.shape == (size,)
             assert theirs.dtype == np.float32
             assert np.isfinite(ours).all()
-            apart = np.abs(theirs - ours).max() / max(1, np.abs(ours).max())
-            assert apart <= most, (size, kind, apart)
+            difference = np.abs(theirs - ours).max() / max(1, np.abs(ours).max())
+            assert difference <= most, (size, kind, difference)
 
 
 # Parity
@@ -149,7 +149,7 @@ def test_values_from_tiny_to_huge_go_through_the_logarithm():
 
 
 @pytest.mark.parametrize("chain", ["QueryZScore", "SignedLog1p + QueryMinMax"])
-def test_the_graph_means_the_same_by_the_standards_own_reference(chain):
+def test_the_reference_implementation_of_onnx_gives_the_same(chain):
     model = onnx_model(made(transforms=chain, categories=CATEGORIES))
     run = session(onnxruntime, model.SerializeToString())
     for kind in ("plain", "missing"):
@@ -165,7 +165,7 @@ def test_no_documents_have_no_scores():
 
 
 def test_each_transform_has_its_nodes():
-    assert set(onnx_transforms.NODES) == set(TRANSFORMS)
+    assert set(onnx_graph.TRANSFORM_NODES) == set(TRANSFORMS)
 
     class Own(Transform):
         pass
@@ -174,7 +174,7 @@ def test_each_transform_has_its_nodes():
         onnx_model(Model(made().scorer, Own()))
 
 
-# What predict refuses is NaN, never a number that looks like a score
+# Values that predict refuses give NaN
 
 
 @pytest.mark.parametrize(
@@ -245,21 +245,21 @@ def test_a_rankers_file_scores_as_the_ranker(ranker, fitted, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
     run = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     ours = ranker.predict(fitted)
-    for one in fitted.lists:
-        (theirs,) = run.run(None, {"X": fitted.X[one]})
-        np.testing.assert_allclose(theirs, ours[one], rtol=0, atol=1e-5)
+    for rows in fitted.lists:
+        (theirs,) = run.run(None, {"X": fitted.X[rows]})
+        np.testing.assert_allclose(theirs, ours[rows], rtol=0, atol=1e-5)
 
 
-def test_a_file_says_what_it_is(ranker, tmp_path):
+def test_metadata_of_a_file(ranker, tmp_path):
     ranker.export(tmp_path / "model.onnx")
     file = onnx.load(tmp_path / "model.onnx")
-    told = {entry.key: entry.value for entry in file.metadata_props}
-    assert told["twinrank"] == file.producer_version == tr.__version__
-    assert json.loads(told["feature_names"]) == NAMES
-    assert (told["objective"], told["strategy"]) == ("AP", "type3")
-    assert (told["transforms"], told["one_query_per_call"]) == ("QueryZScore", "true")
-    assert json.loads(told["architecture"])["width"] == 8
-    assert "one query a call" in file.doc_string
+    metadata = {entry.key: entry.value for entry in file.metadata_props}
+    assert metadata["twinrank"] == file.producer_version == tr.__version__
+    assert json.loads(metadata["feature_names"]) == NAMES
+    assert (metadata["objective"], metadata["strategy"]) == ("AP", "type3")
+    assert (metadata["transforms"], metadata["one_query_per_call"]) == ("QueryZScore", "true")
+    assert json.loads(metadata["architecture"])["width"] == 8
+    assert "one query per call" in file.doc_string
     shape = file.graph.input[0].type.tensor_type.shape.dim
     assert (shape[0].dim_param, shape[1].dim_value) == ("documents", FEATURES)
     by_row = {e.key: e.value for e in onnx_model(made(transforms="Standardise")).metadata_props}
@@ -267,18 +267,18 @@ def test_a_file_says_what_it_is(ranker, tmp_path):
     assert by_row["feature_names"] == "null"
 
 
-def test_a_graph_that_disagrees_is_not_left(ranker, tmp_path, monkeypatch):
+def test_a_graph_with_other_scores_is_not_written(ranker, tmp_path, monkeypatch):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"before")
-    monkeypatch.setitem(onnx_transforms.NODES, QueryZScore, onnx_transforms._minmax)
-    with pytest.raises(tr.InputError, match="not exported: onnxruntime's scores of 100 made"):
+    monkeypatch.setitem(onnx_graph.TRANSFORM_NODES, QueryZScore, onnx_graph._minmax)
+    with pytest.raises(tr.InputError, match="not exported: onnxruntime's scores of 100 random"):
         ranker.export(path)
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
     assert path.read_bytes() == b"before"
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_a_missing_package_is_named_with_its_extra(ranker, tmp_path, monkeypatch, package):
+def test_a_missing_package_says_how_to_install_it(ranker, tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(tr.InputError, match=r"pip install 'twinrank\[onnx\]'"):
         ranker.export(tmp_path / "model.onnx")
@@ -294,11 +294,11 @@ def test_only_fitted_rankers_are_exported(tmp_path):
 
 
 def test_several_threads_predict_at_once(ranker, fitted):
-    queries = [fitted.X[one] for one in fitted.lists] * 20
+    queries = [fitted.X[rows] for rows in fitted.lists] * 20
     expected = [ranker.predict(X, group=[len(X)]) for X in queries]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda X: ranker.predict(X, group=[len(X)]), queries))
-    assert all(map(np.array_equal, found, expected))
+        scores = list(pool.map(lambda X: ranker.predict(X, group=[len(X)]), queries))
+    assert all(map(np.array_equal, scores, expected))
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -342,7 +342,7 @@ def test_export_a_net(cli, ranker, fitted, tmp_path, monkeypatch):
     code, shown, errors = cli("export", "net")
     assert (code, errors) == (0, "")
     assert shown == (
-        "Wrote model.onnx: X [documents, 12] → scores [documents], float32, one query a call; "
+        "Wrote model.onnx: X [documents, 12] → scores [documents], float32, one query per call; "
         "transforms included: QueryZScore\n"
     )
     code, shown, _ = cli("export", "net", "-o", "other.onnx")
@@ -362,7 +362,7 @@ def test_export_trees(cli, fitted, tmp_path, monkeypatch):
     assert not (tmp_path / "model.onnx").exists()
 
 
-def test_export_tells_of_transforms_that_a_trees_file_lacks(cli, fitted, tmp_path, monkeypatch):
+def test_export_notes_transforms_that_a_file_of_trees_lacks(cli, fitted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     trees(fitted, transforms="QueryZScore").save("trees")
     code, _, errors = cli("export", "trees", "-o", "model.txt")

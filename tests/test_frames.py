@@ -106,7 +106,7 @@ def test_a_choice_settles_what_is_ambiguous():
     assert frame(columns, query="qid", label="label", ignore=["query", "relevance"]).y.sum() == 3
     made = frame(columns, query="qid", label="relevance", ignore=["query"])
     assert made.y.tolist() == [3, 3, 3]
-    note = "column 'label' looks like a label, but counts as a feature; ignore= leaves it out"
+    note = "column 'label' looks like a label but is used as a feature; ignore= leaves it out"
     assert made.notes == (note,)
     assert frame(columns, label="label", docid="query", ignore=["relevance"]).qid.sum() == 23
 
@@ -126,24 +126,28 @@ def test_an_index_is_no_feature(tmp_path):
         ({"rel": [1, 2, 3]}, {}, "'label', 'rel' could each be the label; .*label='label'"),
         ({"query": [1, 2, 3]}, {}, "'qid', 'query' could each be the query"),
         ({"did": [1, 2, 3], "doc_id": [1, 2, 3]}, {}, "'did', 'doc_id' could each be the docid"),
-        ({}, {"query": "quid"}, "unknown column for the query 'quid'; did you mean qid"),
-        ({}, {"label": "LABEL"}, "unknown column for the label 'LABEL'; did you mean label"),
-        ({}, {"features": ["a", "c"]}, "unknown column 'c'; choose from qid, label, a, b"),
-        ({}, {"ignore": ["zz"]}, "unknown column 'zz'"),
-        ({}, {"query": "a", "label": "a"}, "column 'a' is asked for twice"),
-        ({}, {"label": "label", "features": ["label", "a"]}, "column 'label' is asked for twice"),
-        ({}, {"features": ["a", "a"]}, "column 'a' is asked for twice"),
-        ({}, {"ignore": ["a", "b"]}, "no columns left for features"),
-        ({}, {"max_features": 1}, "has 2 features, beyond the limit of 1; max_features= raises it"),
-        ({"label": [0, -1, 1]}, {}, "column 'label' in row 2 is −1, unjudged; .*unjudged='keep'"),
+        ({}, {"query": "quid"}, "Unknown column for the query 'quid'. Did you mean 'qid'"),
+        ({}, {"label": "LABEL"}, "Unknown column for the label 'LABEL'. Did you mean 'label'"),
+        ({}, {"features": ["a", "c"]}, "Unknown column 'c'. Choose from qid, label, a, b"),
+        ({}, {"ignore": ["zz"]}, "Unknown column 'zz'"),
+        ({}, {"query": "a", "label": "a"}, "column 'a' is named twice"),
+        ({}, {"label": "label", "features": ["label", "a"]}, "column 'label' is named twice"),
+        ({}, {"features": ["a", "a"]}, "column 'a' is named twice"),
+        ({}, {"ignore": ["a", "b"]}, "no feature columns"),
+        ({}, {"max_features": 1}, "has 2 features, more than the limit of 1; max_features= "),
+        ({"label": [0, -1, 1]}, {}, "column 'label' in row 2 is −1, .*unjudged; .*unjudged='keep'"),
         ({"label": [0, -2, 1]}, {}, "column 'label' in row 2 is -2, but a label must be a finite"),
         ({"label": [0, None, 1]}, {}, r"column 'label' in row 2 is missing \(NaN\), but a label"),
         ({"label": [0.0, np.inf, 1]}, {}, "column 'label' in row 2 is infinite"),
-        ({"label": ["0", "1", "x"]}, {}, "column 'label' holds 'x' in row 3, which is no number$"),
+        (
+            {"label": ["0", "1", "x"]},
+            {},
+            "column 'label' contains 'x' in row 3, which is not a number$",
+        ),
         ({"a": [1, None, 2]}, {}, r"column 'a' in row 2 is missing \(NaN\), .*non_finite='keep'"),
         ({"a": [1.0, 2.0, 1e39]}, {}, "column 'a' in row 3 is infinite or too large, but a feat"),
-        ({"a": ["1", "2", "x"]}, {}, r"holds 'x' in row 3, which is no number; .*ignore=\['a'\]"),
-        ({"a": ["1", "2", "3"]}, {}, "column 'a' holds '1' in row 1, which is no number"),
+        ({"a": ["1", "2", "x"]}, {}, r"contains 'x' in row 3, .*not a number; .*ignore=\['a'\]"),
+        ({"a": ["1", "2", "3"]}, {}, "column 'a' contains '1' in row 1, which is not a number"),
         ({"a": [datetime.date(2024, 1, i) for i in (1, 2, 3)]}, {}, "datetime.date.* in row 1"),
         ({"qid": ["a", None, "b"]}, {}, "row 2 has no query id in column 'qid'"),
         ({"qid": [1.0, 1.0, np.nan]}, {}, "row 3 has no query id in column 'qid'"),
@@ -158,7 +162,7 @@ def test_bad_frames_get_a_clear_error(make, columns, choices, complaint):
 def test_columns_that_are_not_there():
     with pytest.raises(InputError, match=r"no column looks like the query \(its columns: 'label'"):
         frame(pl.DataFrame({"label": [1], "a": [2.0]}))
-    with pytest.raises(InputError, match="label='…', or label=False if there is none"):
+    with pytest.raises(InputError, match="label='…', or pass label=False if there are no labels"):
         frame(pl.DataFrame({"qid": [1], "a": [2.0]}))
 
 
@@ -170,7 +174,7 @@ def test_columns_of_the_same_name():
     ):
         with pytest.raises(InputError, match="columns of the same name; rename them: - 'a' 2"):
             frame(table)
-    with pytest.raises(InputError, match="two columns called '0'"):
+    with pytest.raises(InputError, match="two columns named '0'"):
         frame(pd.DataFrame([[1, 1, 2.0, 3.0]], columns=["qid", "label", 0, "0"]))
 
 
@@ -182,7 +186,7 @@ def test_what_is_no_frame(thing):
 
 @pytest.mark.parametrize("make", ALIKE)
 def test_no_rows(make):
-    with pytest.raises(InputError, match="the frame holds no documents"):
+    with pytest.raises(InputError, match="the frame has no rows"):
         frame(make({name: values[:0] for name, values in COLUMNS.items()}))
 
 
@@ -277,7 +281,7 @@ def test_document_ids_of_all_types(values, expected):
 @pytest.mark.parametrize("make", ALIKE)
 def test_whole_numbers_that_lose_digits_are_noted(make):
     made = frame(make({**COLUMNS, "b": [1, 2**24, 2**24 + 1], "c": [2**25, 2, 3]}))
-    note = "feature 'b' has whole numbers beyond 2^24, which lose digits as float32"
+    note = "feature 'b' has integers beyond 2^24, which lose digits as float32"
     assert made.notes == (note,)
 
 
@@ -288,7 +292,7 @@ def test_scattered_queries(tmp_path):
             made = load(tmp_path / "data.csv")
         assert made.qid.tolist() == [7, 7, 9]
         assert made.in_source_order(made.X).tolist() == X
-        assert made.notes == ("the rows of 1 query were scattered, and have been put together",)
+        assert made.notes == ("the rows of 1 query were scattered; they are now grouped",)
 
 
 # CSV
@@ -336,14 +340,14 @@ def test_numbers_of_another_kind_further_on(csv, last, expected):
 
 
 def test_text_further_on(csv):
-    with pytest.raises(InputError, match="column 'a' holds 'x' in row 3001"):
+    with pytest.raises(InputError, match="column 'a' contains 'x' in row 3001"):
         csv(HEADER + "7,0,1,2\n" * 3000 + "7,0,x,2\n")
     with pytest.raises(InputError, match="line 3002: 5 fields, but the header has 4"):
         csv(HEADER + "7,0,1,2\n" * 3000 + "7,0,1,2,3\n")
 
 
 def test_large_whole_numbers_in_csv_are_noted(csv):
-    with pytest.warns(DataWarning, match="feature 'a' has whole numbers beyond 2"):
+    with pytest.warns(DataWarning, match="feature 'a' has integers beyond 2"):
         csv(HEADER + "7,0,1700000000123,2\n")
 
 
@@ -363,23 +367,23 @@ def test_line_breaks_within_quotes(csv):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "data.csv holds no documents: it is empty"),
-        ("\n\n", "data.csv holds no documents: it is empty"),
-        (HEADER, "data.csv holds no documents"),
+        ("", "data.csv is empty"),
+        ("\n\n", "data.csv is empty"),
+        (HEADER, "data.csv has no rows"),
         (HEADER + "7,0,1,2\n7,1,3,4,5\n", "data.csv, line 3: 5 fields, but the header has 4"),
         (HEADER + "7,0,1,2\n\n7,1,3\n", "data.csv, line 4: 3 fields, but the header has 4"),
         (HEADER + '7,0,"1,2\n7,1,3,4\n', "data.csv, line 2: 3 fields, but the header has 4"),
-        (HEADER.replace(",", ";") + "7;0;1;2\n", "by commas, but seem to be by semicolons: 'qid;"),
-        (HEADER.replace(",", "\t") + "7\t0\t1\t2\n", "by commas, but seem to be by tabs"),
-        ("qid,label,a,a\n7,0,1,2\n", "data.csv has two columns called 'a'"),
-        (HEADER + "7,0,1,2\n7,1,x,4\n", "column 'a' holds 'x' in row 2, .*ignore"),
+        (HEADER.replace(",", ";") + "7;0;1;2\n", "by commas, but the header has semicolons: 'qid;"),
+        (HEADER.replace(",", "\t") + "7\t0\t1\t2\n", "by commas, but the header has tabs"),
+        ("qid,label,a,a\n7,0,1,2\n", "data.csv has two columns named 'a'"),
+        (HEADER + "7,0,1,2\n7,1,x,4\n", "column 'a' contains 'x' in row 2, .*ignore"),
         (HEADER + "7,0,1,2\n7,,3,4\n", r"column 'label' in row 2 is missing"),
-        (HEADER + "7,0,1,2\n7,high,3,4\n", "column 'label' holds 'high' in row 2"),
+        (HEADER + "7,0,1,2\n7,high,3,4\n", "column 'label' contains 'high' in row 2"),
         (HEADER + "7,0,1,2\n,1,3,4\n", "row 2 has no query id in column 'qid'"),
         (HEADER + "7,0,1e400,2\n", "column 'a' in row 1 is infinite or too large"),
         ("qid,label,docid,a\n7,0,é,1\n".encode("latin-1"), "is not UTF-8 text; save it as UTF-8"),
         ((HEADER + "7,0,1,2\n").encode("utf-16"), "is not UTF-8 text; save it as UTF-8"),
-        ("qid,label\n7,0\n", "no columns left for features"),
+        ("qid,label\n7,0\n", "no feature columns"),
     ],
 )
 def test_bad_csv_gets_a_clear_error(csv, text, complaint):
@@ -390,7 +394,7 @@ def test_bad_csv_gets_a_clear_error(csv, text, complaint):
 
 def test_a_tsv_has_tabs(csv):
     assert csv("qid\tlabel\ta\tdocid\n7\t0\t1\tx,y\n", "data.tsv").docids.tolist() == ["x,y"]
-    with pytest.raises(InputError, match="separated by tabs, but seem to be by commas"):
+    with pytest.raises(InputError, match="separated by tabs, but the header has commas"):
         csv(HEADER, "data.tsv")
 
 
@@ -406,13 +410,15 @@ def test_files_that_are_not_what_they_say(csv, form, content):
 def test_columns_of_lists_are_refused(tmp_path, form):
     table = pl.DataFrame({**COLUMNS, "a": [[1, 2], [3], []]})
     (table.write_parquet if form == ".parquet" else table.write_ipc)(tmp_path / f"data{form}")
-    with pytest.raises(InputError, match=r"column 'a' holds \[1, 2\] in row 1"):
+    with pytest.raises(InputError, match=r"column 'a' contains \[1, 2\] in row 1"):
         load(tmp_path / f"data{form}")
 
 
 def test_polars_is_asked_for_where_it_is_needed(monkeypatch, csv):
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(InputError, match=r"needs polars: pip install 'twinrank\[frames\]'"):
+    with pytest.raises(
+        InputError, match=r"needs polars; install it with pip install 'twinrank\[frames\]'"
+    ):
         csv(HEADER + "7,0,1,2\n")
 
 
@@ -491,24 +497,32 @@ def test_what_a_form_cannot_hold_is_refused(tmp_path):
         (
             make(X, y, qid=["a b"] * 3),
             "x.txt",
-            "query id 'a b' is empty, long or has blanks or '#'",
+            "query id 'a b' is empty, too long, or contains blanks or '#'",
         ),
         (
             make(X, y, qid=["a#b"] * 3),
             "x.txt",
-            "query id 'a#b' is empty, long or has blanks or '#'",
+            "query id 'a#b' is empty, too long, or contains blanks or '#'",
         ),
         (make(X, y, qid=[""] * 3), "x.txt", "query id '' is empty"),
         (make(X, y, group=[3], docids=["a\nb"] * 3), "x.txt", "line break"),
-        (make(X, y, group=[3], feature_names=["rel"]), "x.csv", "'rel' would be taken for the lab"),
-        (make(X, y, group=[3], feature_names=["doc id"]), "x.parquet", "taken for the docid"),
-        (make(X, y, group=[3], feature_names=[""]), "x.feather", "taken for the index"),
+        (
+            make(X, y, group=[3], feature_names=["rel"]),
+            "x.csv",
+            "would read feature 'rel' as the label",
+        ),
+        (
+            make(X, y, group=[3], feature_names=["doc id"]),
+            "x.parquet",
+            "feature 'doc id' as the docid",
+        ),
+        (make(X, y, group=[3], feature_names=[""]), "x.feather", "feature '' as the index"),
         (make(X, y, group=[2, 0, 1]), "x.csv", "some queries have no documents"),
-        (make(X, y, group=[2, 1]).select([0, 1, 0]), "x.txt", "query 0 was selected twice"),
-        (make(X, y, group=[3]), "x.xlsx", "no format for '.xlsx'; choose from .txt"),
-        (make(X, y, group=[3]), "x.gz", "no format for '.gz'"),
-        (make(X, y, group=[3]), "x.parquet.gz", ".parquet compresses by itself"),
-        (make(X, y, group=[3]), "nowhere/x.csv", "there is no folder"),
+        (make(X, y, group=[2, 1]).select([0, 1, 0]), "x.txt", "query 0 is selected twice"),
+        (make(X, y, group=[3]), "x.xlsx", "'.xlsx' is not a known format; choose from .txt"),
+        (make(X, y, group=[3]), "x.gz", "'.gz' is not a known format"),
+        (make(X, y, group=[3]), "x.parquet.gz", ".parquet files are compressed already"),
+        (make(X, y, group=[3]), "nowhere/x.csv", "the folder .*nowhere does not exist"),
     ):
         with pytest.raises(InputError, match=f"can't write .*{name}: .*{complaint}"):
             data.save(tmp_path / name)

@@ -1,4 +1,4 @@
-"""Norm and activation in one, against torch's own layers."""
+"""The fused norm, activation and dropout give the results of the layers run one by one."""
 
 import copy
 
@@ -20,7 +20,7 @@ FEATURES = 5
 def _small_layers_too(monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    monkeypatch.setattr(fused, "LEAST", 0)
+    monkeypatch.setattr(fused, "MIN_VALUES", 0)
     yield
     torch.set_num_threads(before)
 
@@ -30,9 +30,9 @@ def seeded(number=0):
 
 
 def net(norm="batch", activation="celu", width=7, dtype=torch.float64, dropout=0.0):
-    """A net none of whose parameters are as they begin: biases matter, or must not."""
-    given = f"MLP(width={width}, depth=2, norm={norm}, activation={activation}, dropout={dropout})"
-    made = Scorer(FEATURES, architecture(given), generator=seeded()).to(dtype)
+    """A net whose parameters all differ from their initial values, biases included."""
+    name = f"MLP(width={width}, depth=2, norm={norm}, activation={activation}, dropout={dropout})"
+    made = Scorer(FEATURES, architecture(name), generator=seeded()).to(dtype)
     with torch.no_grad():
         for p in made.parameters():
             p += 0.3 * torch.randn(p.shape, generator=seeded(p.numel()), dtype=torch.float64)
@@ -58,61 +58,63 @@ def outcome(made, X, lists=LISTS):
 
 @pytest.fixture
 def plain(monkeypatch):
-    """The same by torch's own layers."""
+    """The outcome without fusing."""
 
-    def of(made, *given):
+    def of(made, *inputs):
         with monkeypatch.context() as patched:
             patched.setattr(scorer, "can_fuse", lambda *_: False)
-            return outcome(made, *given)
+            return outcome(made, *inputs)
 
     return of
 
 
-def assert_same(found, wanted, tolerance):
-    assert found.keys() == wanted.keys()
-    for name in wanted:
-        torch.testing.assert_close(found[name], wanted[name], rtol=tolerance, atol=tolerance)
+def assert_same(actual, expected, tolerance):
+    assert actual.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(actual[name], expected[name], rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("norm", ["batch", "query"])
 def test_equals_torchs_layers(norm, activation, plain):
     made = net(norm, activation, dropout=0.2)
-    other = copy.deepcopy(made)
+    duplicate = copy.deepcopy(made)
     assert can_fuse(features(), list(made.layers)[:4], LISTS)
     for _ in range(2):  # running statistics move on from where they are
-        assert_same(outcome(made, features()), plain(other, features()), 1e-10)
+        assert_same(outcome(made, features()), plain(duplicate, features()), 1e-10)
 
 
 @pytest.mark.parametrize("width", [1, 3, 100, 1100])
 @pytest.mark.parametrize("norm", ["batch", "query"])
 def test_equals_torchs_layers_at_any_width_and_length(norm, width, plain):
-    piece = fused_kernels.rows_of_a_piece(width)
-    for rows in (2, piece + 1, 3 * piece) if width > 3 else (2, piece + 1):
+    chunk = fused_kernels.rows_per_chunk(width)
+    for rows in (2, chunk + 1, 3 * chunk) if width > 3 else (2, chunk + 1):
         lists = tr.Lists.from_sizes([rows // 2, rows - rows // 2])
         made = net(norm, width=width)
-        given = features(rows), lists
-        wanted = plain(copy.deepcopy(made), *given)
-        assert_same(outcome(made, *given), wanted, 1e-8)
+        inputs = features(rows), lists
+        expected = plain(copy.deepcopy(made), *inputs)
+        assert_same(outcome(made, *inputs), expected, 1e-8)
 
 
 @pytest.mark.parametrize("norm", ["batch", "query"])
 def test_single_precision(norm, plain):
     exact = plain(net(norm, width=40), features())
-    found = outcome(net(norm, width=40, dtype=torch.float32), features(dtype=torch.float32))
+    single = outcome(net(norm, width=40, dtype=torch.float32), features(dtype=torch.float32))
     for name, value in exact.items():
         largest = max(float(value.abs().max()), 1.0)
-        assert float((found[name].double() - value).abs().max()) < 1e-5 * largest, name
+        assert float((single[name].double() - value).abs().max()) < 1e-5 * largest, name
 
 
 def test_a_mean_far_from_zero_costs_no_digits():
     """Squares are summed around the mean: Σ z² − n·mean² would have no digits left here."""
     values = np.random.default_rng(0).normal(1e4, 1, (1000, 3))
-    z, ends = values.astype(np.float32), np.array([0, 900, 1800, 3000])
+    z, bounds = values.astype(np.float32), np.array([0, 900, 1800, 3000])
     sums, squares = np.empty((2, 3, 3))
-    fused_kernels.sum_pieces(0, 3, z.reshape(-1), ends, sums, squares)
+    fused_kernels.chunk_moments(0, 3, z.reshape(-1), bounds, sums, squares)
     mean, variance, r = np.zeros((3, 1, 3))
-    fused_kernels.settle(ends, np.zeros(3, np.int64), sums, squares, 0.0, mean, variance, r)
+    fused_kernels.merge_moments(
+        bounds, np.zeros(3, np.int64), sums, squares, 0.0, mean, variance, r
+    )
     np.testing.assert_allclose(mean[0], z.mean(0, np.float64), rtol=1e-7)
     np.testing.assert_allclose(variance[0], z.astype(np.float64).var(0), rtol=1e-5)
     np.testing.assert_allclose(r, variance**-0.5)
@@ -124,14 +126,16 @@ def test_the_exponential_is_right_to_the_last_digits(kind, ulps):
     u = np.append(-magnitudes, [np.nan, 0.0, -0.0, 0.5, 300.0]).astype(kind)
     affine, out = np.array([0, 1, 0], kind).reshape(3, 1, 1), np.empty_like(u)
     where = np.array([0, u.size]), np.zeros(1, np.int64), affine
-    fused_kernels.activate(0, 1, u, *where, 1.0, 0.0, fused_kernels.fate(0, 0.0), 1.0, out)
-    below, wanted = u <= 0, np.expm1(u.astype(np.longdouble))
-    assert np.max(np.abs((out - wanted)[below]) / np.spacing(np.abs(out[below]))) <= ulps
+    fused_kernels.normalise_activate(
+        0, 1, u, *where, 1.0, 0.0, fused_kernels.dropout_key(0, 0.0), 1.0, out
+    )
+    below, expected = u <= 0, np.expm1(u.astype(np.longdouble))
+    assert np.max(np.abs((out - expected)[below]) / np.spacing(np.abs(out[below]))) <= ulps
     assert out[-5:].tolist() == pytest.approx([np.nan, 0, 0, 0.5, 300], nan_ok=True)
 
 
 def test_the_number_of_threads_changes_no_bit():
-    """Of the norm: matrix products depend on it, so there is none of torch's threads here."""
+    """Only the norm is tested: torch's matrix products depend on the number of threads."""
 
     def run(threads, norm):
         torch.set_num_threads(threads)
@@ -139,9 +143,9 @@ def test_the_number_of_threads_changes_no_bit():
             z = torch.randn(3000, 100, generator=seeded()).requires_grad_()
             layer = net(norm, width=100, dtype=torch.float32).layers[1]
             lists = tr.Lists.from_sizes([1000, 1500, 500]) if norm == "query" else None
-            given = torch.zeros(100), layer.weight, layer.bias, layer, lists, (1.0, 0.0), 0.3
+            arguments = torch.zeros(100), layer.weight, layer.bias, layer, lists, (1.0, 0.0), 0.3
             torch.manual_seed(0)
-            out = fused._NormedActivated.apply(z, *given)
+            out = fused._NormedActivated.apply(z, *arguments)
             upstream = torch.randn(3000, 100, generator=seeded(1))
             gradients = torch.autograd.grad(out, [z, layer.weight, layer.bias], upstream)
         finally:
@@ -155,15 +159,15 @@ def test_the_number_of_threads_changes_no_bit():
                 assert torch.equal(a, b)
 
 
-def test_a_bias_before_a_norm_learns_nothing_and_shows_when_it_is_spoilt():
+def test_a_bias_before_a_norm_has_no_gradient_but_passes_on_nan():
     made = net(dtype=torch.float32)
-    found = outcome(made, features(dtype=torch.float32))
-    assert not found["layers.0.bias"].any()
+    gradients = outcome(made, features(dtype=torch.float32))
+    assert not gradients["layers.0.bias"].any()
     made.layers[0].bias.data[0] = torch.nan
     assert not made(features(dtype=torch.float32)).isfinite().any()
 
 
-def test_values_that_arent_finite_show_without_a_warning():
+def test_values_that_arent_finite_raise_no_warning():
     X = features(dtype=torch.float32).detach()
     X[3, 2] = torch.inf
     made = net(dtype=torch.float32)
@@ -176,27 +180,27 @@ def test_has_a_first_derivative_only():
     made, X = net(), features()
     with pytest.raises(RuntimeError, match="without create_graph"):
         torch.autograd.grad(made(X).sum(), X, create_graph=True)
-    for _ in range(2):  # but that one as often as asked for
+    for _ in range(2):  # but the first derivative may be computed repeatedly
         scores = made(X)
         first, again = (torch.autograd.grad(scores.sum(), X, retain_graph=True) for _ in range(2))
         assert torch.equal(first[0], again[0])
 
 
-def test_what_somebody_watches_is_left_as_it_is():
+def test_layers_with_hooks_are_not_fused():
     made, X, seen = net(), features(), []
-    wanted = made(X)
-    handle = made.layers[1].register_forward_hook(lambda *given: seen.append(given))
-    torch.testing.assert_close(made(X), wanted)
+    expected = made(X)
+    handle = made.layers[1].register_forward_hook(lambda *values: seen.append(values))
+    torch.testing.assert_close(made(X), expected)
     assert len(seen) == 1
     handle.remove()
 
 
 @pytest.mark.parametrize("norm", ["batch", "none"])
-def test_what_somebody_keeps_is_not_changed_afterwards(norm):
+def test_values_kept_by_hooks_are_not_changed_afterwards(norm):
     made, X, kept = net(norm, dropout=0.3), features(), []
     last, before = made.layers[-1], made.layers[-2]
     before.register_forward_hook(lambda _, __, out: kept.append((out, out.clone())))
-    last.register_full_backward_hook(lambda _, given, __: kept.append((given[0], given[0].clone())))
+    last.register_full_backward_hook(lambda _, grad, __: kept.append((grad[0], grad[0].clone())))
     made(X).sum().backward()
     assert len(kept) == 2
     assert all(torch.equal(now, then) for now, then in kept)
@@ -208,24 +212,24 @@ def test_a_second_derivative_through_dropout_is_refused():
         torch.autograd.grad(made(X).sum(), X, create_graph=True)
 
 
-def test_elsewhere_torchs_own_layers_run(monkeypatch):
+def test_conditions_for_fusing(monkeypatch):
     layers, X = list(net(dtype=torch.float32).layers), features(dtype=torch.float32)
     assert can_fuse(X, layers[:4], None)
-    for other in (X.bfloat16(), X.double(), X.to("meta"), X[:1]):
-        assert not can_fuse(other, layers[:4], None)
+    for unsupported in (X.bfloat16(), X.double(), X.to("meta"), X[:1]):
+        assert not can_fuse(unsupported, layers[:4], None)
     assert not can_fuse(X, layers[1:5], None)
     assert not can_fuse(X, layers[-1:], None)
     with torch.autocast("cpu", torch.bfloat16):
         assert not can_fuse(X, layers[:4], None)
-    layers[1].eval()  # a norm that is held fixed
+    layers[1].eval()  # a frozen norm
     assert not can_fuse(X, layers[:4], None)
     by_query = list(net("query", dtype=torch.float32).layers)
     assert can_fuse(X, by_query[:4], LISTS)
     assert not can_fuse(X, by_query[:4], None)
-    monkeypatch.setattr(fused, "LEAST", 7 * len(X) + 1)
+    monkeypatch.setattr(fused, "MIN_VALUES", 7 * len(X) + 1)
     assert not can_fuse(X, list(net(dtype=torch.float32).layers)[:4], None)
-    one = tr.Lists.from_sizes([len(X)])
-    assert [can_fuse(X, by_query[:4], lists) for lists in (one, LISTS)] == [False, True]
+    one_list = tr.Lists.from_sizes([len(X)])
+    assert [can_fuse(X, by_query[:4], lists) for lists in (one_list, LISTS)] == [False, True]
     low = net(dtype=torch.bfloat16, dropout=0.5)
     low(X.bfloat16()).sum().backward()
     assert all(p.grad.isfinite().all() for p in low.parameters())
@@ -239,6 +243,6 @@ def test_the_same_seed_trains_the_same_weights():
         )
         return ranker.fit(data).model_.scorer.state_dict()
 
-    first, again, other = weights(3), weights(3), weights(4)
+    first, again, different = weights(3), weights(3), weights(4)
     assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["layers.0.weight"], other["layers.0.weight"])
+    assert not torch.equal(first["layers.0.weight"], different["layers.0.weight"])

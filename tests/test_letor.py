@@ -19,9 +19,9 @@ from sklearn.datasets import load_svmlight_file
 
 import letor_reference as reference
 import twinrank as tr
-from twinrank.data.letor import reading
-from twinrank.data.letor.bytes import is_utf8
-from twinrank.data.letor.permute import permute
+from twinrank.data.letor import letor_reader
+from twinrank.data.letor.letor_rows import permute
+from twinrank.data.letor.tokens import is_utf8
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 LARGEST = float(np.finfo(np.float32).max)
@@ -34,31 +34,31 @@ quick = settings(deadline=None, max_examples=50)
 
 WORDS = {
     "label": "expected a label (a number), found ",
-    "label range": "a label must be a finite number ≥ 0 (or −1, unjudged), not ",
-    "unjudged": "label −1 says unjudged; choose what becomes of such documents: ",
+    "label range": "a label must be a finite number ≥ 0 (or −1 for unjudged), not ",
+    "unjudged": "label −1 means unjudged; pass ",
     "qid": "expected qid:ID after the label, found ",
     "id text": "a query id must be UTF-8 without control characters, found ",
     "id length": "a query id must have at most 1,000 bytes, found ",
     "index": "expected a feature as index:value, found ",
-    "zero": "feature indices begin with 1, found ",
+    "zero": "feature indices start at 1, found ",
     "order": "feature indices must increase within a line, but ",
-    "limit": "index beyond the limit of ",
+    "limit": "the index exceeds the limit of ",
     "value": "the value of a feature must be a number, found ",
     "not finite": "",
     "utf-16": "this is UTF-16 text; save the file as UTF-8",
-    "no documents": " holds no documents",
-    "no features": " holds no features",
+    "no documents": " has no documents",
+    "no features": " has no features",
 }
 
 
-UNJUDGED = "unjudged='keep' (they count as 0 where measured) or unjudged='drop'"
+UNJUDGED = "unjudged='keep' (measures count such documents as 0) or unjudged='drop'"
 NINE = {"features": 9}
-LIMITS = "features= and max_features= set it"
+LIMITS = "features= and max_features= set the limit"
 NOT_FINITE = (
-    "is not a finite float32; choose what becomes of such values: "
-    "non_finite='keep' or non_finite='clip' (infinities to ±3.4e38)"
+    "is not a finite float32; fix the value, or pass "
+    "non_finite='keep' or non_finite='clip' (infinities become ±3.4e38)"
 )
-ENCODING = "; is this a text in UTF-8?"
+ENCODING = "; check that the file is UTF-8 text"
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +315,7 @@ WRONG = [
     (b"1 qid:1 1:x\n", 1, 9, "value", "'1:x'"),
     ("1 qid:é 2:1 1:3\n".encode(), 1, 13, "order", "'1:3' repeats or goes back"),
     (b"1 qid:1 1:1 2:2 2:2\n", 1, 17, "order", "'2:2' repeats or goes back"),
-    (b"1 qid:1 0:1 2:2\n", 1, 9, "zero", "'0:1'; zero_based=True if not"),
+    (b"1 qid:1 0:1 2:2\n", 1, 9, "zero", "'0:1'; if they start at 0, pass zero_based=True"),
     (ROW + b"1 qid:1 100001:1\n", 2, 9, "limit", f"100,000 features: '100001:1'; {LIMITS}"),
     (b"1 qid:1 3:1 6:1\n", 1, 13, "limit", f"5 features: '6:1'; {LIMITS}", {"features": 5}),
     (b"1 qid:1 6:1\n", 1, 9, "limit", f"5 features: '6:1'; {LIMITS}", {"max_features": 5}),
@@ -358,18 +358,20 @@ class TestErrors:
 
     @pytest.mark.parametrize("content", [b"", b"\n", BOM, b"\n \r\n\t\n", b"# a\n\n  # b", b" "])
     def test_no_documents(self, file, content):
-        assert message_of(file, content) == f"{file} holds no documents"
+        assert message_of(file, content) == f"{file} has no documents"
 
     def test_nothing_left(self, file):
         content = b"-1 qid:1 1:1\n-1 qid:2 1:1\n"
         message = message_of(file, content, unjudged="drop")
-        assert message == f"{file} holds no documents but 2 unjudged, dropped"
+        assert message == (
+            f"{file} has no documents except 2 unjudged ones, which unjudged='drop' leaves out"
+        )
 
     @pytest.mark.parametrize("zero_based", [False, True])
     def test_no_features(self, file, zero_based):
         content = b"1 qid:1\n0 qid:1 # a\n"
         message = message_of(file, content, zero_based=zero_based)
-        assert message.startswith(f"{file} holds no features: no line has an index:value")
+        assert message.startswith(f"{file} has no features: no line has an index:value")
         data = load(file, content, features=2, zero_based=zero_based)
         assert_array_equal(data.X, np.zeros((2, 2)))
 
@@ -384,9 +386,9 @@ class TestErrors:
         assert message.startswith(f"{file}, line 130004, column 13: {WORDS['order']}'1:2'")
 
     def test_a_line_without_end(self, file, monkeypatch):
-        monkeypatch.setattr(reading, "_LONGEST_LINE", 1 << 23)
+        monkeypatch.setattr(letor_reader, "_LONGEST_LINE", 1 << 23)
         message = message_of(file, bytes(3 << 23))
-        assert message == f"{file} has a line of more than 8 MB; is it text?"
+        assert message == f"{file} has a line of more than 8 MB; check that it is a text file"
 
     def test_a_byte_order_mark_is_no_column(self, file):
         message = message_of(file, BOM + b"x qid:1 1:1\n")
@@ -411,7 +413,7 @@ class TestErrors:
         assert load(file, b"# features = 46\n" + ROW).feature_names is None
 
     def test_names_of_columns_are_for_frames(self, file):
-        assert "features= is a number here" in message_of(file, ROW, features=["a"])
+        assert "features= must be a number here" in message_of(file, ROW, features=["a"])
 
 
 class TestWhatIsFine:
@@ -553,8 +555,8 @@ class TestPieces:
     @pytest.mark.parametrize("piece", [1, 2, 3, 64, 1000])
     @pytest.mark.parametrize("block", [1, 300, 1 << 20])
     def test_tiny(self, file, monkeypatch, piece, block):
-        monkeypatch.setattr(reading, "_PIECE", piece)
-        monkeypatch.setattr(reading, "_BLOCK", block)
+        monkeypatch.setattr(letor_reader, "_PIECE", piece)
+        monkeypatch.setattr(letor_reader, "_BLOCK", block)
         content = self.content(60 if piece < 4 else 300)
         assert compare(file, content) is None
         assert compare(file, BOM + content, missing="nan", max_features=50) is None
@@ -563,7 +565,7 @@ class TestPieces:
 
     @pytest.mark.parametrize("threads", [1, 2, 5])
     def test_threads(self, file, monkeypatch, threads):
-        monkeypatch.setattr(reading, "_PIECE", 200)
+        monkeypatch.setattr(letor_reader, "_PIECE", 200)
         before = torch.get_num_threads()
         try:
             torch.set_num_threads(threads)
@@ -688,8 +690,8 @@ def fuzz(path, content, chosen, sizes, seed, mutations):
     chance = random.Random(seed)
     piece, block = sizes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_PIECE", piece)
-        patch.setattr(reading, "_BLOCK", block)
+        patch.setattr(letor_reader, "_PIECE", piece)
+        patch.setattr(letor_reader, "_BLOCK", block)
         for i in range(mutations):
             damaged = mutated(content, chance) if i else content
             try:

@@ -335,19 +335,19 @@ def test_the_names_that_others_use_are_known():
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("nDGC@5", "unknown measure 'nDGC'; did you mean nDCG"),
-        ("Sucess@5", r"unknown measure 'Sucess'; did you mean Success\?"),
-        ("judged", r"unknown measure 'judged'; did you mean Judged\?"),
-        ("xyzzy", "unknown measure 'xyzzy'; choose from nDCG, .*Judged"),
-        ("", "can't read ''"),
-        ("nDCG@0", "the cutoff in 'nDCG@0' must be at least 1"),
-        ("nDCG(gian=linear)", r"unknown option of nDCG 'gian'; did you mean gain\?"),
-        ("AP(cutoff=5)", "unknown option of AP 'cutoff'; choose from rel, divisor"),
+        ("nDGC@5", "Unknown measure 'nDGC'. Did you mean 'nDCG'"),
+        ("Sucess@5", r"Unknown measure 'Sucess'. Did you mean 'Success'\?"),
+        ("judged", r"Unknown measure 'judged'. Did you mean 'Judged'\?"),
+        ("xyzzy", "Unknown measure 'xyzzy'. Choose from nDCG, .*Judged"),
+        ("", "Can't read ''"),
+        ("nDCG@0", "The cutoff in 'nDCG@0' must be at least 1"),
+        ("nDCG(gian=linear)", r"Unknown option of nDCG 'gian'. Did you mean 'gain'\?"),
+        ("AP(cutoff=5)", "Unknown option of AP 'cutoff'. Choose from rel, divisor"),
         ("Judged(rel=2)", r"Judged has no options, but 'Judged\(rel=2\)' sets rel"),
-        ("nDCG(gain=liner)", r"unknown gain 'liner'; did you mean linear\?"),
+        ("nDCG(gain=liner)", r"Unknown gain 'liner'. Did you mean 'linear'\?"),
         ("nDCG(gain=[])", "gain of nDCG must list numbers ≥ 0, one per label"),
         ("DCG(gain=[0, -1])", "gain of DCG must list numbers ≥ 0"),
-        ("AP(divisor=r)", r"unknown divisor 'r'; did you mean R\?"),
+        ("AP(divisor=r)", r"Unknown divisor 'r'. Did you mean 'R'\?"),
         ("P(rel=0)", "rel of P must be a positive number, not 0"),
         ("P(rel=true)", "rel of P must be a positive number, not True"),
         ("RR(rel=some)", "rel of RR must be a positive number, not 'some'"),
@@ -443,9 +443,9 @@ def test_labels_without_a_gain_are_not_relevant():
 
 def test_other_words_are_refused():
     for words, complaint in [
-        ({"empty": "skipp"}, r"unknown policy for empty lists 'skipp'; did you mean skip\?"),
+        ({"empty": "skipp"}, r"Unknown policy for empty lists 'skipp'. Did you mean 'skip'\?"),
         ({"ties": "average"}, "a measure needs one order of the documents"),
-        ({"ties": "tsable"}, r"unknown way to break ties 'tsable'; did you mean stable\?"),
+        ({"ties": "tsable"}, r"Unknown way to break ties 'tsable'. Did you mean 'stable'\?"),
     ]:
         with pytest.raises(InputError, match=complaint):
             measure("AP")(*DISTINCT, **words)

@@ -32,11 +32,11 @@ def test_methods_are_read_and_written(name, expected):
     ("name", "complaint"),
     [
         ("AP", "can't read the method 'AP'"),
-        ("nDGC-type3", "unknown measure 'nDGC'; did you mean nDCG"),
-        ("AP-type4", "unknown strategy 'type4'"),
-        ("AP-type3 (CE6)", "unknown architecture 'CE6'"),
+        ("nDGC-type3", "Unknown measure 'nDGC'. Did you mean 'nDCG'"),
+        ("AP-type4", "Unknown strategy 'type4'"),
+        ("AP-type3 (CE6)", "Unknown architecture 'CE6'"),
         ("AP-type3 (Boosted(members=0))", "members must be a whole number from 1 on, not 0"),
-        ("AP-type3 (Boosted(leaves=3))", "unknown option of Boosted 'leaves'"),
+        ("AP-type3 (Boosted(leaves=3))", "Unknown option of Boosted 'leaves'"),
         ("LambdaMART (Boosted(members=5))", "LambdaMART is always lightgbm's"),
     ],
 )

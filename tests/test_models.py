@@ -13,8 +13,8 @@ import twinrank as tr
 from twinrank.data.transforms import transform
 from twinrank.models.architecture import ACTIVATIONS, Architecture, architecture
 from twinrank.models.columns import apart
-from twinrank.models.dropout import DropoutLinear, draw_fate
 from twinrank.models.folder import Model, load_model, save_model
+from twinrank.models.layers import DropoutLinear, draw_dropout_key
 from twinrank.models.scorer import QueryNorm, Scorer, score_all
 from twinrank.support.random import random_word
 
@@ -106,24 +106,24 @@ def test_every_part_is_free():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("CE4L", "did you mean CE4.L"),
-        ("MLP(wdth=3)", "did you mean width"),
+        ("CE4L", "Did you mean 'CE4.L'"),
+        ("MLP(wdth=3)", "Did you mean 'width'"),
         ("MLP(width=0)", "width must be a whole number from 1"),
         ("MLP(width=true)", "width must be"),
         ("MLP(depth=-1)", "depth must be"),
         ("MLP(dropout=1)", "dropout must be"),
         ("MLP(dropout=true)", "dropout must be"),
-        ("MLP(activation=rely)", "did you mean relu"),
-        ("MLP(norm=quary)", "did you mean query"),
+        ("MLP(activation=rely)", "Did you mean 'relu'"),
+        ("MLP(norm=quary)", "Did you mean 'query'"),
         ("MLP(last_norm=5)", "last_norm must be true or false"),
         ("MLP(width=3)@5", "no cutoff"),
-        ("MLP(width=3", "can't read"),
+        ("MLP(width=3", "Can't read"),
     ],
 )
 def test_architectures_that_make_no_sense(text, message):
     with pytest.raises(tr.InputError, match=message):
         architecture(text)
-    with pytest.raises(tr.InputError, match="did you mean paper"):
+    with pytest.raises(tr.InputError, match="Did you mean 'paper'"):
         architecture("R5", "papre")
 
 
@@ -392,7 +392,7 @@ def test_weights_that_dont_fit(damaged):
 
 def falls_out(shape, p):
     """The mask of the next dropout, in plain NumPy."""
-    first, second, below = draw_fate(p)
+    first, second, below = draw_dropout_key(p)
     words = random_word(first, second, np.arange(shape.numel(), dtype=np.uint32))
     return torch.from_numpy(words < below).view(shape)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import twinrank as tr
 from twinrank.data.transforms import transform
-from twinrank.estimators.models import model_in
+from twinrank.estimators.base_ranker import load_ranker
 from twinrank.models.architecture import architecture
 from twinrank.models.scorer import Scorer
 from twinrank.training.loop import Trainer, TrainingError
@@ -267,7 +267,7 @@ def test_a_mistake_is_told_once(small_file, tmp_path):
     job = torchrun(small_file, "--set", "epoch=3", "--out", tmp_path / "run")
     _, told = job.communicate(timeout=60)
     assert job.returncode != 0
-    assert told.count("did you mean epochs") == 1
+    assert told.count("Did you mean 'epochs'") == 1
     assert "has died" not in told
     assert not (tmp_path / "run").exists()
 
@@ -280,7 +280,7 @@ def test_a_run_of_two_processes_from_the_command_line(small_file, tmp_path):
     assert job.returncode == 0
     assert out.count("Model in") == 1
     assert [told.count(f"epoch {n}/4") for n in (1, 2, 3, 4)] == [1, 1, 1, 1]
-    assert model_in(run).n_features_in_ == 136
+    assert load_ranker(run).n_features_in_ == 136
     again = torchrun("--resume", run)
     again.communicate(timeout=100)
     assert again.returncode == 0

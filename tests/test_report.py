@@ -14,10 +14,10 @@ from report_example import METHODS, evaluations, example, histories
 from twinrank.display.tables import Cell, Table
 from twinrank.report.breakdowns import by_cutoff, by_grade, by_length
 from twinrank.report.content import ReportContent
-from twinrank.report.figures import draw_curves, limits, sets_of
-from twinrank.report.gains import BINS, HEIGHT, WIDTH, binned, gains_of
 from twinrank.report.page import render, write_report
-from twinrank.report.svg import inlined
+from twinrank.report.query_gains import BINS, HEIGHT, WIDTH, binned, gain_plots
+from twinrank.report.report_figures import draw_curves, limits, sets_of
+from twinrank.report.svg import inline_svg
 from twinrank.support.errors import InputError
 
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
@@ -75,14 +75,14 @@ def test_every_section_is_there_and_can_be_reached(page):
         "results",
         "gains",
         "cutoffs",
-        "kinds",
+        "groups",
         "curves",
         "costs",
         "tables",
         "figures",
         "data",
         "settings",
-        "again",
+        "reproduce",
     ]
     assert [link["href"] for link in page.all("a")] == [f"#{name}" for name in wanted]
     assert {a["id"] for a in page.all("h2")} == {*wanted, "notes"}
@@ -111,9 +111,10 @@ def test_the_table_says_what_was_found(content, page, html):
     assert f"<strong>{max(means.values()):.4f}</strong>" in body
     worst = rows[-1][0]
     p = content.comparison.p_values["nDCG@3"][worst]
-    behind = f"−{means[rows[0][0]] - means[worst]:.4f} to {rows[0][0]}"
-    said = f"{behind}, p {'&lt; 0.0001' if p < 1e-4 else f'= {p:.2g}'}; 95 % interval"
-    assert body.count(said) == 2  # on hover, and for a screen reader
+    behind = f"−{means[rows[0][0]] - means[worst]:.4f} compared with {rows[0][0]}"
+    p_value = "&lt; 0.0001" if p < 1e-4 else f"= {p:.2g}"
+    tooltip = f"{behind}, p {p_value}; 95 % confidence interval"
+    assert body.count(tooltip) == 2  # on hover, and for a screen reader
     headings = [a for a in page.all("th") if a.get("aria-sort")]
     assert headings == [
         {
@@ -204,7 +205,7 @@ def test_a_page_with_nothing_but_a_title():
 def test_one_method_has_nobody_to_gain_from(tmp_path):
     content = example(tmp_path, METHODS[:1])
     page = Page(render(content))
-    assert gains_of(content) is None
+    assert gain_plots(content) is None
     assert "gains" not in {a.get("id") for a in page.all("h2")}
     assert "results" in {a.get("id") for a in page.all("h2")}
 
@@ -236,8 +237,8 @@ def test_values_that_are_missing():
     cells = [a["data-value"] for a in page.all("td") if "data-value" in a]
     assert cells.count("") == 3 + 3  # means, then times and memory
     assert str(tr.compare(values).means["A"]["AP"]) in cells
-    assert gains_of(content) is None
-    assert by_grade(content).places == ["0\n(3)"]  # nobody has a value where the label is 1
+    assert gain_plots(content) is None
+    assert by_grade(content).ticks == ["0\n(3)"]  # nobody has a value where the label is 1
 
 
 def test_trainings_of_different_kinds_and_lengths():
@@ -266,7 +267,7 @@ def test_long_trainings_are_thinned_out():
 
 
 def test_gains_of_each_query(content):
-    gains = gains_of(content)
+    gains = gain_plots(content)
     assert list(gains.baselines) == list(METHODS)
     for baseline, found in gains.baselines.items():
         assert {gain.method for gain in found} == set(METHODS) - {baseline}
@@ -278,7 +279,9 @@ def test_gains_of_each_query(content):
             assert gain.queries == len(kept)
             assert gain.mean == pytest.approx(sum(x - y for x, y in kept) / len(kept))
             assert gain.p == pytest.approx(tr.p_value(a, b))
-            drawn = [_steps(path, len(kept), gains.reach) for path in (gain.won, gain.lost)]
+            drawn = [
+                _steps(path, len(kept), gains.limit) for path in (gain.gain_path, gain.loss_path)
+            ]
             wanted = sorted((x - y for x, y in kept), reverse=True)
             np.testing.assert_allclose(np.sum(drawn, axis=0), wanted, atol=2e-3)
 
@@ -307,9 +310,9 @@ def test_many_queries_are_drawn_as_means_of_neighbours():
 def test_the_baseline_and_the_measure_can_be_chosen(tmp_path):
     content = example(tmp_path, baseline=METHODS[2], measure="AP", curves={})
     html = render(content)
-    assert gains_of(content).first == METHODS[2]
+    assert gain_plots(content).first == METHODS[2]
     assert f"selected>{METHODS[2]}</option>" in html
-    assert "Mean AP of queries alike" in html
+    assert "Mean AP of groups of queries" in html
 
 
 def test_seventeen_methods_and_thirty_thousand_queries_stay_small():
@@ -324,7 +327,7 @@ def test_seventeen_methods_and_thirty_thousand_queries_stay_small():
 def test_by_cutoff(content):
     lines = by_cutoff(content)
     assert list(lines) == ["nDCG"]  # AP has no cutoff, nERR a single one
-    assert lines["nDCG"].places == ["1", "3", "10"]
+    assert lines["nDCG"].ticks == ["1", "3", "10"]
     for method, one in content.evaluations.items():
         assert lines["nDCG"].values[method] == [one[f"nDCG@{k}"] for k in (1, 3, 10)]
 
@@ -334,14 +337,14 @@ def test_by_kind_of_query(content):
         (by_length(content), content.list_sizes),
         (by_grade(content), content.list_grades),
     ):
-        for place, label in enumerate(lines.places):
+        for place, label in enumerate(lines.ticks):
             low, high, count = re.fullmatch(r"(\d+)(?:–(\d+))?\n\((\d+)\)", label).groups()
             inside = (kind >= int(low)) & (kind <= int(high or low))
             assert inside.sum() == int(count)
             for method, one in content.evaluations.items():
                 mean = np.nanmean(one.values["nDCG@3"][inside])
                 assert lines.values[method][place] == pytest.approx(mean)
-    counts = [int(re.search(r"\((\d+)\)", p)[1]) for p in by_length(content).places]
+    counts = [int(re.search(r"\((\d+)\)", p)[1]) for p in by_length(content).ticks]
     assert len(counts) == 4
     assert sum(counts) == 60
     assert max(counts) < 25
@@ -353,14 +356,14 @@ def test_lists_of_one_length_and_labels_that_are_measurements():
     content = ReportContent(
         "x", evaluations=found, list_sizes=np.full(sizes.size, 7), list_grades=grades
     )
-    assert by_length(content).places == ["7\n(60)"]
-    assert len(by_grade(content).places) == 4
+    assert by_length(content).ticks == ["7\n(60)"]
+    assert len(by_grade(content).ticks) == 4
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"list_sizes": [1, 2]}, "list_sizes has 2 queries, but the evaluations have 60"),
+        ({"list_sizes": [1, 2]}, "list_sizes has 2 queries but the evaluations have 60"),
         ({"list_grades": [1]}, "list_grades has 1 queries"),
         ({"measure": "nDCG@4"}, "nDCG@4"),
         ({"baseline": "Lambdamart"}, "LambdaMART"),
@@ -375,7 +378,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path, wrong, message):
 def test_a_figure_that_is_no_svg_leaves_the_old_report(tmp_path, svg):
     path = tmp_path / "report.html"
     write_report(path, ReportContent("Old"))
-    with pytest.raises(InputError, match="is no SVG"):
+    with pytest.raises(InputError, match="is not SVG"):
         write_report(path, ReportContent("New", figures=[("A figure", svg, "")]))
     assert "Old" in path.read_text("utf-8")
     assert list(tmp_path.iterdir()) == [path]
@@ -390,7 +393,7 @@ def test_svg_of_a_page_has_its_colours_and_no_code():
       <path clip-path="url(#c)" style="stroke: #2f6fab; fill: #000000; font-family: 'Arial'"/>
       <path style="fill: url(http://example.org/#x)"/><g id="series-1"><path/></g>
       <text>1 &lt; 2</text></svg>"""
-    shown = inlined(svg, "p-", {1: "<b>"})
+    shown = inline_svg(svg, "p-", {1: "<b>"})
     assert shown.startswith('<svg viewBox="0 0 10 20" aria-hidden="true" focusable="false">')
     for gone in ("alert", "red", "away", "http", "Arial", "unused", "onload"):
         assert gone not in shown, gone

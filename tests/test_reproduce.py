@@ -260,7 +260,7 @@ def test_expected_time_follows_the_work():
         (["--figure", "3"], "figure 3 is not available; choose from 1 and 2"),
         (["--quick", "--full"], "exclude each other"),
         (["--full", "--table", "4"], "--full is all tables"),
-        (["--table", "4", "--architectures", "CE4L"], "did you mean CE4.L"),
+        (["--table", "4", "--architectures", "CE4L"], "Did you mean 'CE4.L'"),
         (["--table", "4", "--architectures", ","], "--architectures must be all, paper, or names"),
         (["--table", "4", "--folds", "one"], "--folds takes numbers"),
         (["--table", "4", "--folds", "7"], "no fold 7"),

@@ -131,21 +131,21 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("functions", "bad", "message"),
         [
-            (WITH_GRADIENT, {"strategy": "typ3"}, "strategy 'typ3'; did you mean type3, type2"),
-            (WITH_GRADIENT, {"strategy": "x"}, "strategy 'x'; choose from type1, type2, type3"),
-            (WITH_GRADIENT, {"kernel": "nmba"}, "kernel 'nmba'; did you mean numba?"),
-            (WITH_GRADIENT, {"kernel": "x"}, "kernel 'x'; choose from auto, torch, numba, long"),
-            (WITH_GRADIENT, {"kernel": "long@3"}, "kernel 'long@3'; did you mean long?"),
+            (WITH_GRADIENT, {"strategy": "typ3"}, "strategy 'typ3'. Did you mean 'type3', 'type2'"),
+            (WITH_GRADIENT, {"strategy": "x"}, "strategy 'x'. Choose from type1, type2, type3"),
+            (WITH_GRADIENT, {"kernel": "nmba"}, "kernel 'nmba'. Did you mean 'numba'?"),
+            (WITH_GRADIENT, {"kernel": "x"}, "kernel 'x'. Choose from auto, torch, numba, long"),
+            (WITH_GRADIENT, {"kernel": "long@3"}, "kernel 'long@3'. Did you mean 'long'?"),
             (
                 WITH_GRADIENT,
                 {"kernel": "numba(block=3)"},
                 "kernel numba has no option 'block'; its options: none",
             ),
-            ((direct_loss,), {"reduction": "means"}, "reduction 'means'; did you mean mean?"),
-            ((direct_loss,), {"reduction": "avg"}, "'avg'; choose from mean, sum, none"),
-            ((direct_loss,), {"measure": "NDGC@5"}, "measure 'NDGC'; did you mean nDCG?"),
-            ((exact_ranks,), {"ties": "stabel"}, "break ties 'stabel'; did you mean stable?"),
-            ((exact_ranks,), {"ties": "x"}, "'x'; choose from random, stable, average"),
+            ((direct_loss,), {"reduction": "means"}, "reduction 'means'. Did you mean 'mean'?"),
+            ((direct_loss,), {"reduction": "avg"}, "'avg'. Choose from mean, sum, none"),
+            ((direct_loss,), {"measure": "NDGC@5"}, "measure 'NDGC'. Did you mean 'nDCG'?"),
+            ((exact_ranks,), {"ties": "stabel"}, "break ties 'stabel'. Did you mean 'stable'?"),
+            ((exact_ranks,), {"ties": "x"}, "'x'. Choose from random, stable, average"),
         ],
     )
     def test_names_that_do_not_exist(self, functions, bad, message):

@@ -1,4 +1,4 @@
-"""The re-ranking service of examples/serving: started for real, asked over HTTP."""
+"""The re-ranking service of examples/serving: a real server, called over HTTP."""
 
 import importlib.util
 import os
@@ -43,11 +43,11 @@ def client(ranker, tmp_path_factory):
         text=True,
     )
     try:
-        said = ""
-        while (address := re.search(r"running on (http://\S+)", said)) is None:
+        log = ""
+        while (address := re.search(r"running on (http://\S+)", log)) is None:
             line = server.stderr.readline()
-            assert line, said  # it ended
-            said += line
+            assert line, log  # it ended
+            log += line
         with httpx.Client(base_url=address[1], trust_env=False, timeout=30) as client:
             yield client
     finally:
@@ -57,9 +57,9 @@ def client(ranker, tmp_path_factory):
 
 def service():
     """The example's module, which isn't on the path."""
-    found = importlib.util.spec_from_file_location("service", EXAMPLE / "service.py")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("service", EXAMPLE / "service.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -82,13 +82,17 @@ def test_ranks_as_the_ranker_does(client, ranker, size):
     assert answer.status_code == 200
     ranking = answer.json()["ranking"]
     scores = ranker.predict(X[:size], group=[size])
-    assert [one["rank"] for one in ranking] == list(range(1, size + 1))
-    assert [one["id"] for one in ranking] == [f"d{i}" for i in np.argsort(-scores, kind="stable")]
-    np.testing.assert_allclose([one["score"] for one in ranking], np.sort(scores)[::-1], atol=1e-5)
+    assert [document["rank"] for document in ranking] == list(range(1, size + 1))
+    assert [document["id"] for document in ranking] == [
+        f"d{i}" for i in np.argsort(-scores, kind="stable")
+    ]
+    np.testing.assert_allclose(
+        [document["score"] for document in ranking], np.sort(scores)[::-1], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("request_body", "complaint"),
     [
         (body([[1, 2]]), "document 'd0' has 2 features, but the model takes 3"),
         (body([[1, 2, 3]] * 2, ["a", "a"]), "document id 'a' occurs twice"),
@@ -102,8 +106,8 @@ def test_ranks_as_the_ranker_does(client, ranker, size):
         ([1], "body: Input should be"),
     ],
 )
-def test_bad_requests_are_told_why(client, given, complaint):
-    answer = client.post("/rank", json=given)
+def test_bad_requests_get_a_reason(client, request_body, complaint):
+    answer = client.post("/rank", json=request_body)
     assert answer.status_code == 422
     assert complaint in answer.json()["detail"]
 
@@ -116,7 +120,7 @@ def test_values_that_are_not_finite_are_refused(client, word):
     assert "documents.0.features.1: Input should be" in answer.json()["detail"]
 
 
-def test_what_is_no_json_is_refused(client):
+def test_invalid_json_is_refused(client):
     answer = client.post("/rank", content=b"{", headers={"content-type": "application/json"})
     assert answer.status_code == 422
     assert "JSON decode error" in answer.json()["detail"]

@@ -148,10 +148,10 @@ class TestUnits:
     @pytest.mark.parametrize(
         ("name", "parameters", "complaint"),
         [
-            (NET, {"alhpa": 1}, "did you mean alpha"),
+            (NET, {"alhpa": 1}, "Did you mean 'alpha'"),
             (NET, {"epochs": 0}, "epochs"),
             (TREES, {"n_estimators": 0}, "n_estimators"),
-            (TREES, {"epochs": 3}, "unknown parameter of BoostedRanker"),
+            (TREES, {"epochs": 3}, "Unknown parameter of BoostedRanker"),
         ],
     )
     def test_wrong_parameters_are_known_before_training(self, name, parameters, complaint):
@@ -482,7 +482,7 @@ class TestFolders:
         [
             ({"methods": []}, "needs a method"),
             ({"methods": [NET, NET]}, "named twice"),
-            ({"measures": ["nDGC@5"]}, "did you mean nDCG"),
+            ({"measures": ["nDGC@5"]}, "Did you mean 'nDCG'"),
             ({"methods": [NET]}, "parameters for LambdaMART, which isn't among the methods"),
         ],
     )

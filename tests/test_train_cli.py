@@ -158,20 +158,20 @@ def test_mistakes_are_one_line_and_leave_nothing(files, tmp_path, cli):
         ([train, "--valid", tmp_path / "nowhere.txt"], "can't read"),
         ([train, "--valid", tmp_path / "narrow.txt"], "say --features 136"),
         ([tmp_path / "single.txt", "--valid", tmp_path / "narrow.txt"], "can teach"),
-        ([train, "--objective", "nDGC"], "did you mean nDCG"),
-        ([train, "--strategy", "type4"], "did you mean type"),
-        ([train, "--architecture", "CE4L"], "did you mean CE4.L"),
-        ([train, "--set", "epohcs=3"], "did you mean epochs"),
+        ([train, "--objective", "nDGC"], "Did you mean 'nDCG'"),
+        ([train, "--strategy", "type4"], "Did you mean 'type"),
+        ([train, "--architecture", "CE4L"], "Did you mean 'CE4.L'"),
+        ([train, "--set", "epohcs=3"], "Did you mean 'epochs'"),
         ([train, "--set", "epochs"], "write key=value"),
         ([train, "--set", "epochs=many"], "epochs must be a positive whole number"),
         ([train, "--set", "weight_decay=x"], "weight_decay must be"),
-        ([train, "--set", "validation_measure=nDGC"], "did you mean nDCG"),
+        ([train, "--set", "validation_measure=nDGC"], "Did you mean 'nDCG'"),
         ([train, "--set", "device=gpu"], "no device 'gpu'"),
         ([train, "--set", "categories={500=3}"], "columns are 0 to 135"),
-        ([train, "--set", "transforms=QuaryZScore"], "did you mean QueryZScore"),
+        ([train, "--set", "transforms=QuaryZScore"], "Did you mean 'QueryZScore'"),
         ([train, "--set", "random_state=-1"], "random_state must be from 0"),
         ([train, "--config", tmp_path / "bad.toml"], "bad.toml is not TOML"),
-        ([train, "--config", tmp_path / "unknown.toml"], "did you mean epochs"),
+        ([train, "--config", tmp_path / "unknown.toml"], "Did you mean 'epochs'"),
         ([train, "--config", tmp_path / "nowhere.toml"], "can't read"),
         ([train, "--fold", 1], "--fold goes with a folder"),
         ([files.parent, "--fold", 2], "no fold 2"),
@@ -444,7 +444,9 @@ def test_predictions_that_cant_be_made(run_folder, files, tmp_path, cli):
     (tmp_path / "wide.txt").write_text("1 qid:1 1:1 137:1\n0 qid:1 1:2 2:2\n")
     words, test = ["predict", run_folder], files / "test.txt"
     narrow, out = tmp_path / "narrow.txt", ["-o", tmp_path / "s.txt"]
-    assert refused(cli(*words, narrow, *out), "has 2 features, the model 136", "--features 136")
+    assert refused(
+        cli(*words, narrow, *out), "has 2 features, but the model has 136", "--features 136"
+    )
     assert cli(*words, narrow, *out, "--features", 136)[0] == 0
     assert refused(cli(*words, tmp_path / "wide.txt", *out), "137 features", "136")
     assert refused(cli(*words, tmp_path / "nowhere.txt", *out), "can't read")

@@ -9,10 +9,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import twinrank as tr
-from twinrank.data import trec as reading
-from twinrank.data.trec import Run, read_qrels, read_run, read_scores
+from twinrank.data import trec_files
+from twinrank.data.trec_files import Run, read_qrels, read_run, read_scores
 from twinrank.evaluation.conventions import CONVENTIONS
-from twinrank.evaluation.trec import OFFICIAL, named_measures, trec_names
+from twinrank.evaluation.run_evaluation import OFFICIAL, named_measures, trec_names
 from twinrank.support.errors import FileError, InputError
 
 RUN = "q1 Q0 d1 1 2.5 bm25\nq1\tQ0\td2\t2\t-1e-3\tbm25\r\n\n  q2 Q0 d1 1 7 bm25  \n"
@@ -62,7 +62,7 @@ def test_lines_across_pieces(write, monkeypatch):
     whole = read_run(write("\n".join(rows)))
     assert sum(map(len, whole.scores.values())) == 50
     for piece in (1, 2, 3, 7, 64, 1000):
-        monkeypatch.setattr(reading, "_PIECE", piece)
+        monkeypatch.setattr(trec_files, "_PIECE", piece)
         assert read_run(write("\n".join(rows))) == whole
         assert read_run(write("\n".join(rows) + "\n")) == whole
 
@@ -88,9 +88,9 @@ def test_whatever_is_written_is_read_again(tmp_path_factory, scores):
         ("\n\nq1 Q0 d1 1 high t\n", "line 3: a score must be a finite number; found 'high'"),
         ("q1 Q0 d1 1 nan t\n", "line 1: a score must be a finite number; found 'nan'"),
         ("q1 Q0 d1 1 1e999 t\n", "line 1: a score must be a finite number; found '1e999'"),
-        ("q1 Q0 d1 1 1 t\nq1 Q0 d1 2 0 t\n", "line 2: a document twice for query 'q1'; found 'd1'"),
-        ("", "holds no retrieved documents"),
-        (" \n\t\n", "holds no retrieved documents"),
+        ("q1 Q0 d1 1 1 t\nq1 Q0 d1 2 0 t\n", "line 2: query 'q1' has document 'd1' twice"),
+        ("", "has no retrieved documents"),
+        (" \n\t\n", "has no retrieved documents"),
         (b"q1 Q0 caf\xe9 1 0.5 t\n", r"line 1: not UTF-8 text; found 'caf\\xe9'"),
         (b"\x00\xff\x1f\x8b" * 100, "line 1: a run has six columns"),
         ("x" * 10_000, "line 1: a run has six columns.*x{80}…'$"),
@@ -110,8 +110,8 @@ def test_wrong_runs(write, content, complaint):
         ("q1 0 d1\n", "line 1: qrels have four columns, query 0 document grade; found 'q1 0 d1'"),
         (RUN, "line 1: qrels have four columns"),
         ("q1 0 d1 1\nq1 0 d2 1.5\n", "line 2: a grade must be a whole number; found '1.5'"),
-        ("q1 0 d1 1\nq1 0 d1 0\n", "line 2: a document twice for query 'q1'; found 'd1'"),
-        ("", "holds no judgements"),
+        ("q1 0 d1 1\nq1 0 d1 0\n", "line 2: query 'q1' has document 'd1' twice"),
+        ("", "has no judgements"),
     ],
 )
 def test_wrong_qrels(write, content, complaint):
@@ -126,7 +126,7 @@ def test_damaged_and_missing_files(write, tmp_path):
     with pytest.raises(InputError, match="truncated"):
         read_run(cut)
     cut.write_bytes(b"no archive")
-    with pytest.raises(InputError, match="is damaged, or not what its name says"):
+    with pytest.raises(InputError, match="is damaged, or its suffix is wrong"):
         read_qrels(cut)
     with pytest.raises(FileError, match=r"can't read .*nowhere\.run: No such file"):
         read_run(tmp_path / "nowhere.run")
@@ -137,9 +137,9 @@ def test_damaged_and_missing_files(write, tmp_path):
 def test_scores_one_a_line(write):
     assert list(read_scores(write("1.5\n-2e3\n\ninf\n", "s.gz"))) == [1.5, -2000.0, np.inf]
     assert len(read_scores(write(""))) == 0
-    with pytest.raises(InputError, match="line 2: expected one score a line; found '1 2'"):
+    with pytest.raises(InputError, match="line 2: expected one score per line; found '1 2'"):
         read_scores(write("1\n1 2\n"))
-    with pytest.raises(InputError, match="line 1: expected one score a line; found 'a'"):
+    with pytest.raises(InputError, match="line 1: expected one score per line; found 'a'"):
         read_scores(write("a"))
     with pytest.raises(InputError, match="line 2: the score is NaN"):
         read_scores(write("1\nnan\n"))
@@ -228,17 +228,22 @@ def test_judged_tells_unjudged_documents_from_those_that_are_not_relevant():
 @pytest.mark.parametrize(
     ("run", "qrels", "options", "complaint"),
     [
-        ({"q": {"a": 1.0}}, {"p": {"a": 1}}, {}, "no query in common .the run's first: 'q'"),
-        ({}, {"p": {"a": 1}}, {}, "no query in common .the run's first: none"),
+        (
+            {"q": {"a": 1.0}},
+            {"p": {"a": 1}},
+            {},
+            "no query in common. The first query of the run is 'q'",
+        ),
+        ({}, {"p": {"a": 1}}, {}, "no query in common. The first query of the run is none"),
         ({"q": {"a": np.nan}}, {"q": {"a": 1}}, {}, "document 'a' for query 'q' must be a finite"),
         ({"q": {"a": -np.inf}}, {"q": {"a": 1}}, {}, "must be a finite number, not -inf"),
         ({"q": {"a": 1.0}}, {"q": {"a": np.nan}}, {}, "labels are not finite"),
-        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"level": 0}, "level of relevance must be a positive"),
-        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": []}, "name at least one measure$"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"level": 0}, "relevance level must be a positive"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": []}, r"Give at least one measure\.$"),
         ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "num_q"}, "one measure besides num_q"),
-        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "mapp"}, "unknown measure 'mapp'; did"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "mapp"}, "Unknown measure 'mapp'. Did"),
         ({"q": {"a": 1.0}}, {"q": {"a": 1}}, {"measures": "ndcg_cut_0"}, "must be at least 1"),
-        ({"q": {"a": 1.0}}, {"q": {"a": 0}}, {"empty": "error"}, "1 of 1 lists have nothing"),
+        ({"q": {"a": 1.0}}, {"q": {"a": 0}}, {"empty": "error"}, "1 of 1 lists have no relevant"),
         ("nowhere.run", {"q": {"a": 0}}, {}, "can't read nowhere.run"),
     ],
 )

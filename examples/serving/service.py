@@ -1,9 +1,9 @@
-"""Re-ranking over HTTP: documents of one query in, the same documents in order out.
+"""A web service that ranks the documents of one query.
 
     TWINRANK_MODEL=model.onnx uvicorn --factory service:create_app
 
-The model is an exported .onnx file, which needs onnxruntime only, or a folder that `save` or
-`twinrank train` wrote, which needs TwinRank.
+The model is an exported .onnx file, which needs only onnxruntime, or a folder written by `save` or
+`twinrank train`, which needs TwinRank.
 """
 
 import json
@@ -20,13 +20,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-MOST_DOCUMENTS, MOST_ERRORS = 1000, 5
+MAX_DOCUMENTS, MAX_ERRORS = 1000, 5
 
 Floats = npt.NDArray[np.float32]
 
 
 class Document(BaseModel):
-    """What the caller calls a document, and its features in the model's order."""
+    """A document: its id, and its features in the order of the training data."""
 
     id: str
     features: list[Annotated[float, Field(strict=True, allow_inf_nan=False)]]
@@ -35,11 +35,11 @@ class Document(BaseModel):
 class Query(BaseModel):
     """The documents to rank, all of one query."""
 
-    documents: Annotated[list[Document], Field(min_length=1, max_length=MOST_DOCUMENTS)]
+    documents: Annotated[list[Document], Field(min_length=1, max_length=MAX_DOCUMENTS)]
 
 
 class Ranked(BaseModel):
-    """A document's place, 1 for the best."""
+    """A document with its score and its rank, 1 for the best."""
 
     id: str
     rank: int
@@ -54,7 +54,7 @@ class Ranking(BaseModel):
 
 @dataclass(frozen=True)
 class Model:
-    """A function from the features of one query's documents to their scores."""
+    """A loaded model: `score` maps the features of one query's documents to scores."""
 
     name: str
     features: int
@@ -63,19 +63,19 @@ class Model:
 
 
 def load(path: Path) -> Model:
-    """A model from an ONNX file or a folder."""
+    """Load a model from an ONNX file or a folder."""
     if path.suffix == ".onnx":
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # requests run side by side: one core is enough for each
+        options.intra_op_num_threads = 1  # requests run in parallel, one core each
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        about = session.get_modelmeta().custom_metadata_map
-        features, names = json.loads(about["features"]), json.loads(about["feature_names"])
+        metadata = session.get_modelmeta().custom_metadata_map
+        features, names = json.loads(metadata["features"]), json.loads(metadata["feature_names"])
         return Model(path.name, features, names, lambda X: session.run(None, {"X": X})[0])
-    from twinrank.estimators.models import model_in
+    from twinrank.estimators.base_ranker import load_ranker
 
-    ranker = model_in(path)
+    ranker = load_ranker(path)
     names = getattr(ranker, "feature_names_in_", None)
     return Model(
         path.name,
@@ -86,49 +86,48 @@ def load(path: Path) -> Model:
 
 
 def matrix(query: Query, features: int) -> Floats:
-    """The features of all documents, if they are what the model takes."""
+    """The features of all documents, after checks."""
     seen: set[str] = set()
     for document in query.documents:
         if len(document.features) != features:
             count = len(document.features)
-            refuse(f"document {document.id!r} has {count} features, but the model takes {features}")
+            reject(f"document {document.id!r} has {count} features, but the model takes {features}")
         if document.id in seen:
-            refuse(f"document id {document.id!r} occurs twice")
+            reject(f"document id {document.id!r} occurs twice")
         seen.add(document.id)
-    with np.errstate(over="ignore"):  # too large becomes infinite
+    with np.errstate(over="ignore"):  # too large values become infinite
         X = np.array([document.features for document in query.documents], np.float32)
     for row, column in np.argwhere(~np.isfinite(X))[:1].tolist():
-        refuse(f"feature {column + 1} of document {query.documents[row].id!r} is beyond float32")
+        reject(f"feature {column + 1} of document {query.documents[row].id!r} is beyond float32")
     return X
 
 
-def refuse(why: str) -> None:
-    """Answer that the request can't be used."""
-    raise HTTPException(422, why)
+def reject(reason: str) -> None:
+    """Reject a request with status 422."""
+    raise HTTPException(422, reason)
 
 
 def create_app() -> FastAPI:
-    """The service for the model that TWINRANK_MODEL names."""
+    """Create the service for the model in TWINRANK_MODEL."""
     if "TWINRANK_MODEL" not in os.environ:
-        raise SystemExit("say which model: TWINRANK_MODEL=model.onnx, or a model's folder")
+        raise SystemExit("set TWINRANK_MODEL to an .onnx file or to the folder of a model")
     model = load(Path(os.environ["TWINRANK_MODEL"]))
     app = FastAPI(title="Re-ranking")
 
     @app.exception_handler(RequestValidationError)
     def explain(_: Request, error: RequestValidationError) -> JSONResponse:
-        """The first few mistakes, each with its place."""
-        found = error.errors()
-        places = [one["loc"][1:] if one["type"] != "json_invalid" else () for one in found]
-        told = [
-            f"{'.'.join(map(str, place or ['body']))}: {one['msg']}"
-            for place, one in zip(places, found, strict=True)
-        ]
-        more = [f"and {len(told) - MOST_ERRORS} more"] if len(told) > MOST_ERRORS else []
-        return JSONResponse({"detail": "; ".join([*told[:MOST_ERRORS], *more])}, 422)
+        """List the first errors of a request, each with its location."""
+        messages = []
+        for problem in error.errors():
+            location = problem["loc"][1:] if problem["type"] != "json_invalid" else ()
+            messages.append(f"{'.'.join(map(str, location or ['body']))}: {problem['msg']}")
+        if len(messages) > MAX_ERRORS:
+            messages[MAX_ERRORS:] = [f"and {len(messages) - MAX_ERRORS} more"]
+        return JSONResponse({"detail": "; ".join(messages)}, 422)
 
     @app.get("/health")
     def health() -> dict[str, Any]:
-        """Whether the service is up, and what its model takes."""
+        """The status of the service, and the features of its model."""
         return {
             "status": "ok",
             "model": model.name,
@@ -138,14 +137,14 @@ def create_app() -> FastAPI:
 
     @app.post("/rank")
     def rank(query: Query) -> Ranking:
-        """The documents of one query, best first; equal scores stay in the order given."""
+        """Rank the documents of one query, best first; ties keep the order of the request."""
         scores = model.score(matrix(query, model.features))
         order = np.argsort(-scores, kind="stable").tolist()
         ids = [document.id for document in query.documents]
         return Ranking(
             ranking=[
-                Ranked(id=ids[i], rank=place, score=float(scores[i]))
-                for place, i in enumerate(order, 1)
+                Ranked(id=ids[i], rank=position, score=float(scores[i]))
+                for position, i in enumerate(order, 1)
             ]
         )
 

@@ -1,4 +1,4 @@
-"""python -m twinrank."""
+"""Run the command line with `python -m twinrank`."""
 
 from twinrank.cli import main
 

@@ -1,4 +1,4 @@
-"""Direct optimisation of a measure for text: a loss for sentence-transformers' CrossEncoder."""
+"""`DirectRankingLoss`: direct optimisation of a measure for the CrossEncoder of text models."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -14,38 +14,62 @@ from twinrank.measures import Measure
 from twinrank.ranks.strategies import Strategy
 from twinrank.support.errors import InputError
 
-if find_spec("sentence_transformers") is None:  # importing it takes seconds: where it is used
+if find_spec("sentence_transformers") is None:  # the import takes seconds, so it comes later
     raise InputError("twinrank.text needs sentence-transformers: pip install 'twinrank[text]'")
 
 __all__ = ["DirectRankingLoss"]
 
 
 class DirectRankingLoss(nn.Module):
-    """Minus a measure of the model's ranking of each query's documents (see `DirectLoss`).
+    """Direct optimisation of a measure for a CrossEncoder: minus the mean of the measure.
 
-    It takes what sentence-transformers' LambdaLoss and ListNetLoss take: a data set with a column
-    of queries, one of lists of documents, and one of lists of labels, as many as there are
-    documents, which may differ from query to query. A query with nothing relevant teaches nothing
-    and has no share in the mean.
+    The loss is used as LambdaLoss and ListNetLoss of sentence-transformers. The dataset has a
+    column of queries, a column of lists of documents, and a column of lists of labels. The number
+    of documents may differ between queries. Queries without a relevant document are left out of the
+    mean.
 
-    `measure`, `strategy`, `alpha`, `perturbation` and `samples` are those of `DirectLoss`, and act
-    on what `activation_fn` (None: nothing) makes of the model's logits. Ranks are perturbed by
-    default, since a new model's logits are all near zero and their exact order is accidental; and
-    documents are pushed by what swapping them changes, since the slope of a discount says little
-    about a relevant document far down. `strategy="type3", perturbation=0, samples=1` is the paper.
+    By default, ranks are perturbed and the strategy is "swap". The logits of a new model are all
+    close to 0, so their exact order is arbitrary, and the slope of the discount is small for a
+    relevant document at a low rank. `strategy="type3", perturbation=0, samples=1` is the method of
+    the paper.
 
-    `mini_batch_size` is the number of (query, document) pairs in one pass of the model: None for
-    the number of queries in the batch, 0 or less for all pairs at once. Their losses, and this one,
-    hold the activations of all passes until the backward pass. `recompute=True` holds none: the
-    backward pass computes those of one mini-batch at a time again (Chen et al. 2016), so that
-    memory is that of a mini-batch, and a step has two forward passes. Gradients are the same.
+    Yu, "Optimize What You Evaluate With" (2020).
 
+    Parameters
+    ----------
+    model : CrossEncoder
+        A model with one output (`num_labels=1`).
+    measure : str or Measure, default "nDCG@10"
+        The measure to optimise.
+    strategy : {"type1", "type2", "type3", "swap"}, default "swap"
+        How the gradient of a rank reaches the scores, as in `DirectLoss`.
+    alpha : float, default 1.0
+        The steepness of the gradient.
+    perturbation : float, default 3.0
+        The scale of Gumbel noise that is added to the scores before ranking.
+    samples : int, default 8
+        The number of perturbed rankings per step.
+    activation_fn : nn.Module, optional
+        A function of the logits; the default is the identity.
+    mini_batch_size : int, optional
+        The number of (query, document) pairs per forward pass. The default is the number of queries
+        of the batch; 0 or less means all pairs at once.
+    recompute : bool, default False
+        Recompute the activations of each mini-batch in the backward pass (Chen et al. 2016). The
+        memory is then that of one mini-batch and each step has two forward passes; the gradients
+        are the same.
+
+    Raises
+    ------
+    InputError
+        If the model has more than one output, or an argument is invalid.
+
+    Examples
+    --------
     ```python
     loss = DirectRankingLoss(model, measure="nDCG@10")
     CrossEncoderTrainer(model=model, train_dataset=dataset, loss=loss).train()
     ```
-
-    Yu, "Optimize What You Evaluate With" (2020).
     """
 
     def __init__(
@@ -64,14 +88,14 @@ class DirectRankingLoss(nn.Module):
         super().__init__()
         outputs = getattr(model, "num_labels", None)
         if outputs != 1:
-            has = f"one with {outputs}" if outputs else f"a {type(model).__name__}"
+            actual = f"one with {outputs}" if outputs else f"a {type(model).__name__}"
             raise InputError(
-                f"DirectRankingLoss needs a CrossEncoder with one output, not {has}: "
-                f"CrossEncoder(…, num_labels=1)"
+                f"DirectRankingLoss needs a CrossEncoder with one output, not {actual}. "
+                f"Use CrossEncoder(…, num_labels=1)."
             )
-        whole = isinstance(mini_batch_size, int) and not isinstance(mini_batch_size, bool)
-        if mini_batch_size is not None and not whole:
-            raise InputError(f"mini_batch_size must be a whole number, not {mini_batch_size!r}")
+        is_integer = isinstance(mini_batch_size, int) and not isinstance(mini_batch_size, bool)
+        if mini_batch_size is not None and not is_integer:
+            raise InputError(f"mini_batch_size must be an integer, not {mini_batch_size!r}.")
         self.model = model
         self.direct = DirectLoss(measure, strategy, alpha, perturbation, samples)
         self.activation_fn = nn.Identity() if activation_fn is None else activation_fn
@@ -85,11 +109,31 @@ class DirectRankingLoss(nn.Module):
         prompt: str | None = None,
         task: str | None = None,
     ) -> Tensor:
-        """The loss of a batch: queries and their lists of documents, and their lists of labels."""
+        """The loss of a batch.
+
+        Parameters
+        ----------
+        inputs : sequence of two sequences
+            The queries, and a list of documents for each query.
+        labels : sequence of tensors
+            The labels of the documents of each query.
+        prompt, task : str, optional
+            Passed to `preprocess` of the model.
+
+        Returns
+        -------
+        tensor, scalar
+            The loss.
+
+        Raises
+        ------
+        InputError
+            If the columns of the dataset do not have this form.
+        """
         lists, grades = _checked(inputs, labels)
         queries, documents = inputs
-        listed = zip(queries, documents, strict=True)
-        pairs = [(query, text) for query, texts in listed for text in texts]
+        by_query = zip(queries, documents, strict=True)
+        pairs = [(query, text) for query, texts in by_query for text in texts]
         step = len(queries) if self.mini_batch_size is None else self.mini_batch_size
         step = step if step > 0 else len(pairs)
         logits = [
@@ -100,14 +144,14 @@ class DirectRankingLoss(nn.Module):
         return loss
 
     def _logits(self, pairs: Sequence[Any], prompt: str | None, task: str | None) -> Tensor:
-        """One pass of the model."""
+        """The logits of a mini-batch."""
         from sentence_transformers.util import batch_to_device
 
         tokens = self.model.preprocess(pairs, prompt=prompt, task=task)
         tokens = batch_to_device(tokens, self.model.device)
 
-        def score() -> Tensor:
-            scores: Tensor = self.model(dict(tokens))["scores"].view(-1)  # which adds to its input
+        def score() -> Tensor:  # of a copy of the tokens, since the model adds keys to its input
+            scores: Tensor = self.model(dict(tokens))["scores"].view(-1)
             return scores
 
         if self.recompute and torch.is_grad_enabled():
@@ -115,7 +159,7 @@ class DirectRankingLoss(nn.Module):
         return score()
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What a model card says of this loss."""
+        """The settings of the loss, for the model card."""
         from sentence_transformers.util import fullname
 
         return {
@@ -131,7 +175,7 @@ class DirectRankingLoss(nn.Module):
 
     @property
     def citation(self) -> str:
-        """The paper, for a model card."""
+        """The citation of the paper, for the model card."""
         return """
 @article{yu2020optimize,
     title={Optimize What You Evaluate With: A Simple Yet Effective Framework For Direct Optimization Of IR Metrics},
@@ -145,35 +189,35 @@ class DirectRankingLoss(nn.Module):
 def _checked(
     inputs: Sequence[Sequence[Any]], labels: Sequence[Tensor] | None
 ) -> tuple[Lists, Tensor]:
-    """The documents' lists and flat labels, or what is wrong with a data set's columns."""
+    """The lists and flat labels of a batch; an error says which column is wrong."""
     if len(inputs) != 2:
         raise InputError(
-            f"DirectRankingLoss needs two columns beside the labels, queries and lists of "
-            f"documents, not {len(inputs)}"
+            f"DirectRankingLoss needs two columns besides the labels, queries and lists of "
+            f"documents, not {len(inputs)}."
         )
     queries, documents = inputs
     if any(isinstance(texts, str) for texts in documents):
         raise InputError(
-            "the second column must hold a list of documents for each query, not one text"
+            "The second column must have a list of documents for each query, not one text."
         )
     if labels is None or isinstance(labels, Tensor):
-        found = "no labels" if labels is None else "one label for each query"
+        actual = "no labels" if labels is None else "one label for each query"
         raise InputError(
             f"DirectRankingLoss needs a list of labels for each query, one per document, in a "
-            f"column named label, labels, score or scores; got {found}"
+            f"column named label, labels, score or scores; got {actual}."
         )
     if not len(queries) == len(documents) == len(labels):
         raise InputError(
-            f"{len(queries)} queries, {len(documents)} lists of documents and {len(labels)} lists "
-            f"of labels must be as many"
+            f"There are {len(queries)} queries, {len(documents)} lists of documents and "
+            f"{len(labels)} lists of labels; give one of each per query."
         )
     flat = [torch.as_tensor(grades) for grades in labels]
     for i, (texts, grades) in enumerate(zip(documents, flat, strict=True)):
         if tuple(grades.shape) != (len(texts),):
             raise InputError(
-                f"query {i} of the batch ({queries[i]!r}) has {len(texts)} documents and labels "
-                f"of shape {tuple(grades.shape)}: give one label per document"
+                f"Query {i} of the batch ({queries[i]!r}) has {len(texts)} documents but labels "
+                f"of shape {tuple(grades.shape)}; give one label per document."
             )
     if not any(map(len, documents)):
-        raise InputError("no query of the batch has a document")
+        raise InputError("No query of the batch has a document.")
     return Lists.from_sizes([len(texts) for texts in documents]), torch.cat(flat).float()

@@ -1,1 +1,1 @@
-"""Boosting: gradient-boosted trees on the library's own objectives."""
+"""Boosted trees: gradients of measures, LightGBM and XGBoost. Internal."""

@@ -1,4 +1,4 @@
-"""Objectives and metrics as LightGBM and XGBoost call them, for one's own `lgb.train`."""
+"""Objectives and metrics for your own `lgb.train` and `xgb.train`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +22,29 @@ def lightgbm_objective(
 ) -> "LightGBMObjective":
     """A measure as an objective of LightGBM, for `lgb.train({"objective": this, …}, …)`.
 
-    Gradient and hessian, their scale and their noise are those of `Newton`, whose docstring derives
-    them. Lists are the Dataset's `group`, and weights, which must be equal within a list, its
-    `weight` (LightGBM leaves it to an objective to apply them).
+    The Dataset needs `group`. Its `weight`, if any, must be equal within a query; the objective
+    applies it.
 
+    Parameters
+    ----------
+    measure : str or Measure
+        The measure, such as "nDCG", "AP" or "nERR@10".
+    strategy : {"type1", "type2", "type3", "swap"}, default "type3"
+        How the measure passes its gradient to the scores.
+    perturbation : float, default 2.0
+        The scale of the Gumbel noise that is added to the scores before they are ranked.
+    samples : int, default 5
+        The number of perturbed rankings that a gradient is averaged over.
+    random_state : int, default 0
+        The seed of the noise.
+
+    Returns
+    -------
+    callable
+        Takes (scores, dataset), and returns the gradient and the hessian.
+
+    Examples
+    --------
     >>> objective = lightgbm_objective("AP", strategy="type2", samples=1)
     >>> objective.newton.strategy
     'type2'
@@ -42,28 +61,66 @@ def xgboost_objective(
 ) -> "XGBoostObjective":
     """A measure as an objective of XGBoost, for `xgb.train(…, obj=this)`.
 
-    As `lightgbm_objective`; lists are the DMatrix's `group` or `qid`, and weights, one per list,
-    its `weight`.
+    The DMatrix needs `group` or `qid`. Its `weight`, if any, has one entry per query.
+
+    Parameters
+    ----------
+    measure : str or Measure
+        The measure, such as "nDCG", "AP" or "nERR@10".
+    strategy : {"type1", "type2", "type3", "swap"}, default "type3"
+        How the measure passes its gradient to the scores.
+    perturbation : float, default 2.0
+        The scale of the Gumbel noise that is added to the scores before they are ranked.
+    samples : int, default 5
+        The number of perturbed rankings that a gradient is averaged over.
+    random_state : int, default 0
+        The seed of the noise.
+
+    Returns
+    -------
+    callable
+        Takes (scores, dmatrix), and returns the gradient and the hessian.
     """
     return XGBoostObjective(Newton.of(measure, strategy, perturbation, samples, random_state))
 
 
 def lightgbm_metric(measure: str | Measure) -> "LightGBMMetric":
-    """The mean of a measure over lists, for LightGBM's `feval`; higher is better."""
+    """The mean of a measure over queries, for LightGBM's `feval`; higher is better.
+
+    Parameters
+    ----------
+    measure : str or Measure
+        The measure, such as "nDCG@10".
+
+    Returns
+    -------
+    callable
+        Takes (scores, dataset), and returns (name, value, True).
+    """
     return LightGBMMetric(as_measure(measure))
 
 
 def xgboost_metric(measure: str | Measure) -> "XGBoostMetric":
-    """The mean of a measure over lists, for XGBoost's `custom_metric`.
+    """The mean of a measure over queries, for XGBoost's `custom_metric`.
 
-    Early stopping has to be told that higher is better: `EarlyStopping(50, maximize=True)`.
+    Tell early stopping that higher is better: `EarlyStopping(50, maximize=True)`.
+
+    Parameters
+    ----------
+    measure : str or Measure
+        The measure, such as "nDCG@10".
+
+    Returns
+    -------
+    callable
+        Takes (scores, dmatrix), and returns (name, value).
     """
     return XGBoostMetric(as_measure(measure))
 
 
 @dataclass(frozen=True)
 class LightGBMObjective:
-    """What LightGBM calls in every round; made by `lightgbm_objective`."""
+    """Called by LightGBM in every round; made by `lightgbm_objective`."""
 
     newton: Newton
 
@@ -75,7 +132,7 @@ class LightGBMObjective:
 
 @dataclass(frozen=True)
 class XGBoostObjective:
-    """What XGBoost calls in every round; made by `xgboost_objective`."""
+    """Called by XGBoost in every round; made by `xgboost_objective`."""
 
     newton: Newton
 
@@ -87,7 +144,7 @@ class XGBoostObjective:
 
 @dataclass(frozen=True)
 class LightGBMMetric:
-    """What LightGBM measures after every round; made by `lightgbm_metric`."""
+    """Called by LightGBM after every round; made by `lightgbm_metric`."""
 
     measure: Measure
 
@@ -100,7 +157,7 @@ class LightGBMMetric:
 
 @dataclass(frozen=True)
 class XGBoostMetric:
-    """What XGBoost measures after every round; made by `xgboost_metric`."""
+    """Called by XGBoost after every round; made by `xgboost_metric`."""
 
     measure: Measure
 
@@ -112,9 +169,9 @@ class XGBoostMetric:
 
 
 def mean(measure: Measure, scores: Any, labels: Any, lists: Lists, weights: Any = None) -> float:
-    """The mean over the lists that have something relevant, Σ w·M / Σ w; NaN if none has.
+    """The mean over the lists with something relevant, Σ w·M / Σ w; NaN if there is none.
 
-    The columns of a matrix of scores, one for each member, add up to what ranks.
+    The columns of a matrix of scores, one per model of an ensemble, are added up.
     """
     if np.ndim(scores) == 2:
         scores = scores.sum(axis=1)
@@ -130,8 +187,8 @@ def _lightgbm_lists(data: Any) -> Lists:
     sizes = data.get_group()
     if sizes is None:
         raise InputError(
-            "the Dataset has no lists: say how many rows each query has, lgb.Dataset(X, y, "
-            "group=sizes)"
+            "The Dataset has no queries. Pass the number of rows of each query: "
+            "lgb.Dataset(X, y, group=sizes)."
         )
     return Lists.from_sizes(sizes)
 
@@ -143,8 +200,8 @@ def _lightgbm_weights(data: Any, lists: Lists) -> Any:
     low, high = lists.min(weights), lists.max(weights)
     if (low != high).any():
         raise InputError(
-            f"weights must be the same for all rows of a list; they differ in list "
-            f"{int(np.argmax(low != high))}"
+            f"Weights must be equal within a query, but they differ in query number "
+            f"{int(np.argmax(low != high))}."
         )
     return high
 
@@ -153,8 +210,7 @@ def _xgboost_lists(data: Any) -> Lists:
     offsets = data.get_uint_info("group_ptr")
     if offsets.size == 0:
         raise InputError(
-            "the DMatrix has no lists: say which query each row belongs to, xgb.DMatrix(X, y, "
-            "qid=qid)"
+            "The DMatrix has no queries. Pass the query of each row: xgb.DMatrix(X, y, qid=qid)."
         )
     return Lists.from_offsets(offsets.astype(np.int64))
 
@@ -165,6 +221,6 @@ def _xgboost_weights(data: Any, lists: Lists) -> Any:
         return None
     if weights.size != len(lists):
         raise InputError(
-            f"weights ({weights.size}) must have one entry for each of {len(lists)} lists"
+            f"There are {weights.size} weights for {len(lists)} queries; pass one per query."
         )
     return weights.astype(np.float64)

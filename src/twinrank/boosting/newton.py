@@ -1,4 +1,4 @@
-"""What a boosting round needs of a measure: its gradient and a positive diagonal hessian."""
+"""The gradient and a positive diagonal hessian of a measure, for boosting."""
 
 import zlib
 from collections.abc import Callable
@@ -24,13 +24,13 @@ from twinrank.support.errors import InputError
 Floats = npt.NDArray[np.float32]
 
 PERTURBATION, SAMPLES = 2.0, 5
-"""What trees are trained with unless one says otherwise."""
+"""The defaults for trees."""
 
 FLOOR = 1e-3
-"""What is added to every hessian, whose mean is 1."""
+"""Added to every hessian; the mean hessian is 1."""
 
 _BY_LABEL = (DCG, NDCG)
-_BLOCK = 1 << 16  # documents × samples that are ranked together: they stay in the cache
+_BLOCK = 1 << 16  # documents × samples that are ranked together and stay in the cache
 
 
 @dataclass(frozen=True)
@@ -48,21 +48,20 @@ class Newton:
         type3   2 Σ_j |g_a + g_j| · |u_aj| · K(y_aj)    the diagonal itself, where g ≥ 0
         swap    Σ_j |ΔM_aj| · |u_aj| · K(y_aj)          the diagonal itself
 
-    (swap has no g: pairs are pushed apart by what swapping them changes, `ranks/kernels/swaps.py`.)
+    (swap has no g: a pair is weighted by the change of the measure if it swapped places.)
 
-    Scale. The value of a leaf, −ΣG/ΣH, doesn't change when both are multiplied by one number, but
-    what regularises it does: LightGBM's min_sum_hessian_in_leaf, XGBoost's lambda and
-    min_child_weight. So both are divided by the mean hessian of the round: these settings then mean
-    what they mean for squared errors, for any measure, list length and unit of weights. `FLOOR` is
-    added to the hessian, so that leaves of documents that nothing pulls at have a value.
+    Scale. The value of a leaf, −ΣG/ΣH, does not change if both are multiplied by a number, but its
+    regularisation does: LightGBM's min_sum_hessian_in_leaf, XGBoost's lambda and min_child_weight.
+    So both are divided by the mean hessian of the round. These settings then mean the same as for
+    squared errors, for any measure, list length and unit of weights. `FLOOR` is added to the
+    hessian, so that leaves of documents without a gradient have a value.
 
-    Noise. It depends on `random_state` and the scores alone, not on how often this was called
-    before: every round has fresh noise, since every tree moves scores, and a training that is taken
-    up again from a saved model goes on as it would have.
+    Noise. It depends on `random_state` and the scores alone. Every round has fresh noise, since
+    every tree changes the scores, and a resumed training has the same noise.
 
-    Members. A matrix of scores has a column for each of k members, which are trained apart, on
-    noise of their own. A column holds what its member adds to the score that ranks, the mean of
-    all members: a k-th of the member's own score, at which its gradient is taken.
+    Ensembles. A matrix of scores has a column for each of k models, which are trained separately
+    with their own noise. A column holds what its model adds to the ensemble's score: a k-th of the
+    model's own score, at which its gradient is taken.
     """
 
     measure: Measure
@@ -71,10 +70,10 @@ class Newton:
     samples: int = SAMPLES
     random_state: int = 0
     unit: float | None = None
-    """What both are divided by, where it isn't the mean hessian of the round: parts of the data
-    that are looked at apart must agree on it."""
-    member: int = 0
-    """Which of several this is."""
+    """The divisor of both, if it is not the mean hessian of the round: workers that each see a part
+    of the data must agree on it."""
+    model: int = 0
+    """The number of the model in an ensemble."""
 
     @classmethod
     def of(
@@ -85,23 +84,23 @@ class Newton:
         samples: int = SAMPLES,
         random_state: int = 0,
     ) -> "Newton":
-        """Checked and, where they are names, looked up."""
+        """Check the values, and look up names."""
         check_perturbation(perturbation, samples)
         whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
         if not whole or not 0 <= random_state < 2**63:
             raise InputError(
-                f"random_state must be a whole number from 0 to below 2^63, not {random_state!r}"
+                f"random_state must be a whole number ≥ 0 and below 2^63, not {random_state!r}"
             )
-        chosen, way = as_measure(measure), as_strategy(strategy)
-        chosen.check_strategy(way)
-        return cls(chosen, way, perturbation, samples, int(random_state))
+        resolved, checked = as_measure(measure), as_strategy(strategy)
+        resolved.check_strategy(checked)
+        return cls(resolved, checked, perturbation, samples, int(random_state))
 
     def __call__(
         self, scores: Any, labels: Any, lists: Lists, weights: Any = None
     ) -> tuple[Floats, Floats]:
         """Gradient and hessian of every document, given a weight per list or None."""
         if np.ndim(scores) == 2:
-            return self._of_members(np.asarray(scores), labels, lists, weights)
+            return self._of_ensemble(np.asarray(scores), labels, lists, weights)
         gradient, hessian = self.sums(scores, labels, lists, weights)
         mean = self.unit
         if mean is None:
@@ -112,15 +111,14 @@ class Newton:
         hessian += np.float32(FLOOR)
         return gradient, hessian
 
-    def _of_members(
+    def _of_ensemble(
         self, scores: Any, labels: Any, lists: Lists, weights: Any
     ) -> tuple[Floats, Floats]:
         gradient, hessian = np.empty(scores.shape, np.float32), np.empty(scores.shape, np.float32)
-        members = scores.shape[1]
-        for m in range(members):
-            one = replace(self, member=m)
-            found = one(members * scores[:, m], labels, lists, weights)
-            gradient[:, m], hessian[:, m] = found
+        size = scores.shape[1]
+        for i in range(size):
+            own = replace(self, model=i)
+            gradient[:, i], hessian[:, i] = own(size * scores[:, i], labels, lists, weights)
         return gradient, hessian
 
     def sums(
@@ -134,7 +132,7 @@ class Newton:
         grades = np.maximum(np.asarray(labels, np.float64), 0)  # unjudged documents count as 0
         factor = 1 if weights is None else lists.spread(np.asarray(weights, np.float32))
         if self.strategy == "swap":
-            gradient, hessian = self._pushed_apart(y, grades, lists)
+            gradient, hessian = self._swap_sums(y, grades, lists)
             return gradient * factor, hessian * factor
         g = self.rank_gradient(y, grades, lists) * factor
         return curved_pair_sum(y, grades, g, lists, strategy=self.strategy)
@@ -149,14 +147,14 @@ class Newton:
         self._ranked(scores, lists, work)
         return result
 
-    def _pushed_apart(self, scores: Floats, labels: Any, lists: Lists) -> tuple[Floats, Floats]:
+    def _swap_sums(self, scores: Floats, labels: Any, lists: Lists) -> tuple[Floats, Floats]:
         """Gradient and hessian of `strategy="swap"`."""
         gradient, hessian = np.empty_like(scores), np.empty_like(scores)
 
         def work(docs: slice, part: Lists, ranks: Any) -> None:
-            found = self.measure.swaps_at(ranks, labels[docs], part.tile(self.samples))
+            swaps = self.measure.swaps_at(ranks, labels[docs], part.tile(self.samples))
             gradient[docs], hessian[docs] = swap_sums(
-                scores[docs], labels[docs], ranks, found, part, parallel=False
+                scores[docs], labels[docs], ranks, swaps, part, parallel=False
             )
 
         self._ranked(scores, lists, work)
@@ -173,7 +171,7 @@ class Newton:
             for first, last in blocks[start:stop]:
                 docs = slice(int(lists.offsets[first]), int(lists.offsets[last]))
                 part = Lists(lists.offsets[first : last + 1] - lists.offsets[first])
-                generator = np.random.default_rng([self.random_state, seed, first, self.member])
+                generator = np.random.default_rng([self.random_state, seed, first, self.model])
                 work(docs, part, self._ranks_of(scores[docs], part, generator))
 
         in_threads(run, spans(np.ones(len(blocks), np.int64), per_thread=1))

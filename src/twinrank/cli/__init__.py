@@ -1,4 +1,7 @@
-"""The command line, one file a command."""
+"""The command line: one module per command.
+
+Internal: run `twinrank` or `python -m twinrank`.
+"""
 
 import os
 import sys
@@ -9,11 +12,11 @@ import typer
 from twinrank import __version__
 from twinrank.cli.compare_command import compare
 from twinrank.cli.convert_command import convert
+from twinrank.cli.data_options import show_error
 from twinrank.cli.evaluate_command import evaluate
 from twinrank.cli.export_command import export
 from twinrank.cli.inspect_command import inspect
 from twinrank.cli.measures_command import measures
-from twinrank.cli.options import show_error
 from twinrank.cli.predict_command import predict
 from twinrank.cli.reproduce_command import reproduce
 from twinrank.cli.train_command import train
@@ -22,7 +25,7 @@ from twinrank.support.errors import TwinRankError
 
 app = typer.Typer(
     name="twinrank",
-    help="Learning to rank on the metric you are judged by.",
+    help="Learning to rank: optimise the measure that you evaluate with.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -39,8 +42,8 @@ app.command()(train)
 app.command()(tune)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"twinrank {__version__}")
         raise typer.Exit
 
@@ -48,17 +51,20 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run a command; a user's mistake is one line and exit code 2, not a traceback."""
-    # OpenMP's threads spin while they wait for each other. On a busy machine that slows training
-    # down ten times and more, unless they give up early; on a quiet one it makes no difference.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # read when torch is loaded
+    """Run a command; an error of the user prints one line and exits with code 2."""
+    # OpenMP's threads spin while they wait for each other. On a busy machine this makes training
+    # more than ten times slower, unless they stop early; on an idle one it makes no difference.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # torch reads it when it is imported
     try:
         app()
     except TwinRankError as error:

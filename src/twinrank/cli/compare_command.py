@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import show_notes, takes_data
-from twinrank.cli.sources import in_words_of_options, names, numbers, source_of
+from twinrank.cli.data_options import (
+    in_words_of_options,
+    names,
+    numbers,
+    show_notes,
+    source_of,
+    takes_data,
+)
 from twinrank.cli.study_options import Folds, Force, Jobs, Ray, command_line, resumable
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""twinrank convert: data from one form to another."""
+"""twinrank convert: convert data from one format to another."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from twinrank.cli.options import load_data, show_notes, takes_data
+from twinrank.cli.data_options import load_data, show_notes, takes_data
 from twinrank.support.errors import InputError, explained
 
 
@@ -13,33 +13,38 @@ from twinrank.support.errors import InputError, explained
 def convert(
     data: Annotated[
         Path,
-        typer.Argument(readable=False, help="LETOR text, CSV, Parquet, Feather, or a folder."),
+        typer.Argument(
+            readable=False,
+            help="LETOR text, CSV, Parquet, Feather, or a folder written by convert.",
+        ),
     ],
     target: Annotated[
         Path,
         typer.Argument(
             readable=False,
-            help="What to write: .txt/.letor/.svm, .csv, .tsv, .parquet, .feather, "
-            "text also with .gz/.xz/.zst; without a suffix, a folder that loads at once.",
+            help="File to write: .txt, .letor, .svm, .csv or .tsv, also with .gz, .xz or .zst; "
+            ".parquet; .feather. Without a suffix: a folder, which loads fastest.",
         ),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Replace a target that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing target.")] = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Convert data from one form to another, losslessly, as the two names' suffixes say.
+    """Convert data from one format to another without loss.
 
-    Features keep every bit of a float32; query ids, labels, document ids and the names of features
-    are kept too. Unjudged documents (−1) and NaN are kept unless told otherwise.
+    The suffixes of the two names choose the formats. Features keep every
+    bit of a float32. Query ids, labels, document ids and feature names are
+    kept. So are unjudged documents (label −1) and NaN; --unjudged and
+    --non-finite change this.
 
     Example: twinrank convert MSLR-WEB10K/Fold1/train.txt train.parquet
     """
     from twinrank.data.saving import check_target
-    from twinrank.data.table import counted
+    from twinrank.support.plurals import counted
 
     with explained("write", target):
         check_target(target)
         if target.exists() and not force:
-            raise InputError(f"{target} exists; --force replaces it")
+            raise InputError(f"{target} exists; add --force to replace it.")
     loaded = load_data(data, reading or {})
     show_notes(loaded)
     loaded.save(target)

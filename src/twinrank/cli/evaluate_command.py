@@ -1,4 +1,4 @@
-"""twinrank evaluate: TREC runs against qrels; models and scores against a data set's labels."""
+"""twinrank evaluate: evaluate and compare models, scores and TREC runs."""
 
 import json
 import sys
@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import takes_data
-from twinrank.cli.systems import measured_runs, measured_scores
+from twinrank.cli.data_options import takes_data
+from twinrank.cli.systems import evaluate_runs, evaluate_scores
 from twinrank.support.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from twinrank.evaluation.result import Evaluation
 
 _OUTPUTS = ("table", "json", "csv", "trec", "markdown", "latex", "html")
+_COMPARING: Any = {"rich_help_panel": "Options for comparing systems"}
+_FILE: Any = {"metavar": "FILE"}
+_NAME: Any = {"metavar": "NAME"}
 
 
 @takes_data()
@@ -24,84 +27,117 @@ def evaluate(
         list[Path] | None,
         typer.Argument(
             metavar="MODEL... DATA",
-            help="Models to measure (a run's folder, or one that save wrote), and, last, the data "
-            "to measure them on, in any form.",
+            help="Folders of models (from twinrank train, or from save() in Python), then the data "
+            "on which to evaluate them: LETOR text, CSV, Parquet, Feather, or a folder.",
             readable=False,
         ),
     ] = None,
     run: Annotated[
         list[Path] | None,
-        typer.Option(help="A TREC run (query Q0 document rank score tag); repeat it to compare."),
+        typer.Option(
+            help="TREC run (query Q0 document rank score tag), instead of MODEL and DATA; may be "
+            "repeated.",
+            **_FILE,
+        ),
     ] = None,
     qrels: Annotated[
-        Path | None, typer.Option(help="Judgements (query 0 document grade) for --run.")
+        Path | None, typer.Option(help="Judgements of --run (query 0 document grade).", **_FILE)
     ] = None,
     scores: Annotated[
         list[Path] | None,
-        typer.Option(help="Scores of DATA's documents, one a line; repeat it to compare."),
+        typer.Option(help="Scores of DATA, one line per document; may be repeated.", **_FILE),
     ] = None,
     measure: Annotated[
         list[str] | None,
         typer.Option(
             "-m",
             "--measure",
-            help="nDCG@10, AP(rel=2), …, or trec_eval's ndcg_cut_10, map, P.5,10; may be repeated.",
+            help="Measure such as nDCG@10 or AP(rel=2), or its name in trec_eval such as "
+            "ndcg_cut_10, map or P.5,10; may be repeated (default: nDCG, AP and others; for "
+            "--run those of trec_eval).",
+            **_NAME,
         ),
     ] = None,
     convention: Annotated[
         str | None,
-        typer.Option(help="twinrank, letor, trec, lightgbm or paper; trec for --run."),
+        typer.Option(
+            help="Definitions of measures: twinrank, letor, trec, lightgbm or paper (default: "
+            "trec for --run, otherwise twinrank).",
+            **_NAME,
+        ),
     ] = None,
     empty: Annotated[
-        str | None, typer.Option(help="Lists with nothing relevant: skip, zero, one or error.")
+        str | None,
+        typer.Option(
+            help="Queries with no relevant document: skip, zero, one or error (default: from the "
+            "convention).",
+            **_NAME,
+        ),
     ] = None,
     ties: Annotated[
-        str | None, typer.Option(help="Equal scores: random, stable, docid or average.")
+        str | None,
+        typer.Option(
+            help="Order of equal scores: random, stable, docid or average (default: from the "
+            "convention).",
+            **_NAME,
+        ),
     ] = None,
     level: Annotated[
-        float, typer.Option("-l", "--level", help="Relevant from this grade on (trec_eval's -l).")
+        float, typer.Option("-l", "--level", help="Lowest relevant grade of binary measures.")
     ] = 1,
     per_query: Annotated[
-        bool, typer.Option("-q", "--per-query", help="Show every query as well.")
+        bool, typer.Option("-q", "--per-query", help="Also show the values of every query.")
     ] = False,
     complete: Annotated[
-        bool,
-        typer.Option("-c", "--complete", help="Judged queries that a run leaves out count as 0."),
+        bool, typer.Option("-c", "--complete", help="Count judged queries that a run lacks as 0.")
     ] = False,
     output: Annotated[
-        str, typer.Option("-o", "--output", help=f"{', '.join(_OUTPUTS[:-1])} or {_OUTPUTS[-1]}.")
+        str, typer.Option("-o", "--output", help=f"Output format: {', '.join(_OUTPUTS)}.")
     ] = "table",
-    test: Annotated[str, typer.Option(help="To compare: wilcoxon, t or permutation.")] = "wilcoxon",
-    significance: Annotated[float, typer.Option(help="To compare: mark p below this.")] = 0.01,
+    test: Annotated[
+        str, typer.Option(help="Significance test: wilcoxon, t or permutation.", **_COMPARING)
+    ] = "wilcoxon",
+    significance: Annotated[
+        float, typer.Option(help="Mark differences with p below this.", **_COMPARING)
+    ] = 0.01,
     holm: Annotated[
-        bool, typer.Option("--holm", help="To compare: Holm's correction for several systems.")
+        bool, typer.Option("--holm", help="Apply Holm's correction to the p-values.", **_COMPARING)
     ] = False,
     intervals: Annotated[
-        bool, typer.Option("--intervals", help="To compare: 95 % bootstrap intervals of means.")
+        bool,
+        typer.Option("--intervals", help="Show 95 % bootstrap intervals of means.", **_COMPARING),
     ] = False,
     plot: Annotated[
         Path | None,
-        typer.Option(help="To compare two: draw wins and losses by query, to .png, .svg or .pdf."),
+        typer.Option(
+            help="Draw the wins and losses of two systems by query, to a .png, .svg or .pdf file "
+            "(default: no plot).",
+            **_FILE,
+            **_COMPARING,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of ties and resamples.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of random ties and resamples.", metavar="N", min=0)
+    ] = 0,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Measure models or rankings, and compare several, with the convention stated.
+    """Evaluate models, scores or TREC runs, and compare several.
 
-    Models score DATA as twinrank predict does; --scores are one a line, in the order of DATA's
-    documents; both may be compared with each other.
-    Runs are measured exactly as trec_eval does it; its names and its -l, -q and -c work here too.
+    Models score DATA as twinrank predict does. Scores from files are in the
+    order of DATA's documents. Models and scores can be compared with each
+    other. Runs give the same values as trec_eval; its measure names and its
+    options -l, -q and -c work here too.
 
     Examples:
     twinrank evaluate runs/ap test.txt -m nDCG@5 -m AP
 
-    twinrank evaluate runs/ap runs/ndcg test.txt --scores lambdamart.txt --holm
+    twinrank evaluate runs/ap runs/ndcg test.txt --scores trees.txt --holm
 
-    twinrank evaluate --run bm25.run --qrels qrels.txt -m ndcg_cut_10 -m map
+    twinrank evaluate --run a.run --qrels qrels.txt -m ndcg_cut_10 -m map
 
-    twinrank evaluate --run a.run --run b.run --qrels qrels.txt -m nDCG@10 --plot wins.png
+    twinrank evaluate --run a.run --run b.run --qrels qrels.txt --plot a.png
 
-    twinrank evaluate test.txt --scores lambdamart.txt -m nDCG@10 --convention lightgbm
+    twinrank evaluate test.txt --scores trees.txt --convention lightgbm
     """
     if output not in _OUTPUTS:
         raise InputError(unknown("output", output, _OUTPUTS))
@@ -111,25 +147,25 @@ def evaluate(
     policy: dict[str, Any] = {"empty": empty, "ties": ties, "random_state": seed}
     if run:
         if qrels is None or scores or data is not None:
-            raise InputError("--run needs --qrels, and goes without MODEL, DATA and --scores")
+            raise InputError("--run needs --qrels, and excludes MODEL, DATA and --scores.")
         policy["convention"] = convention or "trec"
-        found = measured_runs(run, qrels, measure, level, complete, policy)
+        results = evaluate_runs(run, qrels, measure, level, complete, policy)
     elif data is not None and (models or scores):
         if qrels is not None:
-            raise InputError("--qrels goes with --run; DATA has its own labels")
+            raise InputError("--qrels needs --run; DATA has its own labels.")
         policy["convention"] = convention or "twinrank"
-        found = measured_scores(data, models, scores or [], measure, level, policy, reading or {})
+        results = evaluate_scores(data, models, scores or [], measure, level, policy, reading)
     else:
-        raise InputError(_nothing(data, bool(scores)))
-    if len(found) == 1:
-        _show(next(iter(found.values())), output, per_query)
+        raise InputError(_usage(data, bool(scores)))
+    if len(results) == 1:
+        _show(next(iter(results.values())), output, per_query)
         return
     testing |= {"intervals": intervals, "random_state": seed}
-    _compare(found, output, per_query, testing, plot)
+    _compare(results, output, per_query, testing, plot)
 
 
 def _check(testing: dict[str, Any], plot: Path | None, systems: int) -> None:
-    """Refuse what can't be tested or drawn before anything is read."""
+    """Check the options for comparing systems before anything is read."""
     from twinrank.display.plots import FORMATS
     from twinrank.evaluation.comparison import check_testing
 
@@ -137,17 +173,17 @@ def _check(testing: dict[str, Any], plot: Path | None, systems: int) -> None:
     if plot is None:
         return
     if systems != 2:
-        raise InputError(f"--plot draws two systems against each other, not {systems}")
+        raise InputError(f"--plot needs two systems, not {systems}.")
     if plot.suffix.lower() not in FORMATS:
         raise InputError(f"can't draw to {plot}: choose a name with {', '.join(FORMATS)}")
 
 
-def _nothing(data: Path | None, scores: bool) -> str:
-    """Why there is nothing to evaluate."""
-    if scores:
-        return "--scores needs DATA: twinrank evaluate DATA --scores SCORES"
-    what = "nothing to evaluate" if data is None else f"nothing to evaluate but {data}"
-    return f"{what}: give MODEL DATA, DATA --scores SCORES, or --run RUN --qrels QRELS"
+def _usage(data: Path | None, has_scores: bool) -> str:
+    """The message for a command that names nothing to evaluate."""
+    if has_scores:
+        return "--scores needs DATA: twinrank evaluate DATA --scores FILE"
+    only = "" if data is None else f" on {data}"
+    return f"Nothing to evaluate{only}: give MODEL DATA, DATA --scores FILE, or --run and --qrels."
 
 
 def _show(result: "Evaluation", output: str, per_query: bool) -> None:
@@ -169,7 +205,7 @@ def _rendered(table: Any, output: str) -> str:
 
 
 def _compare(
-    found: "dict[str, Evaluation]",
+    results: "dict[str, Evaluation]",
     output: str,
     per_query: bool,
     testing: dict[str, Any],
@@ -178,24 +214,24 @@ def _compare(
     from twinrank.evaluation.comparison import compare
     from twinrank.evaluation.result import systems_csv
 
-    compared = compare(found, **testing)
+    comparison = compare(results, **testing)
     if output == "csv":
-        typer.echo(systems_csv(found, per_query), nl=False)
+        typer.echo(systems_csv(results, per_query), nl=False)
     elif output == "trec":
-        for name, result in found.items():
+        for name, result in results.items():
             _show(replace(result, run=result.run or name), output, per_query)
     elif output == "json":
-        plain = compared.to_json()
+        content = comparison.to_json()
         if per_query:
-            plain["systems"] = {name: result.to_json() for name, result in found.items()}
-        typer.echo(json.dumps(plain, indent=1, ensure_ascii=False))
+            content["systems"] = {name: result.to_json() for name, result in results.items()}
+        typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
     else:
         if per_query:
-            for name, result in found.items():
+            for name, result in results.items():
                 typer.echo(f"{name}\n{_rendered(result.per_list_table(), output)}\n")
-        typer.echo(_rendered(compared.table(), output))
+        typer.echo(_rendered(comparison.table(), output))
     if plot is not None:
-        name = compared.measures[0]
-        first, second = found
-        compared.draw(plot, first, second, name)
+        name = comparison.measures[0]
+        first, second = results
+        comparison.draw(plot, first, second, name)
         typer.echo(f"{name} drawn to {plot}", err=True)

@@ -1,4 +1,4 @@
-"""twinrank inspect: what a data set holds."""
+"""twinrank inspect: summarise a dataset."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import as_options, load_data, takes_data
+from twinrank.cli.data_options import as_options, load_data, takes_data
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,21 +18,24 @@ def inspect(
     data: Annotated[
         Path | None,
         typer.Argument(
-            readable=False,  # the reader says it better
-            help="LETOR text, CSV, Parquet, Feather, or a folder written by convert; "
-            "without it, the built-in synthetic data.",
+            readable=False,  # the reader's own error is clearer
+            help="LETOR text, CSV, Parquet, Feather, or a folder written by convert (default: the "
+            "built-in synthetic data).",
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(readable=False, help="Draw it, to a .png, .svg or .pdf file.")
+        Path | None,
+        typer.Option(
+            readable=False, help="Also draw the summary to a .png, .svg or .pdf file (default: no)."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Tell what a data set holds: queries, documents, labels, features, and what is odd about it.
+    """Summarise a dataset: queries, documents, labels, features and problems.
 
-    Unjudged documents and values that aren't finite are kept and counted, where training would
-    refuse them until told what to do.
+    Unjudged documents and values that aren't finite are kept and counted,
+    whereas training raises an error for them by default.
 
     Example: twinrank inspect MSLR-WEB10K/Fold1/train.txt --plot train.png
     """
@@ -53,7 +56,7 @@ def inspect(
 
 
 def _print(summary: "Summary") -> None:
-    """Print a page: on a terminal in colour and wrapped, elsewhere one line a fact."""
+    """Print a summary: in colour and wrapped on a terminal, otherwise one line per fact."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -65,7 +68,7 @@ def _print(summary: "Summary") -> None:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
-    for what, much in summary.lines():
-        table.add_row(what, Text(as_options(much)))
+    for name, value in summary.lines():
+        table.add_row(name, Text(as_options(value)))
     console.print(Text(summary.name, style="bold"), soft_wrap=True)
     console.print(table)

@@ -1,4 +1,4 @@
-"""twinrank measures: what can be measured and optimised."""
+"""twinrank measures: list the measures."""
 
 from dataclasses import fields
 from typing import Annotated
@@ -9,12 +9,17 @@ import typer
 def measures(
     name: Annotated[
         str | None,
-        typer.Argument(help="Show one measure, as you would write it: nDCG@10, P(rel=2)@5."),
+        typer.Argument(
+            help="Show only this measure, such as nDCG@10 or P(rel=2)@5 (default: all)."
+        ),
     ] = None,
 ) -> None:
-    """List the measures: each one evaluates, and each one can be trained on.
+    """List the measures; each can be evaluated and optimised.
 
-    Names are written Name(option=value, …)@cutoff; options and cutoff may be left out.
+    A measure is written Name(option=value, …)@cutoff. Options and cutoff are
+    optional.
+
+    Example: twinrank measures nDCG@10
     """
     from rich.console import Console
     from rich.table import Table
@@ -32,4 +37,4 @@ def measures(
         table.add_row(Text(names, style="cyan"), ", ".join(options).lower(), Text(definition))
     Console().print(table)
     if name is not None:
-        typer.echo(f"\n{measure(name)} is understood.")
+        typer.echo(f"\n{measure(name)} is valid.")

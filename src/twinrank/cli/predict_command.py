@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import load_data, show_notes, takes_data
+from twinrank.cli.data_options import load_data, show_notes, takes_data
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -13,39 +13,56 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from twinrank.data.dataset import Dataset
-    from twinrank.estimators.base import BaseRanker
+    from twinrank.estimators.base_ranker import BaseRanker
 
 
 @takes_data(unjudged="keep")
 def predict(
     model: Annotated[
-        Path, typer.Argument(help="A run's folder, or one that save wrote.", readable=False)
+        Path,
+        typer.Argument(
+            help="Folder of a model: from twinrank train, or from save() in Python.",
+            readable=False,
+        ),
     ],
-    data: Annotated[Path, typer.Argument(help="What to score, in any form.", readable=False)],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Documents to score: LETOR text, CSV, Parquet, Feather, or a folder written by "
+            "convert.",
+            readable=False,
+        ),
+    ],
     output: Annotated[
         Path,
         typer.Option(
             "-o",
             "--output",
-            help="scores.txt (a score a line, in the file's order), .run or .trec (a TREC run), "
-            ".csv or .parquet.",
+            help="File to write: .txt (one score per line, in the order of DATA), .run or .trec "
+            "(TREC run), .csv or .parquet.",
         ),
     ] = Path("scores.txt"),
-    tag: Annotated[str, typer.Option(help="The last column of a TREC run.")] = "twinrank",
+    tag: Annotated[
+        str, typer.Option(help="Name of the system, the last column of a TREC run.")
+    ] = "twinrank",
+    architecture: Annotated[
+        str | None,
+        typer.Option(help="Your own net as package.module:name, if the model was trained with it."),
+    ] = None,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Score documents with a trained model, one line a document.
+    """Score documents with a trained model.
 
     Example: twinrank predict runs/ap test.txt -o test.run
     """
-    from twinrank.estimators.models import model_in
-    from twinrank.estimators.writing import write_scores
+    from twinrank.cli.score_files import write_scores
+    from twinrank.estimators.base_ranker import load_ranker
 
     if output.suffix not in (".txt", ".run", ".trec", ".csv", ".parquet"):
         raise InputError(
             f"can't write {output}: choose a name with .txt, .run, .trec, .csv or .parquet"
         )
-    ranker = model_in(model)
+    ranker = load_ranker(model, architecture)
     loaded = load_data(data, reading or {})
     show_notes(loaded)
     write_scores(scores_of(ranker, loaded, data), loaded, output, tag)
@@ -53,11 +70,13 @@ def predict(
 
 
 def scores_of(ranker: "BaseRanker", loaded: "Dataset", data: Path) -> "npt.NDArray[np.float32]":
-    """A model's scores of the data that a command was given."""
+    """A model's scores of a command's data."""
     expected = ranker.n_features_in_
-    if loaded.features < expected and loaded.feature_names is None:
+    if loaded.features != expected:
+        hint = ""
+        if loaded.features < expected and loaded.feature_names is None:
+            hint = f" If the last features are absent throughout, add --features {expected}."
         raise InputError(
-            f"{data} has {loaded.features} features, the model {expected}; if the "
-            f"last ones are absent throughout, say --features {expected}"
+            f"{data} has {loaded.features} features, but the model has {expected}.{hint}"
         )
     return ranker.predict(loaded)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import takes_data
-from twinrank.cli.sources import in_words_of_options, numbers, source_of
+from twinrank.cli.data_options import in_words_of_options, numbers, source_of, takes_data
 from twinrank.cli.study_options import Folds, Force, Jobs, Ray, Seed, command_line, resumable
 from twinrank.support.errors import InputError
 
@@ -203,9 +202,9 @@ def _print_expected_time(
     reproduction: "Reproduction", out: Path, jobs: int | None, ray: str | None
 ) -> None:
     """Print the expected time of the trainings that are lacking, from a few steps of each."""
-    from twinrank.data.table import counted
     from twinrank.study.paper.time_estimate import duration, expected_seconds, in_parallel
     from twinrank.study.scheduler import cores
+    from twinrank.support.plurals import counted
 
     lacking = reproduction.lacking(out)
     if not lacking:

@@ -1,20 +1,26 @@
-"""twinrank train: a ranker on a data set, resumable."""
+"""twinrank train: train a ranker in a folder, resumable."""
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import load_data, show_error, show_notes, takes_data
-from twinrank.cli.sources import in_words_of_options, source_of
+from twinrank.cli.data_options import (
+    in_words_of_options,
+    load_data,
+    show_error,
+    show_notes,
+    source_of,
+    takes_data,
+)
 from twinrank.support.errors import FileError, InputError, TwinRankError, explained
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
+    from twinrank.estimators.base_ranker import BaseRanker
     from twinrank.training.callbacks import Callback
-    from twinrank.training.processes import Processes
+    from twinrank.training.distributed import ProcessGroup
 
 
 @takes_data()
@@ -22,168 +28,171 @@ def train(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="A file of training data, or a folder with folds (see --fold); "
-            "without it, the built-in synthetic data.",
+            help="A file of training data, or a folder with folds (see --fold). "
+            "Default: the built-in synthetic data.",
             readable=False,
         ),
     ] = None,
     valid: Annotated[
         Path | None,
-        typer.Option(help="Validation data; else a fifth of the queries.", readable=False),
+        typer.Option(help="Validation data. Default: a fifth of the queries.", readable=False),
     ] = None,
     test: Annotated[
-        Path | None, typer.Option(help="Test data, measured but never used.", readable=False)
+        Path | None,
+        typer.Option(help="Test data: evaluated, never used for training.", readable=False),
     ] = None,
     fold: Annotated[
-        int | None, typer.Option(help="Which fold of a folder with folds; else the first.", min=1)
+        int | None, typer.Option(help="The fold of a folder with folds. Default: 1.", min=1)
     ] = None,
     objective: Annotated[
-        str | None, typer.Option(help="The measure to optimise: nDCG, AP, P@5, nERR@10, …")
+        str | None,
+        typer.Option(help="The measure to optimise: nDCG (default), AP, P@5, …"),
     ] = None,
     strategy: Annotated[str | None, typer.Option(help="type1, type2, type3 or swap.")] = None,
     architecture: Annotated[
-        str | None, typer.Option(help="Small, R5, CE5, R4.L, CE4.L, Linear, MLP(width=64), …")
+        str | None,
+        typer.Option(
+            help="Small, R5, CE5, R4.L, CE4.L, Linear, MLP(width=64), …, or your own net as "
+            "package.module:name."
+        ),
     ] = None,
     trees: Annotated[
         bool,
         typer.Option(
-            "--trees", help="Boosted trees instead of a net: parameters are BoostedRanker's."
+            "--trees", help="Train boosted trees (BoostedRanker) instead of a net (Ranker)."
         ),
     ] = False,
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs, or rounds of trees, at most.", min=1)
+        int | None, typer.Option(help="The maximum number of epochs, or of boosting rounds.", min=1)
     ] = None,
     paper: Annotated[
-        bool, typer.Option("--paper", help="The paper's settings, but for your own.")
+        bool, typer.Option("--paper", help="Use the paper's settings where you give none.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything random.", min=0)] = None,
+    seed: Annotated[int | None, typer.Option(help="The random seed. Default: 0.", min=0)] = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            help="Parameters in a TOML file, as `twinrank tune` leaves one.", readable=False
+            help="Parameters in a TOML file, such as the one that `twinrank tune` writes.",
+            readable=False,
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Any parameter of Ranker, as key=value (may be repeated)."),
+        typer.Option(
+            "--set",
+            help="Any parameter of Ranker, or with --trees of BoostedRanker, as key=value. "
+            "Repeatable.",
+        ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where the run goes; else a folder named run.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the run. Default: run.")] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Take up a run that was interrupted.", readable=False)
+        Path | None,
+        typer.Option(help="Continue the interrupted run in this folder.", readable=False),
     ] = None,
     save_every: Annotated[
         float, typer.Option(help="Seconds between checkpoints within an epoch.", min=0)
     ] = 300.0,
     tensorboard: Annotated[
         bool,
-        typer.Option("--tensorboard", help="Write curves to the run's tensorboard folder, too."),
+        typer.Option("--tensorboard", help="Also write curves for TensorBoard."),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Train a ranker on the measure it is judged by; the run can be interrupted and resumed.
+    """Train a ranker on the measure it is judged by, in a folder of its own.
 
-    The run's folder gets the configuration, a line of history per epoch, the model and curves.
-    Ctrl-C finishes the step and saves; --resume goes on, to the very same weights.
+    The folder gets the parameters (run.json), a line of history per epoch or
+    round, checkpoints, the model and its curves. Ctrl-C finishes the current
+    step and saves; --resume continues to the very same model.
 
-    Example: twinrank train MQ2008 --fold 1 --objective AP --epochs 50 --out runs/ap
+    Example: twinrank train MQ2008 --fold 1 --objective AP --out runs/ap
     """
     from twinrank.support.memory import keep_memory
-    from twinrank.training.processes import processes_here
+    from twinrank.training.distributed import current_group
 
     keep_memory()
-    given: dict[str, Any] = {"objective": objective, "strategy": strategy}
-    given |= {"architecture": architecture, "epochs": epochs}
-    given |= {"random_state": seed, "mode": "paper" if paper else None}
+    options: dict[str, Any] = {
+        "objective": objective,
+        "strategy": strategy,
+        "epochs": epochs,
+        "random_state": seed,
+        "mode": "paper" if paper else None,
+    }
     files = {"data": data, "valid": valid, "test": test}
+    if resume is not None and any(
+        value not in (None, [], False)
+        for value in (*options.values(), *files.values(), fold, config, out, settings, trees)
+    ):
+        raise InputError("--resume takes data and parameters from the run: give it alone.")
     folder = resume or out or Path("run")
-    if resume is not None:
-        if any(x not in (None, []) for x in (*given.values(), *files.values(), fold, config, out)):
-            raise InputError("--resume takes data and parameters from the run: give it alone")
-        if settings:
-            raise InputError("--resume takes parameters from the run: leave --set out")
     source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
     source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
-    if trees:
-        if architecture is not None or tensorboard or resume is not None:
-            raise InputError("--trees goes without --architecture, --tensorboard and --resume")
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise InputError("--trees are grown by one process: start it without torchrun")
-        _trees(folder, source, config, settings, given, quiet)
-        return
-    callbacks = _tracking(folder, tensorboard)
-    processes = processes_here()
+    group = current_group()
     try:
-        sets: dict[str, Dataset] = {}
-        problem: TwinRankError | None = None
-        if resume is None and processes.leads:
-            try:
-                sets = _begin(folder, source, config, settings, given, processes.count)
-            except TwinRankError as error:
-                problem = error
-        # The others wait for the run's folder, and for the cache of the data, or hear of none.
-        if any(processes.told("" if problem is None else "no run")):
-            raise typer.Exit(2) if problem is None else problem
-        _train(folder, sets, callbacks, quiet, save_every, processes)
+        if resume is None:
+            kind = "trees" if trees else "net"
+            ranker = _ranker(
+                kind, config, settings or [], {**options, "architecture": architecture}
+            )
+        else:
+            ranker, source = _resumed(folder, architecture, group, quiet)
+        if ranker.kind != "net" and group.size > 1:
+            raise InputError("torchrun trains nets only: train trees without it.")
+        callbacks = _tracking(folder, tensorboard)
+        _train(ranker, folder, source, group, callbacks, resume is not None, save_every, quiet)
+    except TwinRankError:
+        if group.is_main:
+            raise
+        raise typer.Exit(2) from None
     finally:
-        processes.close()
+        group.close()
 
 
-def _begin(
-    folder: Path,
-    source: dict[str, Any],
-    config: Path | None,
-    settings: list[str] | None,
-    given: dict[str, Any],
-    processes: int,
-) -> "dict[str, Dataset]":
-    """Make the run's folder; the data that it is about."""
+def _ranker(
+    kind: str, config: Path | None, settings: list[str], options: dict[str, Any]
+) -> "BaseRanker":
+    """The estimator that the options describe."""
+    from twinrank.estimators.base_ranker import estimator_class
     from twinrank.estimators.parameters import parameters_of
-    from twinrank.estimators.ranker import Ranker
-    from twinrank.estimators.runs import begin_run
 
-    chosen = parameters_of(Ranker, config, settings)
-    chosen |= {name: value for name, value in given.items() if value is not None}
-    sets = _sets(source)
-    _about_widths(sets)
-    begin_run(folder, chosen, source, sets, processes)
-    return sets
+    estimator = estimator_class(kind)
+    options[estimator.iterations_parameter()] = options.pop("epochs")
+    parameters = parameters_of(estimator, config, settings)
+    parameters |= {name: value for name, value in options.items() if value is not None}
+    if "architecture" in parameters and kind != "net":
+        raise InputError("--trees have no --architecture.")
+    return estimator(**parameters)
 
 
-def _trees(
-    folder: Path,
-    source: dict[str, Any],
-    config: Path | None,
-    settings: list[str] | None,
-    given: dict[str, Any],
-    quiet: bool,
-) -> None:
-    """Grow trees in one go."""
-    from twinrank.boosting.reporting import reporter
-    from twinrank.data.table import counted
-    from twinrank.estimators.boosted import BoostedRanker
-    from twinrank.estimators.parameters import parameters_of
-    from twinrank.estimators.runs import train_trees
+def _resumed(
+    folder: Path, architecture: str | None, group: "ProcessGroup", quiet: bool
+) -> "tuple[BaseRanker, dict[str, Any]]":
+    """The estimator and the source of a run that was started before."""
+    from twinrank.estimators.base_ranker import estimator_class
+    from twinrank.estimators.parameters import loaded_parameters
+    from twinrank.training.run_folder import read_run
 
-    own = {("n_estimators" if key == "epochs" else key): value for key, value in given.items()}
-    chosen = parameters_of(BoostedRanker, config, settings)
-    chosen |= {name: value for name, value in own.items() if value is not None}
-    sets = _sets(source)
-    _about_widths(sets)
-    if not quiet:
-        show_notes(sets["train"])
-    ranker = train_trees(folder, chosen, source, sets, list(reporter(quiet)))
-    if not quiet:
-        best = "" if ranker.best_score_ is None else f", {ranker.best_score_:.4f}"
-        rounds = counted(ranker.best_iteration_, "round")
-        typer.echo(f"Model in {folder / 'model'} ({rounds}{best})")
+    about = read_run(folder)
+    estimator = estimator_class(about["kind"])
+    parameters = about["parameters"]
+    own = parameters.get("architecture")
+    if architecture is not None and architecture != own:
+        raise InputError(f"The run in {folder} has the architecture {own}, not {architecture}.")
+    if architecture is None and isinstance(own, str) and ":" in own:
+        raise InputError(
+            f"The run in {folder} trains your own net. Name it again, since TwinRank imports no "
+            f"code by itself: --resume {shlex.quote(str(folder))} --architecture {own}"
+        )
+    if parameters.keys() != set(estimator._get_param_names()):
+        raise InputError(f"{folder} was started by another version of TwinRank; train again.")
+    if group.is_main and not quiet:
+        _note_changes(about, group.size)
+    return estimator(**loaded_parameters(about, list(parameters))), about["source"]
 
 
 def _tracking(folder: Path, wanted: bool) -> "list[Callback]":
-    """TensorBoard where it is wanted, or was when the run began."""
-    from twinrank.training.tracking import TensorBoard
+    """TensorBoard if it is wanted, or was when the run started."""
+    from twinrank.training import TensorBoard
 
     place = folder / "tensorboard"
     with explained("read", folder):
@@ -191,87 +200,114 @@ def _tracking(folder: Path, wanted: bool) -> "list[Callback]":
 
 
 def _train(
+    ranker: "BaseRanker",
     folder: Path,
-    sets: "dict[str, Dataset]",
+    source: dict[str, Any],
+    group: "ProcessGroup",
     callbacks: "list[Callback]",
-    quiet: bool,
+    resume: bool,
     save_every: float,
-    processes: "Processes",
+    quiet: bool,
 ) -> None:
-    """Train what the run's folder describes, from its last checkpoint on."""
-    from twinrank.data.table import counted
-    from twinrank.estimators.runs import continue_run, read_run
-    from twinrank.training.loop import Interrupted, TrainingError
-    from twinrank.training.processes import AbandonedError
-    from twinrank.training.reporting import reporter
+    from twinrank.support.plurals import counted
+    from twinrank.training.console import console
+    from twinrank.training.distributed import ProcessLostError
+    from twinrank.training.learner import TrainingError
+    from twinrank.training.loop import TrainingInterrupted
+    from twinrank.training.run_folder import Run
 
-    quiet = quiet or not processes.leads
-    if not sets:  # begun before, or by the process that leads
-        about = read_run(folder)
-        sets = _sets(about["source"])
-        if not quiet:
-            _about_threads(about, processes.count)
-    if not quiet:
+    ranker.check_parameters()  # before data is read
+    sets = _load(source, group)
+    if group.is_main and not quiet:
         show_notes(sets["train"])
-    own = [*reporter(quiet), *callbacks] if processes.leads else []
+    run = Run(folder, resume, source, save_every, group)
+    evaluation = {name: data for name, data in sets.items() if name != "train"}
+    callbacks = [*console(quiet or not group.is_main), *callbacks]
     try:
-        trained = continue_run(folder, sets, own, save_every, processes)
-    except Interrupted as stop:
-        if processes.leads:
-            where = shlex.quote(str(folder))
-            typer.echo(f"{stop}. Go on with: twinrank train --resume {where}", err=True)
+        ranker.fit(sets["train"], eval_set=evaluation, callbacks=callbacks, run=run)
+    except TrainingInterrupted as stop:
+        if group.is_main:
+            command = _command(folder, ranker)
+            typer.echo(f"{stop}. Continue with: {command}", err=True)
         raise typer.Exit(130) from None
     except TrainingError as error:
-        if processes.speaks(error):
-            # At once: where a process has died, what started them all is about to end this one.
-            again = "" if isinstance(error, AbandonedError) else "Once the data is mended, "
-            more = "; other settings need a run of their own" if again else ""
-            show_error(f"{error}{_hint(folder, again, more)}")
+        if group.reports(error):
+            # At once: if a process has died, the launcher is about to end this one.
+            lost = isinstance(error, ProcessLostError)
+            hint = _hint(run, ranker, "" if lost else "When the data is fixed, ")
+            show_error(f"{error}{hint}")
         raise typer.Exit(2) from error
     except FileError as error:
-        raise FileError(f"{error}{_hint(folder, 'When that is mended, ')}") from error
-    if not quiet:
-        best = "" if trained.best is None else f", {trained.best}"
-        epochs = counted(len(trained.history), "epoch")
-        typer.echo(f"Model in {folder / 'model'} ({epochs}{best})")
+        raise FileError(f"{error}{_hint(run, ranker, 'When that is fixed, ')}") from error
+    if group.is_main and not quiet:
+        length = counted(len(ranker.history_), ranker.unit())
+        best = ""
+        if ranker.best_score_ is not None:
+            measure, score = ranker.validation_measure, ranker.best_score_
+            best = f", best {measure} {score:.4f} in {ranker.unit()} {ranker.best_iteration_}"
+        typer.echo(f"Model in {folder / 'model'} ({length}{best})")
 
 
-def _hint(folder: Path, when: str, more: str = "") -> str:
-    """How to go on from the last checkpoint, if there is one."""
-    from twinrank.estimators.runs import CHECKPOINT
+def _load(source: dict[str, Any], group: "ProcessGroup") -> "dict[str, Dataset]":
+    """The data sets. The main process goes first, so that the others find its cache."""
+    sets: dict[str, Dataset] = {}
+    problem: TwinRankError | None = None
+    if group.is_main:
+        try:
+            sets = _sets(source)
+            _check_widths(sets)
+        except TwinRankError as error:
+            problem = error
+    if any(group.all_gather("" if problem is None else "failed")):
+        raise typer.Exit(2) if problem is None else problem
+    return sets or _sets(source)
 
-    if not (folder / CHECKPOINT).exists():
+
+def _command(folder: Path, ranker: "BaseRanker") -> str:
+    """The command that continues a run."""
+    words = ["twinrank", "train", "--resume", str(folder)]
+    own = getattr(ranker, "architecture", None)
+    if isinstance(own, str) and ":" in own:
+        words += ["--architecture", own]
+    return shlex.join(words)
+
+
+def _hint(run: Any, ranker: "BaseRanker", when: str) -> str:
+    """How to continue from the last checkpoint, if there is one."""
+    if not run.checkpoint.exists():
         return ""
-    where, go = shlex.quote(str(folder)), f"{when}go on from the last checkpoint with"
-    return f"\n{go[0].upper()}{go[1:]}: twinrank train --resume {where}{more}"
+    sentence = f"{when}continue from the last checkpoint with"
+    return f"\n{sentence[0].upper()}{sentence[1:]}: {_command(run.folder, ranker)}"
 
 
 def _text(value: Any) -> Any:
     return str(value.absolute()) if isinstance(value, Path) else value
 
 
-def _about_widths(sets: "dict[str, Dataset]") -> None:
-    """LETOR text doesn't say how many features there are, if the last ones are absent."""
+def _check_widths(sets: "dict[str, Dataset]") -> None:
+    """LETOR text does not say how many features there are if the last ones are absent."""
     widths = {data.features for data in sets.values()}
     if len(widths) > 1 and any(data.feature_names is None for data in sets.values()):
         counts = ", ".join(f"{data.name}: {data.features}" for data in sets.values())
-        raise InputError(f"numbers of features differ ({counts}); say --features {max(widths)}")
+        raise InputError(
+            f"The numbers of features differ ({counts}). Pass --features {max(widths)}."
+        )
 
 
-def _about_threads(about: dict[str, Any], processes: int) -> None:
-    """Weights depend on how many threads and processes there are, in the last bits."""
-    import torch
+def _note_changes(about: dict[str, Any], processes: int) -> None:
+    """Results depend on the numbers of threads and processes, in the last bits or more."""
+    from twinrank.support.compiled import threads
 
-    last_bits = "weights may differ in the last bits"
+    bits = "weights may differ in the last bits"
     parts = "dropout and batch norm see other parts of a batch, so weights will differ"
-    for one, more, before, now, so in (
-        ("thread", "threads", about["threads"], torch.get_num_threads(), last_bits),
-        ("process", "processes", about["processes"], processes, parts),
-    ):
+    changes = [(about["processes"], processes, "process", "processes", parts)]
+    if about["kind"] == "net":
+        changes.append((about["threads"], threads(), "thread", "threads", bits))
+    for before, now, singular, plural, effect in changes:
         if now != before:
             typer.echo(
-                f"Note: the run began with {before} {one if before == 1 else more} and goes on "
-                f"with {now}: {so}",
+                f"Note: the run started with {before} {singular if before == 1 else plural} and "
+                f"continues with {now}: {effect}",
                 err=True,
             )
 
@@ -279,24 +315,24 @@ def _about_threads(about: dict[str, Any], processes: int) -> None:
 def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
     """Training, validation and perhaps test data."""
     try:
-        names = [source[name] for name in ("data", "valid", "test")]
-        data, valid, test = (None if name is None else Path(name) for name in names)
+        paths = [source[name] for name in ("data", "valid", "test")]
+        data, valid, test = (None if path is None else Path(path) for path in paths)
         fold, reading = source["fold"], source["reading"]
     except (KeyError, TypeError) as error:
-        raise InputError(f"the run doesn't say what it was trained on: {error}") from None
+        raise InputError(f"The run does not say what it was trained on: {error}") from None
     with in_words_of_options():
         whole_or_folds = source_of(data, reading, cut=1)
         if data is None or whole_or_folds.has_folds:
             if valid is not None or test is not None:
-                raise InputError("--valid and --test go with a file of training data")
+                raise InputError("--valid and --test need a file of training data.")
             return whole_or_folds.sets(fold or 1)
     if fold is not None:
-        raise InputError(f"--fold goes with a folder of folds, and {data} is none")
+        raise InputError(f"--fold needs a folder with folds, and {data} is none.")
     whole = load_data(data, reading)
     if valid is not None:
-        found = {"train": whole, "validation": load_data(valid, reading)}
+        sets = {"train": whole, "validation": load_data(valid, reading)}
     else:
-        found = dict(zip(("train", "validation"), whole.split(0.8), strict=True))
+        sets = dict(zip(("train", "validation"), whole.split(0.8), strict=True))
     if test is not None:
-        found["test"] = load_data(test, reading)
-    return found
+        sets["test"] = load_data(test, reading)
+    return sets

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.options import show_notes, takes_data
-from twinrank.cli.sources import in_words_of_options, source_of
+from twinrank.cli.data_options import in_words_of_options, show_notes, source_of, takes_data
 from twinrank.cli.study_options import Jobs, Ray, Seed, command_line, resumable
 from twinrank.support.errors import InputError, TwinRankError, unknown
 

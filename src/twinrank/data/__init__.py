@@ -1,1 +1,4 @@
-"""Data: any ranking table in, checked, mapped into memory, cut by query."""
+"""Datasets: loading, checking, caching, splitting, batching and transforming ranking data.
+
+Internal: import public names from `twinrank`.
+"""

@@ -1,4 +1,4 @@
-"""Ragged batches: whole queries up to a budget of documents, large ones prepared ahead of use."""
+"""Ragged batches: whole queries up to a number of documents, large batches prepared in advance."""
 
 import threading
 from collections.abc import Generator, Iterator
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.transforms.base import FeatureError
+from twinrank.data.transforms.transform_base import FeatureError
 from twinrank.lists import Lists
 from twinrank.support.compiled import in_threads, spans
 from twinrank.support.errors import InputError
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
     from twinrank.data.transforms import Transform
 
-_BLOCK = 1 << 22  # values of X that are looked at together
-_WORTH_A_THREAD = 200_000  # values: fewer are handled sooner than handed over
-_PATIENCE = 0.05  # seconds between looks at whether anybody still wants batches
+_BLOCK = 1 << 22  # values of X in a block
+_PER_THREAD = 200_000  # values; below that a second thread costs more than it saves
+_POLL = 0.05  # seconds between checks whether the consumer has stopped
 
 
 def blocks(data: "Dataset") -> list[npt.NDArray[np.int64]]:
-    """Numbers of neighbouring queries, block by block, for one pass over all features."""
+    """Return blocks of adjacent query numbers for one pass over all features."""
     return Batches(data, max(_BLOCK // data.features, 1)).plan(0)
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some queries' documents."""
+    """The documents of some queries."""
 
     X: npt.NDArray[np.float32]
     y: npt.NDArray[np.float32]
@@ -42,14 +42,8 @@ class Batch:
 class Batches:
     """The batches of a dataset, epoch by epoch: `for batch in batches.epoch(3)`.
 
-    A batch holds whole queries with at most `documents` documents in all; a query that has more is
-    a batch by itself. With a `random_state` the queries are shuffled, differently in every epoch
-    and always the same for the same state and epoch; without, they come in order. A `transform`
-    is applied to each batch. `ahead` batches are prepared by a thread while one is used, unless
-    they are quickly made from what is kept.
-
-    What a transform makes of a query is the same in every epoch. Where all of it takes at most
-    `keep` bytes, it is kept.
+    `Dataset.batches` documents the options. Shuffling depends only on `random_state` and the number
+    of the epoch. A thread prepares batches in advance, unless they are cheap copies of kept ones.
     """
 
     def __init__(
@@ -63,9 +57,9 @@ class Batches:
         keep: int = 0,
     ) -> None:
         if documents < 1:
-            raise InputError(f"documents of a batch must be at least 1, not {documents}")
+            raise InputError(f"a batch needs documents=1 or more, not {documents}")
         if ahead < 0:
-            raise InputError(f"ahead must not be negative: {ahead}")
+            raise InputError(f"ahead must be 0 or more, not {ahead}")
         self._data = data
         self._budget = documents
         self._random_state = random_state
@@ -74,40 +68,40 @@ class Batches:
         self._kept: npt.NDArray[np.float32] | None = None
         if transform is not None and data.documents * data.features * 4 <= keep:
             self._kept = np.empty((data.documents, data.features), np.float32)
-            self._done = np.zeros(data.queries, np.bool_)
+            self._is_kept = np.zeros(data.queries, np.bool_)
 
     def __iter__(self) -> Iterator[Batch]:
         return self.epoch(0)
 
     def epoch(self, number: int) -> Generator[Batch]:
-        """The batches of one epoch."""
+        """Iterate over the batches of one epoch."""
         return self.made(self.plan(number))
 
     def made(self, plan: list[npt.NDArray[np.int64]]) -> Generator[Batch]:
-        """The batches of a plan, or of the rest of one."""
-        # Nothing to be ahead of, or less work than what a thread beside the steps costs them.
-        if self._ahead == 0 or len(plan) == 1 or self._quickly_made():
+        """Iterate over the batches of a plan, or of the rest of a plan."""
+        # A thread does not help for one batch, nor for batches that cost less than the hand-over.
+        if self._ahead == 0 or len(plan) == 1 or self._is_cheap():
             return (self._batch(queries) for queries in plan)
         return self._prefetched(plan)
 
-    def _quickly_made(self) -> bool:
-        """Whether batches are copies of what is kept, or small ones that will be kept."""
+    def _is_cheap(self) -> bool:
+        """True if batches are copies of kept features, or small and about to be kept."""
         if self._kept is None:
             return False
-        small = self._budget * self._data.features < _WORTH_A_THREAD
-        return small or bool(self._done.all())
+        small = self._budget * self._data.features < _PER_THREAD
+        return small or bool(self._is_kept.all())
 
     def plan(self, number: int) -> list[npt.NDArray[np.int64]]:
-        """The numbers of the queries in each batch of an epoch."""
-        order = np.flatnonzero(self._data.lists.sizes)  # a query without documents trains nothing
+        """Return the query numbers of each batch of an epoch."""
+        order = np.flatnonzero(self._data.lists.sizes)  # queries without documents are left out
         if self._random_state is not None:
             order = np.random.default_rng([self._random_state, number]).permutation(order)
-        starts, room = [], 0
+        starts, remaining = [], 0
         for i, size in enumerate(self._data.lists.sizes[order].tolist()):
-            if size > room:
+            if size > remaining:
                 starts.append(i)
-                room = self._budget
-            room -= size
+                remaining = self._budget
+            remaining -= size
         return np.split(order, starts[1:]) if order.size else []
 
     def _batch(self, queries: npt.NDArray[np.int64]) -> Batch:
@@ -117,11 +111,11 @@ class Batches:
         rows = np.arange(lists.documents) + np.repeat(starts - lists.offsets[:-1], lists.sizes)
         if self._kept is None:
             X = self._transformed(queries, lists)
-        elif self._done[queries].all():
-            X = _copied(self._kept, rows)
+        elif self._is_kept[queries].all():
+            X = _rows_of(self._kept, rows)
         else:
             X = self._transformed(queries, lists)
-            self._kept[rows], self._done[queries] = X, True
+            self._kept[rows], self._is_kept[queries] = X, True
         return Batch(X, data.y[rows], lists, queries)
 
     def _transformed(self, queries: npt.NDArray[np.int64], lists: Lists) -> npt.NDArray[np.float32]:
@@ -135,20 +129,20 @@ class Batches:
             raise error.named(data.query_ids[queries], data.feature_names) from None
 
     def _prefetched(self, plan: list[npt.NDArray[np.int64]]) -> Generator[Batch]:
-        """Batches in their order, made by a thread that stops when the iterator is dropped."""
+        """Iterate over batches that a thread makes; it stops when the iterator is dropped."""
         ready: Queue[Batch | BaseException | None] = Queue(self._ahead)
-        unwanted = threading.Event()
+        stopped = threading.Event()
 
         def put(item: Any) -> None:
-            while not unwanted.is_set():
+            while not stopped.is_set():
                 with suppress(Full):
-                    ready.put(item, timeout=_PATIENCE)
+                    ready.put(item, timeout=_POLL)
                     break
 
         def work() -> None:
             try:
                 for queries in plan:
-                    if unwanted.is_set():
+                    if stopped.is_set():
                         return
                     put(self._batch(queries))
                 put(None)
@@ -163,16 +157,16 @@ class Batches:
                     raise item
                 yield item
         finally:
-            unwanted.set()
-            thread.join()  # a thread that still runs when Python ends can take the process down
+            stopped.set()
+            thread.join()  # a thread that runs while Python exits can crash the process
 
 
-def _copied(X: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """X[rows], by all threads."""
-    found = np.empty((rows.size, X.shape[1]), X.dtype)
+def _rows_of(X: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    """Return X[rows], copied by all threads."""
+    copies = np.empty((rows.size, X.shape[1]), X.dtype)
 
     def copy(start: int, stop: int) -> None:
-        np.take(X, rows[start:stop], axis=0, out=found[start:stop], mode="clip")
+        np.take(X, rows[start:stop], axis=0, out=copies[start:stop], mode="clip")
 
-    in_threads(copy, spans(np.full(rows.size, X.shape[1]), per_thread=_WORTH_A_THREAD))
-    return found
+    in_threads(copy, spans(np.full(rows.size, X.shape[1]), per_thread=_PER_THREAD))
+    return copies

@@ -1,8 +1,8 @@
-"""The cache: a file's arrays, ready to be mapped, in a folder of the user's cache.
+"""The cache of parsed files: arrays that can be memory-mapped, in the user's cache folder.
 
-A cache is found by the file's path and the choices made in reading it, and it counts only while the
-file's size, time and inode are those it was made from. It is built under another name and
-renamed, so that a cache that is there is whole.
+The file's path and the reading options identify a cache entry. An entry is valid while the file's
+size, time and inode stay the same. Entries are built under a temporary name and then renamed, so
+an existing entry is always complete.
 """
 
 import hashlib
@@ -13,62 +13,61 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twinrank.data.options import Reading
-from twinrank.data.sources import Fingerprint, content_hash
 from twinrank.data.store import Arrays, FolderSink, read_arrays, read_manifest, write_manifest
-from twinrank.data.table import Table
+from twinrank.data.streams import FileState, content_hash
+from twinrank.data.table import ReadOptions, Table
 from twinrank.support.errors import FileError, InputError, explained
 from twinrank.support.files import check_regular, new_folder, publish, shortened
 
 VARIABLE = "TWINRANK_CACHE_DIR"
 _HINT = f"choose another cache folder (cache_dir=, --cache-dir or {VARIABLE}), or cache=False"
 
-# Reads a file into sinks that the given function makes: the last sink, its arrays, facts, hash.
+# Takes a function that creates sinks; returns the last sink, its arrays, metadata and the hash.
 Reader = Callable[[Callable[[], FolderSink]], tuple[FolderSink, Arrays, dict[str, Any], str]]
 
 
-def cache_folder(chosen: str | os.PathLike[str] | None = None) -> Path:
-    """Where caches live: the folder asked for, TWINRANK_CACHE_DIR, or the user's cache."""
+def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
+    """Return the cache folder: `cache_dir`, TWINRANK_CACHE_DIR, or the user's cache folder."""
     try:
-        if chosen or (chosen := os.environ.get(VARIABLE)):
-            return Path(chosen).expanduser().absolute()
+        if cache_dir or (cache_dir := os.environ.get(VARIABLE)):
+            return Path(cache_dir).expanduser().absolute()
         return _user_cache() / "twinrank"
-    except RuntimeError as error:  # nobody's home
-        raise InputError(f"no cache folder: {error}; {_HINT}") from error
+    except RuntimeError as error:  # the user has no home folder
+        raise InputError(f"there is no cache folder: {error}; {_HINT}") from error
 
 
 def _user_cache() -> Path:
-    """The platform's folder for caches of this user; a relative path in a variable is void."""
+    """Return the platform's cache folder; a relative path in the variable is ignored."""
     if sys.platform == "win32":
         variable, home = "LOCALAPPDATA", ("AppData", "Local")
     elif sys.platform == "darwin":
         variable, home = "", ("Library", "Caches")
     else:
         variable, home = "XDG_CACHE_HOME", (".cache",)
-    told = Path(os.environ.get(variable, ""))
-    return told if told.is_absolute() else Path.home().joinpath(*home)
+    folder = Path(os.environ.get(variable, ""))
+    return folder if folder.is_absolute() else Path.home().joinpath(*home)
 
 
 def cached(
-    path: Path, reading: Reading, parser: str, base: Path, verify: bool, read: Reader
+    path: Path, options: ReadOptions, parser: str, base: Path, verify: bool, read: Reader
 ) -> Table:
-    """The table of a file, from its cache if that is still good, else read and cached."""
+    """Return the table of a file from a valid cache entry, or read the file and cache it."""
     check_regular(path)
     with explained("read", path):
         real = path.resolve(strict=True)
-    about = {"path": str(real), "parser": parser, "reading": reading.to_json()}
-    about = json.loads(json.dumps(about))  # as it comes back: lists for tuples
-    key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+    identity = {"path": str(real), "parser": parser, "reading": options.to_json()}
+    identity = json.loads(json.dumps(identity))  # lists instead of tuples, as in the manifest
+    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = base / f"{shortened(real.name)}-{key}"
-    if (table := _good(folder, real, about, verify)) is not None:
+    if (table := _valid(folder, real, identity, verify)) is not None:
         return table
     with explained("read", path), path.open("rb"):
-        fingerprint = Fingerprint.settled(path)
+        state = FileState.settled(path)
     with new_folder(folder, _HINT) as partial:
         sink, _, facts, digest = read(lambda: FolderSink(partial, folder, _HINT))
-        if Fingerprint.of(path) != fingerprint:
+        if FileState.of(path) != state:
             raise InputError(f"{path} changed while it was read; load it again")
-        source = {**about, **fingerprint.to_json(), "sha256": digest}
+        source = {**identity, **state.to_json(), "sha256": digest}
         write_manifest(partial, {"source": source, "arrays": sink.describe(), **facts})
         manifest = read_manifest(partial)
         table = Table.of(read_arrays(partial, manifest), manifest)
@@ -76,13 +75,15 @@ def cached(
     return table
 
 
-def _good(folder: Path, path: Path, about: dict[str, Any], verify: bool) -> Table | None:
-    """The table of a cache, or None: not there, out of date, damaged, or something else."""
-    expected = {**about, **Fingerprint.of(path).to_json()}
+def _valid(folder: Path, path: Path, identity: dict[str, Any], verify: bool) -> Table | None:
+    """Return the table of a cache entry, or None if it is missing, outdated or damaged."""
+    expected = {**identity, **FileState.of(path).to_json()}
     try:
         manifest = read_manifest(folder)
         source = manifest.get("source")
-        if not isinstance(source, dict) or any(source.get(k) != expected[k] for k in expected):
+        if not isinstance(source, dict) or any(
+            source.get(key) != expected[key] for key in expected
+        ):
             return None
         if verify and content_hash(path) != source.get("sha256"):
             return None

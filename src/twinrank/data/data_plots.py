@@ -1,13 +1,13 @@
-"""A dataset at a glance, drawn."""
+"""Plots of a dataset: list lengths, labels, relevant documents, filled features."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.support.errors import InputError
+from twinrank.support.plurals import counted
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -16,50 +16,50 @@ _MOST_BARS = 50
 
 
 def draw_dataset(data: "Dataset", path: Path) -> None:
-    """Draw list lengths, labels, relevant documents per query, and how full each feature is."""
+    """Draw list lengths, labels, relevant documents per query and filled shares of features."""
     if data.documents == 0:
-        raise InputError(f"can't draw {path}: there are no documents")
+        raise InputError(f"can't draw {path}: the dataset has no documents")
     with drawing(path, 2, 2, (9, 6)) as axes:
-        whole = ", ".join(
-            counted(n, what)
-            for n, what in (
+        size = ", ".join(
+            counted(count, noun)
+            for count, noun in (
                 (data.queries, "query"),
                 (data.documents, "document"),
                 (data.features, "feature"),
             )
         )
         name = f"{Path(data.name).name}: " if data.name else ""
-        axes[0, 0].figure.suptitle(name + whole, x=0.01, ha="left")
+        axes[0, 0].figure.suptitle(name + size, x=0.01, ha="left")
         sizes, y = data.lists.sizes, data.y
         _histogram(axes[0, 0], sizes, "Documents per query", "documents")
         _labels(axes[0, 1], data)
         relevant = data.lists.sum((y > 0).astype(np.float64)).astype(np.int64)
         _histogram(axes[1, 0], relevant, "Relevant documents per query", "documents with label > 0")
         _nothing_relevant(axes[1, 0], relevant)
-        _fullness(axes[1, 1], data)
+        _filled(axes[1, 1], data)
 
 
-def _histogram(axes: Any, values: Any, title: str, what: str) -> None:
-    """Bars over whole numbers, each as many of them wide as the next."""
+def _histogram(axes: Any, values: Any, title: str, label: str) -> None:
+    """Draw a histogram of integers; all bars cover equally many of them."""
     low, high = int(values.min()), int(values.max())
     bars = min(_MOST_BARS, int(2 * values.size**0.5) + 5)
     width = -(-(high - low + 1) // bars)
     edges = np.arange(low, high + width + 1, width) - 0.5
     axes.hist(values, bins=edges, color=COLOURS[0])
     axes.axvline(values.mean(), color=COLOURS[1], linewidth=1.5, label=f"mean {values.mean():.1f}")
-    room = max(2, (high - low) // 20)
-    axes.set(title=title, xlabel=what, ylabel="queries", xlim=(low - room, high + room))
+    margin = max(2, (high - low) // 20)
+    axes.set(title=title, xlabel=label, ylabel="queries", xlim=(low - margin, high + margin))
     axes.xaxis.get_major_locator().set_params(integer=True)
     _legend(axes)
 
 
 def _legend(axes: Any) -> None:
-    """A legend that can be read on top of bars."""
+    """Add a legend that is readable on top of bars."""
     axes.legend(frameon=True, framealpha=0.85, edgecolor="none", loc="upper right")
 
 
 def _nothing_relevant(axes: Any, relevant: Any) -> None:
-    """Say in the legend how many queries have nothing relevant: their bar may hold others too."""
+    """Add the share of queries without relevant documents, which a bar may mix with others."""
     axes.plot([], [], " ", label=f"none: {(relevant == 0).mean():.1%} of the queries")
     _legend(axes)
 
@@ -77,7 +77,7 @@ def _labels(axes: Any, data: "Dataset") -> None:
     axes.grid(visible=False, axis="x")
 
 
-def _fullness(axes: Any, data: "Dataset") -> None:
+def _filled(axes: Any, data: "Dataset") -> None:
     filled, missing = np.array(data.summary.filled), np.array(data.summary.missing)
     edges = np.arange(data.features + 1) + 0.5
     axes.stairs(filled, edges, fill=True, color=COLOURS[0], label="not zero")

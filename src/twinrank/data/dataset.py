@@ -1,4 +1,4 @@
-"""The dataset object: documents with features and labels, query by query."""
+"""The `Dataset` class: documents with features and labels, grouped by query."""
 
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -7,29 +7,42 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.arrays import table_from_arrays
+from twinrank.data.array_source import table_from_arrays
 from twinrank.data.batches import Batches
 from twinrank.data.folds import Fold, cut, rotate
-from twinrank.data.options import MAX_FEATURES, Reading, several
-from twinrank.data.table import Floats, Ints, Table, counted
-from twinrank.data.texts import Texts, docid_in
+from twinrank.data.table import (
+    MAX_FEATURES,
+    Floats,
+    Ints,
+    ReadOptions,
+    Selection,
+    Table,
+    Texts,
+    column_names,
+    docid_in,
+)
 from twinrank.lists import Lists
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError
+from twinrank.support.plurals import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from twinrank.data.summary import Summary
+    from twinrank.data.transforms import Transform
 
 
 class Dataset:
-    """Documents with features and labels, query by query.
+    """Documents with features and labels, grouped by query.
 
-    Made by `twinrank.load`, `Dataset.from_arrays` or `Dataset.from_frame`. Selecting, filtering and
-    splitting go by query and give another Dataset on the same memory: features are copied only when
-    `X` is asked for and the queries chosen aren't neighbours.
+    Create one with `twinrank.load`, `Dataset.from_arrays` or `Dataset.from_frame`, not with this
+    constructor. Selecting, filtering and splitting work on whole queries and return a new
+    `Dataset` on the same memory. Features are copied only if `X` is read and the selected queries
+    are not adjacent.
 
+    Examples
+    --------
     >>> data = Dataset.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 2], qid=["a", "a", "b"])
     >>> data
     Dataset(2 queries, 3 documents, 1 feature)
@@ -37,10 +50,10 @@ class Dataset:
     array([2.], dtype=float32)
     """
 
-    def __init__(self, table: Table, name: str = "", chosen: Ints | None = None) -> None:
+    def __init__(self, table: Table, name: str = "", numbers: Ints | None = None) -> None:
         self.name = name
         self._table = table
-        self._chosen = chosen  # numbers of the table's lists; None for all of them
+        self._selection = Selection(table.lists, numbers)
 
     @classmethod
     def from_arrays(
@@ -55,12 +68,32 @@ class Dataset:
         unjudged: str = "error",
         non_finite: str = "error",
     ) -> "Dataset":
-        """A dataset from a matrix of features (dense, or scipy sparse), labels, and queries.
+        """Create a dataset from arrays.
 
-        Queries are given by `qid`, one id per document in any order, or by `group`, the number of
-        documents of each query, one after the other. Rows of one query that are scattered are put
-        together; `in_source_order` undoes that. Without y, every document is unjudged.
-        `unjudged` and `non_finite` are as in `twinrank.load`.
+        Rows of one query may be scattered: they are grouped, and `in_source_order` restores the
+        original order.
+
+        Parameters
+        ----------
+        X : array or scipy sparse matrix, shape (n_documents, n_features)
+            The features; they are stored as float32.
+        y : array of float, shape (n_documents,), optional
+            The labels, at least 0, or −1 for unjudged. Without `y`, every document is unjudged.
+        qid : array of int or str, shape (n_documents,), optional
+            The query id of each document, in any order. Pass either `qid` or `group`.
+        group : array of int, shape (n_queries,), optional
+            The number of documents of each query, if rows are in the order of the queries.
+        docids : sequence of str, shape (n_documents,), optional
+            The id of each document.
+        feature_names : sequence of str, shape (n_features,), optional
+            The name of each feature.
+        unjudged, non_finite
+            What to do with label −1 and with values that are not finite; see `twinrank.load`.
+
+        Raises
+        ------
+        InputError
+            If shapes, labels or values are invalid; the message names the entry.
         """
         return cls(
             table_from_arrays(
@@ -89,155 +122,190 @@ class Dataset:
         non_finite: str = "error",
         max_features: int = MAX_FEATURES,
     ) -> "Dataset":
-        """A dataset from a frame: pandas, polars, pyarrow, anything that narwhals takes.
+        """Create a dataset from a data frame.
 
-        Columns are chosen by name, as in `twinrank.load`, or guessed: `query`, `label` and `docid`
-        each name one (`label=False`: there is none), `features` some, without which all the others
-        are features but those in `ignore`. The other arguments are those of `twinrank.load` too.
+        Parameters
+        ----------
+        frame : DataFrame
+            A pandas, polars or pyarrow frame, or any other frame that narwhals supports.
+        query, label, docid : str or int, optional
+            The columns with query ids, labels and document ids. By default they are recognised by
+            their names. Pass `label=False` if there are no labels.
+        features : sequence of str, optional
+            The feature columns. By default all remaining columns.
+        ignore : sequence of str, default ()
+            Columns to leave out.
+        unjudged, non_finite, max_features
+            As in `twinrank.load`.
+
+        Raises
+        ------
+        InputError
+            If a column is missing, ambiguous or not numeric; the message names it.
         """
         from twinrank.data.frames import table_from_frame
 
-        reading = Reading(
+        options = ReadOptions(
             query=None if query is None else str(query),
             label=label if label is None or label is False else str(label),
             docid=None if docid is None else str(docid),
-            features=None if features is None else several(features),
-            ignore=several(ignore),
+            features=None if features is None else column_names(features),
+            ignore=column_names(ignore),
             unjudged=unjudged,
             non_finite=non_finite,
             max_features=max_features,
         )
-        return cls(table_from_frame(frame, reading))
+        return cls(table_from_frame(frame, options))
 
     @property
     def queries(self) -> int:
-        """The number of queries."""
-        return self._table.lists.sizes.size if self._chosen is None else self._chosen.size
+        """Number of queries."""
+        return self._selection.queries
 
     @property
     def documents(self) -> int:
-        """The number of documents."""
+        """Number of documents."""
         return self.lists.documents
 
     @property
     def features(self) -> int:
-        """The number of features."""
+        """Number of features."""
         return int(self._table.X.shape[1])
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """The names of the features, where the source has any."""
+        """Names of the features, or None if the source has no names."""
         return self._table.feature_names
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What one should know about how the data was read."""
+        """Changes made while reading, such as dropped documents; `load` warns about them."""
         return self._table.notes
 
-    @cached_property
+    @property
     def lists(self) -> Lists:
-        """Which documents belong to which query."""
-        lists = self._table.lists
-        return lists if self._chosen is None else Lists.from_sizes(lists.sizes[self._chosen])
+        """Grouping of the documents by query."""
+        return self._selection.lists
 
     @cached_property
     def X(self) -> Floats:  # noqa: N802
-        """The features, float32, one row per document; a view or a memory map where possible."""
-        if isinstance(self._rows, slice):
-            return self._table.X[self._rows]
+        """Features, float32, one row per document; a view or a memory map if possible."""
+        if isinstance(self._selection.rows, slice):
+            return self._table.X[self._selection.rows]
         return self.take(np.arange(self.queries))
 
     @cached_property
     def y(self) -> Floats:
-        """The labels, float32; −1 where a document is unjudged and was kept."""
-        labels: Floats = self._table.y[self._rows]
+        """Labels, float32; −1 for unjudged documents that were kept."""
+        labels: Floats = self._table.y[self._selection.rows]
         return labels
 
     @cached_property
     def query_ids(self) -> npt.NDArray[Any]:
-        """The id of every query."""
+        """Id of each query."""
         ids = self._table.query_ids
-        return ids if self._chosen is None else ids[self._chosen]
+        return ids if self._selection.numbers is None else ids[self._selection.numbers]
 
     @cached_property
     def qid(self) -> npt.NDArray[Any]:
-        """The query id of every document."""
+        """Query id of each document."""
         return np.repeat(self.query_ids, self.lists.sizes)
 
     @cached_property
     def comments(self) -> Texts | None:
-        """The comment of every document, where the source has any."""
+        """Comment of each document, or None if the source has no comments."""
         comments = self._table.comments
-        return None if comments is None else comments.take(self._rows)
+        return None if comments is None else comments.take(self._selection.rows)
 
     @cached_property
     def docids(self) -> npt.NDArray[np.str_] | None:
-        """The id of every document: what a comment calls `docid = …`, or else the whole comment."""
+        """Id of each document: the value of `docid = …` in its comment, or the whole comment."""
         if self.comments is None:
             return None
         return np.array([docid_in(text) for text in self.comments], np.str_)
 
     def take(self, queries: Ints, out: Floats | None = None) -> Floats:
-        """Copy the features of some queries, by number, into one matrix."""
-        queries = np.asarray(queries, np.int64)
-        chosen = queries if self._chosen is None else self._chosen[queries]
-        ends = self._table.lists.offsets[chosen + 1].tolist()
-        starts = self._table.lists.offsets[chosen].tolist()
-        pieces = [self._table.X[a:b] for a, b in zip(starts, ends, strict=True)]
+        """Copy the features of some queries into one matrix.
+
+        Parameters
+        ----------
+        queries : array of int
+            Numbers of queries, from 0; the result has their documents in this order.
+        out : array of float32, optional
+            Where to write the result.
+        """
+        pieces = [self._table.X[rows] for rows in self._selection.slices(queries)]
         if not pieces:
             return np.empty((0, self.features), np.float32)
         return np.concatenate(pieces, out=out)
 
     def in_source_order(self, values: Any) -> npt.NDArray[Any]:
-        """Put one value per document, such as scores, in the order that the source had."""
-        given: npt.NDArray[Any] = to_numpy(values)
-        if given.shape[:1] != (self.documents,):
-            raise InputError(
-                f"values {given.shape} must have one entry for each of {self.documents} documents"
-            )
-        if self._chosen is not None:
-            raise InputError("the source's order is that of the whole data set, not of a selection")
+        """Reorder one value per document, such as scores, to the order of the source.
+
+        Parameters
+        ----------
+        values : array, shape (n_documents, ...)
+            Values in the order of this dataset, which must not be a selection.
+        """
+        array = self._one_per_document(values)
+        if self._selection.numbers is not None:
+            raise InputError("a selection has no source order; use the whole dataset")
         if self._table.rows is None:
-            return given
-        ordered = np.empty_like(given)
-        ordered[self._table.rows] = given
+            return array
+        ordered = np.empty_like(array)
+        ordered[self._table.rows] = array
         return ordered
 
     def from_source_order(self, values: Any) -> npt.NDArray[Any]:
-        """The inverse: put one value per document of the source in the order that is used here."""
+        """Reorder one value per row of the source to the order of this dataset.
+
+        Parameters
+        ----------
+        values : array, shape (n_documents, ...)
+            Values in the order of the source, which `in_source_order` gives back.
+        """
         places = self.in_source_order(np.arange(self.documents))
-        given: npt.NDArray[Any] = to_numpy(values)
-        if given.shape[:1] != (self.documents,):
-            raise InputError(
-                f"values {given.shape} must have one entry for each of {self.documents} documents"
-            )
-        return given[np.argsort(places)]
+        return self._one_per_document(values)[np.argsort(places)]
 
     def select(self, queries: Any) -> "Dataset":
-        """The queries with these numbers (or True in a mask, or in a slice), in that order."""
-        numbers = np.arange(self.queries)
-        if not isinstance(queries, slice):
-            queries = to_numpy(queries)
-            queries = queries.astype(np.int64) if queries.size == 0 else queries
-        try:
-            numbers = numbers[queries]
-        except IndexError as error:
-            raise InputError(f"select: {error}; there are {self.queries:,} queries") from error
-        if numbers.ndim != 1:
-            raise InputError(f"select takes numbers of queries, not shape {numbers.shape}")
-        chosen = numbers if self._chosen is None else self._chosen[numbers]
-        return Dataset(self._table, self.name, chosen)
+        """Select queries, in the given order.
+
+        Parameters
+        ----------
+        queries : array of int, array of bool or slice
+            Numbers of queries, or a mask with one entry per query.
+        """
+        return Dataset(self._table, self.name, self._selection.select(queries))
 
     def filter(
         self, *, min_documents: int = 1, min_relevant: int = 0, relevant: float = 1
     ) -> "Dataset":
-        """The queries with so many documents, and so many with at least the label `relevant`."""
-        good = self.lists.sum((self.y >= relevant).astype(np.float64))
-        return self.select((self.lists.sizes >= min_documents) & (good >= min_relevant))
+        """Select the queries with enough documents and enough relevant documents.
+
+        Parameters
+        ----------
+        min_documents : int, default 1
+            The least number of documents.
+        min_relevant : int, default 0
+            The least number of relevant documents.
+        relevant : float, default 1
+            The lowest label that counts as relevant.
+        """
+        hits = self.lists.sum((self.y >= relevant).astype(np.float64))
+        return self.select((self.lists.sizes >= min_documents) & (hits >= min_relevant))
 
     def split(self, *shares: float, random_state: int = 0) -> "list[Dataset]":
-        """Cut the queries at random into parts; what the shares leave over is one part more.
+        """Split the queries at random into parts.
 
+        Parameters
+        ----------
+        *shares : float
+            The share of the queries in each part. The remaining queries form one more part.
+        random_state : int, default 0
+            The seed.
+
+        Examples
+        --------
         >>> data = Dataset.from_arrays(np.zeros((10, 1)), np.zeros(10), group=[1] * 10)
         >>> [part.queries for part in data.split(0.6, 0.2)]
         [6, 2, 2]
@@ -245,7 +313,15 @@ class Dataset:
         return [self.select(part) for part in cut(self.queries, shares, random_state)]
 
     def folds(self, k: int = 5, *, random_state: int = 0) -> list[Fold]:
-        """k-fold cross-validation by query: part i tests, part i + 1 validates, the rest trains."""
+        """Create k folds by query: part i tests, part i + 1 validates, the other parts train.
+
+        Parameters
+        ----------
+        k : int, default 5
+            The number of folds, at least 3.
+        random_state : int, default 0
+            The seed of the random assignment of queries to parts.
+        """
 
         def parts(train: Ints, validation: Ints, test: Ints) -> "tuple[Dataset, Dataset, Dataset]":
             return self.select(train), self.select(validation), self.select(test)
@@ -253,15 +329,47 @@ class Dataset:
         numbers = rotate(self.queries, k, random_state)
         return [Fold(f"Fold{i + 1}", partial(parts, *fold)) for i, fold in enumerate(numbers)]
 
-    def batches(self, documents: int, **choices: Any) -> Batches:
-        """Ragged batches of about so many documents; `Batches` has the choices."""
-        return Batches(self, documents, **choices)
+    def batches(
+        self,
+        documents: int,
+        *,
+        random_state: int | None = None,
+        transform: "Transform | None" = None,
+        ahead: int = 2,
+        keep: int = 0,
+    ) -> Batches:
+        """Create batches of whole queries; iterate over them with `batches.epoch(number)`.
+
+        Parameters
+        ----------
+        documents : int
+            The most documents in a batch. A query with more documents is a batch of its own.
+        random_state : int, optional
+            Seed for shuffling the queries in each epoch. By default they keep their order.
+        transform : Transform, optional
+            A fitted transform that is applied to each batch.
+        ahead : int, default 2
+            How many batches a thread prepares in advance.
+        keep : int, default 0
+            Keep all transformed features for later epochs if they need at most this many bytes.
+        """
+        return Batches(
+            self, documents, random_state=random_state, transform=transform, ahead=ahead, keep=keep
+        )
 
     def save(self, path: "str | Path") -> None:
-        """Write the data: `.csv`, `.parquet`, `.feather`, LETOR text, or without suffix a folder.
+        """Write the data to a file or folder; `twinrank.load` reads back exactly the same data.
 
-        Text may be compressed: `train.txt.gz`. All forms keep everything, to the last bit; what a
-        form can't hold, such as a query id with blanks in LETOR text, is refused.
+        Parameters
+        ----------
+        path : path
+            The suffix selects the format: `.csv`, `.tsv`, `.parquet`, `.feather`, LETOR text
+            (`.txt`), or a folder if there is no suffix. Text may be compressed: `train.txt.gz`.
+
+        Raises
+        ------
+        InputError
+            If the format cannot represent the data, such as query ids with spaces in LETOR text.
         """
         from twinrank.data.saving import save
 
@@ -269,7 +377,7 @@ class Dataset:
 
     @cached_property
     def summary(self) -> "Summary":
-        """Facts and figures about the data, for people; takes one pass over the features."""
+        """Statistics of the data, computed in one pass over the features."""
         from twinrank.data.summary import summarise
 
         return summarise(self)
@@ -281,15 +389,11 @@ class Dataset:
     def __str__(self) -> str:
         return str(self.summary)
 
-    @cached_property
-    def _rows(self) -> Any:
-        """The table's rows that belong here: a slice where the lists chosen are neighbours."""
-        if self._chosen is None:
-            return slice(None)
-        chosen, offsets = self._chosen, self._table.lists.offsets
-        if chosen.size == 0:
-            return slice(0, 0)
-        if (np.diff(chosen) == 1).all():
-            return slice(int(offsets[chosen[0]]), int(offsets[chosen[-1] + 1]))
-        starts, sizes = offsets[chosen], self.lists.sizes
-        return np.arange(self.documents) + np.repeat(starts - self.lists.offsets[:-1], sizes)
+    def _one_per_document(self, values: Any) -> npt.NDArray[Any]:
+        array: npt.NDArray[Any] = to_numpy(values)
+        if array.shape[:1] != (self.documents,):
+            raise InputError(
+                f"values has shape {array.shape} but the dataset has {self.documents} documents; "
+                f"pass one value per document"
+            )
+        return array

@@ -1,4 +1,4 @@
-"""CSV and TSV by polars, with errors that name the line."""
+"""CSV and TSV files, read by polars, with errors that name the line."""
 
 import csv
 import io
@@ -6,82 +6,83 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from twinrank.data.options import Reading
-from twinrank.data.roles import Roles, choose_columns
-from twinrank.data.sources import COMPRESSED, opened
+from twinrank.data.column_roles import Roles, choose_columns
+from twinrank.data.streams import COMPRESSED, opened
+from twinrank.data.table import ReadOptions
 from twinrank.support.errors import InputError
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_OTHERS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
-_MISSING = ("", "NA", "N/A", "NULL", "null", "None")  # how people write that a number is missing
+_SEPARATOR_NAMES = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
+_MISSING = ("", "NA", "N/A", "NULL", "null", "None")  # spellings of a missing number
 _SAMPLE = 1000  # rows
 _PIECE = 1 << 22
 
 
-def read_delimited(pl: Any, path: Path, reading: Reading, separator: str) -> Any:
-    """The frame of a CSV file; ids are text, so that 007 stays 007."""
+def read_delimited(pl: Any, path: Path, options: ReadOptions, separator: str) -> Any:
+    """Read a CSV file as a frame; ids are text, so 007 stays 007."""
     content = _content(path) if path.suffix.lower() in COMPRESSED else None
     header = _header(path, content, separator)
-    roles = _roles(header, reading, path, separator)
-    source, choices = content or path, {"separator": separator}
+    roles = _roles(header, options, path, separator)
+    source, arguments = content or path, {"separator": separator}
     try:
-        # polars renames columns that its own reading of the header finds odd.
-        called = pl.read_csv(source, n_rows=0, infer_schema=False, **choices).columns
-        texts = {called[header.index(n)]: pl.String for n in (roles.query, roles.docid) if n}
-        frame = _parsed(pl, source, texts, choices)
+        # polars renames some columns, such as repeated ones.
+        renamed = pl.read_csv(source, n_rows=0, infer_schema=False, **arguments).columns
+        ids = [name for name in (roles.query, roles.docid) if name]
+        texts = {renamed[header.index(name)]: pl.String for name in ids}
+        frame = _parsed(pl, source, texts, arguments)
         frame.columns = header
     except (pl.exceptions.PolarsError, IndexError, ValueError) as error:
         reason = _ragged(path, content, separator) or ": " + _first_line(error)
         raise InputError(f"{path}{reason}") from error
     frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
     if frame[:, -1].null_count() and (reason := _ragged(path, content, separator)):
-        raise InputError(f"{path}{reason}")  # polars takes what is absent for missing
+        raise InputError(f"{path}{reason}")  # polars fills short lines with missing values
     return _with_numbers(pl, frame, roles)
 
 
-def _parsed(pl: Any, source: Any, texts: dict[str, Any], choices: dict[str, Any]) -> Any:
-    """Read a file; what its first rows have as numbers is taken for numbers all along.
+def _parsed(pl: Any, source: Any, texts: dict[str, Any], arguments: dict[str, Any]) -> Any:
+    """Read a file with the column types of its first rows.
 
-    Only if that fails do all rows decide together, which takes ten times as long. Large whole
-    numbers stay what they are: as floats nobody would notice that they lose digits.
+    If that fails, all rows determine the types, which takes ten times as long. Large integers
+    stay integers, so that a loss of digits in float32 is noticed later.
     """
-    choices = {**choices, "infer_schema_length": _SAMPLE}
+    arguments = {**arguments, "infer_schema_length": _SAMPLE}
     lenient = {"n_rows": _SAMPLE, "ignore_errors": True, "truncate_ragged_lines": True}
-    first = pl.read_csv(source, schema_overrides=texts, **lenient, **choices)
-    kinds = {
+    sample = pl.read_csv(source, schema_overrides=texts, **lenient, **arguments)
+    numbers = {
         column.name: pl.Float64
-        for column in first
+        for column in sample
         if column.dtype.is_float() or (column.dtype.is_integer() and not (column > 2**24).any())
     }
     try:
-        return pl.read_csv(source, schema_overrides={**texts, **kinds}, **choices)
+        return pl.read_csv(source, schema_overrides={**texts, **numbers}, **arguments)
     except pl.exceptions.ComputeError:
-        choices["infer_schema_length"] = None
-        return pl.read_csv(source, schema_overrides=texts, **choices)
+        arguments["infer_schema_length"] = None
+        return pl.read_csv(source, schema_overrides=texts, **arguments)
 
 
 def _with_numbers(pl: Any, frame: Any, roles: Roles) -> Any:
-    """Text that is numbers after all, but for blanks around them or words for missing ones."""
-    found = []
+    """Convert text columns whose values are numbers, padded with blanks, or missing."""
+    converted = []
     for name in (*roles.features, *((roles.label,) if roles.label else ())):
         if frame[name].dtype == pl.String:
             text = frame[name].str.strip_chars()
             numbers = text.cast(pl.Float64, strict=False)
             if numbers.null_count() == text.null_count() + text.is_in(_MISSING).sum():
-                found.append(numbers)
-    return frame.with_columns(found)
+                converted.append(numbers)
+    return frame.with_columns(converted)
 
 
-def _roles(header: list[str], reading: Reading, path: Path, separator: str) -> Roles:
+def _roles(header: list[str], options: ReadOptions, path: Path, separator: str) -> Roles:
     try:
-        return choose_columns(header, reading, str(path))
+        return choose_columns(header, options, str(path))
     except InputError as error:
-        other = [sign for sign in _OTHERS if sign in header[0]]
-        if len(header) > 1 or not other:
+        separators = [sign for sign in _SEPARATOR_NAMES if sign in header[0]]
+        if len(header) > 1 or not separators:
             raise
         raise InputError(
-            f"{path}: columns must be separated by {_OTHERS[separator]}, but seem to be by "
-            f"{_OTHERS[other[0]]}: {header[0][:60]!r}"
+            f"{path}: columns must be separated by {_SEPARATOR_NAMES[separator]}, but the header "
+            f"has {_SEPARATOR_NAMES[separators[0]]}: {header[0][:60]!r}"
         ) from error
 
 
@@ -92,12 +93,12 @@ def _header(path: Path, content: bytes | None, separator: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from error
     except csv.Error as error:
-        raise InputError(f"{path} can't be read as CSV: {error}") from error
-    raise InputError(f"{path} holds no documents: it is empty")
+        raise InputError(f"{path} is not valid CSV: {error}") from error
+    raise InputError(f"{path} is empty")
 
 
 def _ragged(path: Path, content: bytes | None, separator: str) -> str:
-    """What to say of the first line with another number of fields than the header, if any."""
+    """Describe the first line whose number of fields differs from the header, or return ""."""
     width = 0
     try:
         for line, row in _rows(path, content, separator):
@@ -112,14 +113,14 @@ def _ragged(path: Path, content: bytes | None, separator: str) -> str:
 
 
 def _rows(path: Path, content: bytes | None, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows that aren't blank, and the number of the line that each begins with."""
+    """Iterate over rows that are not blank, with the number of their first line."""
     with path.open("rb") if content is None else io.BytesIO(content) as file:
         reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=separator)
-        before = 0
+        line = 0
         for row in reader:
             if row:
-                yield before + 1, row
-            before = reader.line_num
+                yield line + 1, row
+            line = reader.line_num
 
 
 def _first_line(error: Exception) -> str:

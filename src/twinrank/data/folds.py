@@ -1,4 +1,4 @@
-"""Folds: training, validation and test data that belong together."""
+"""Folds: training, validation and test data of one part of a cross-validation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.table import counted
 from twinrank.support.errors import InputError
+from twinrank.support.plurals import counted
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -20,8 +20,19 @@ Ints = npt.NDArray[np.int64]
 
 
 class Fold:
-    """Training, validation and test data of one fold, loaded when first asked for.
+    """Training, validation and test data of one fold, loaded at first use.
 
+    Returned by `twinrank.load_folds` and `Dataset.folds`.
+
+    Parameters
+    ----------
+    name : str
+        The name of the fold, such as "Fold1".
+    parts : callable
+        A function without parameters that returns the three datasets.
+
+    Examples
+    --------
     >>> train, validation, test = fold                                           # doctest: +SKIP
     """
 
@@ -35,17 +46,17 @@ class Fold:
 
     @property
     def train(self) -> "Dataset":
-        """The training data."""
+        """Training data."""
         return self._parts[0]
 
     @property
     def validation(self) -> "Dataset | None":
-        """The validation data; some published sets have none."""
+        """Validation data, or None if the fold has none."""
         return self._parts[1]
 
     @property
     def test(self) -> "Dataset":
-        """The test data."""
+        """Test data."""
         return self._parts[2]
 
     def __iter__(self) -> "Iterator[Dataset | None]":
@@ -56,12 +67,12 @@ class Fold:
 
 
 def cut(queries: int, shares: Sequence[float], random_state: int) -> list[Ints]:
-    """Numbers of queries for each share, at random, each part in increasing order."""
+    """Return random query numbers for each share, sorted within each part."""
     numbers = [float(share) for share in shares if isinstance(share, Real)]
     total = sum(numbers)
     if not shares or len(numbers) < len(shares) or not (min(numbers) > 0 and total <= 1 + 1e-9):
         raise InputError(
-            f"shares must be numbers above 0 that add up to at most 1, such as split(0.8, 0.1), "
+            f"shares must be positive numbers with a sum of at most 1, such as split(0.8, 0.1), "
             f"not {shares}"
         )
     bounds = np.round(np.cumsum(numbers) * queries).astype(np.int64).tolist()
@@ -70,22 +81,22 @@ def cut(queries: int, shares: Sequence[float], random_state: int) -> list[Ints]:
     order = np.random.default_rng(random_state).permutation(queries)
     parts = np.split(order, bounds[:-1])
     if any(part.size == 0 for part in parts):
-        raise InputError(f"{counted(queries, 'query')} can't be cut into the shares {shares}")
+        raise InputError(
+            f"{counted(queries, 'query')} can't be cut into the shares {shares}: a part is empty"
+        )
     return [np.sort(part) for part in parts]
 
 
 def rotate(queries: int, k: int, random_state: int) -> list[tuple[Ints, Ints, Ints]]:
-    """Numbers of queries (train, validation, test) for each of k folds."""
+    """Return query numbers (train, validation, test) for each of k folds."""
     if not 3 <= k <= queries:
-        raise InputError(
-            f"k folds need k from 3 (train, validation, test) to the number of queries, "
-            f"{queries}, not {k}"
-        )
+        raise InputError(f"k must be from 3 to the number of queries, {queries}, not {k}")
     order = np.random.default_rng(random_state).permutation(queries)
     part_of = np.empty(queries, np.int64)
     part_of[order] = np.arange(queries) % k
     folds = []
     for i in range(k):
         test, validation = part_of == i, part_of == (i + 1) % k
-        folds.append(tuple(np.flatnonzero(m) for m in (~(test | validation), validation, test)))
+        masks = (~(test | validation), validation, test)
+        folds.append(tuple(np.flatnonzero(mask) for mask in masks))
     return folds  # type: ignore[return-value]

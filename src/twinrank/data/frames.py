@@ -1,19 +1,16 @@
-"""Frames into tables and back: any frame that narwhals takes; CSV, Parquet, Feather by polars."""
+"""Data frames to tables and back: narwhals for any frame, polars for CSV, Parquet and Feather."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.arrays import numbered, rounded, rounded_note, table_from_arrays
+from twinrank.data.array_source import Locations, numbered, rounded, rounded_note, table_from_arrays
 from twinrank.data.batches import blocks
+from twinrank.data.column_roles import choose_columns, looks_like
 from twinrank.data.delimited import SEPARATORS, read_delimited
-from twinrank.data.options import Reading
-from twinrank.data.places import Places
-from twinrank.data.roles import choose_columns, looks_like
-from twinrank.data.sources import plain_suffix, written
-from twinrank.data.table import Table, as_ids
-from twinrank.data.texts import docid_in
+from twinrank.data.streams import plain_suffix, written
+from twinrank.data.table import ReadOptions, Table, as_ids, docid_in
 from twinrank.support.errors import InputError, explained
 
 if TYPE_CHECKING:
@@ -21,19 +18,19 @@ if TYPE_CHECKING:
 
     from twinrank.data.dataset import Dataset
 
-PARSER = "frames 1"  # another name makes old caches void
+PARSER = "frames 1"  # part of the cache key; change it to invalidate old caches
 
 
-def table_from_frame(frame: Any, reading: Reading, where: str = "the frame") -> Table:
-    """The table of a frame; columns are chosen by `reading`, or guessed by name."""
+def table_from_frame(frame: Any, options: ReadOptions, where: str = "the frame") -> Table:
+    """Make a table from a frame; columns are chosen by `options` or recognised by name."""
     table = _eager(frame, where)
     columns = [str(name) for name in table.columns]
-    roles = choose_columns(columns, reading, where)
+    roles = choose_columns(columns, options, where)
     if table.shape[0] == 0:
-        raise InputError(f"{where} holds no documents")
+        raise InputError(f"{where} has no rows")
     X = np.empty((table.shape[0], len(roles.features)), np.float32)
-    notes = [] if reading.features else _doubts(roles.features)
-    with np.errstate(over="ignore"):  # too large becomes infinite, and is seen later
+    notes = [] if options.features else _suspicious(roles.features)
+    with np.errstate(over="ignore"):  # values that are too large become infinite; checked later
         for i, name in enumerate(roles.features):
             values = _numbers(table[:, columns.index(name)], where)
             X[:, i] = values
@@ -50,24 +47,24 @@ def table_from_frame(frame: Any, reading: Reading, where: str = "the frame") -> 
         qid=_query_ids(table[:, columns.index(roles.query)], where),
         docids=docids,
         feature_names=roles.features,
-        unjudged=reading.unjudged,
-        non_finite=reading.non_finite,
-        places=Places(roles.features, where, roles.label or ""),
+        unjudged=options.unjudged,
+        non_finite=options.non_finite,
+        locations=Locations(roles.features, where, roles.label or ""),
         notes=notes,
     )
 
 
-def _doubts(features: tuple[str, ...]) -> list[str]:
-    """What is said of features that nobody asked for and that look like something else."""
+def _suspicious(features: tuple[str, ...]) -> list[str]:
+    """Return notes about default features whose names suggest another role."""
     return [
-        f"column {name!r} looks like a {role}, but counts as a feature; ignore= leaves it out"
+        f"column {name!r} looks like a {role} but is used as a feature; ignore= leaves it out"
         for name in features
         if (role := looks_like(name)) is not None
     ]
 
 
 def _eager(frame: Any, where: str) -> "nw.DataFrame[Any]":
-    """Any frame as narwhals sees it; one that is lazy is computed."""
+    """Return any frame as a narwhals frame; a lazy frame is computed."""
     import narwhals as nw
 
     try:
@@ -75,8 +72,8 @@ def _eager(frame: Any, where: str) -> "nw.DataFrame[Any]":
         table = native.collect() if isinstance(native, nw.LazyFrame) else native
         table.columns  # noqa: B018
     except nw.exceptions.DuplicateError as error:
-        which = " ".join(str(error).rpartition("got:")[2].split())
-        raise InputError(f"{where} has columns of the same name; rename them: {which}") from error
+        names = " ".join(str(error).rpartition("got:")[2].split())
+        raise InputError(f"{where} has columns of the same name; rename them: {names}") from error
     except TypeError as error:
         raise InputError(
             f"expected a frame (pandas, polars, pyarrow, …), not {type(frame).__name__}"
@@ -85,13 +82,13 @@ def _eager(frame: Any, where: str) -> "nw.DataFrame[Any]":
 
 
 def _numbers(series: "nw.Series[Any]", where: str, label: bool = False) -> Any:
-    """A column as numbers, missing ones as NaN; text is refused."""
+    """Return a column as numbers, with NaN for missing values; text raises an error."""
     import narwhals as nw
 
-    kind = series.dtype
-    if kind.is_numeric() or kind == nw.Boolean:
-        odd = kind in (nw.Int128, nw.UInt128, nw.Decimal)
-        if odd or (series.null_count() and not kind.is_float()):
+    dtype = series.dtype
+    if dtype.is_numeric() or dtype == nw.Boolean:
+        unusual = dtype in (nw.Int128, nw.UInt128, nw.Decimal)
+        if unusual or (series.null_count() and not dtype.is_float()):
             series = series.cast(nw.Float64)
         return series.to_numpy()
     values, missing = series.to_list(), series.is_null().to_list()
@@ -101,10 +98,11 @@ def _numbers(series: "nw.Series[Any]", where: str, label: bool = False) -> Any:
             if not missing[row]:
                 numbers[row] = _number(value)
     except (TypeError, ValueError) as error:
-        row = _culprit(values, missing)
+        row = _first_bad_row(values, missing)
         raise InputError(
-            f"{where}: column {series.name!r} holds {values[row]!r} in row {row + 1}, which is "
-            f"no number" + ("" if label else f"; leave it out: ignore=[{str(series.name)!r}]")
+            f"{where}: column {series.name!r} contains {values[row]!r} in row {row + 1}, which is "
+            f"not a number"
+            + ("" if label else f"; to leave the column out, pass ignore=[{str(series.name)!r}]")
         ) from error
     return numbers
 
@@ -115,24 +113,24 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _culprit(values: list[Any], missing: list[bool]) -> int:
-    """The first row that doesn't even spell a number, or else the first with text in it."""
+def _first_bad_row(values: list[Any], missing: list[bool]) -> int:
+    """Return the first row that is not a number even as text, or else the first row of text."""
     present = [row for row in range(len(values)) if not missing[row]]
-    for read in (float, _number):
+    for convert in (float, _number):
         for row in present:
             try:
-                read(values[row])
+                convert(values[row])
             except (TypeError, ValueError):
                 return row
-    raise AssertionError("all are numbers")
+    raise AssertionError("all values are numbers")
 
 
 def _query_ids(series: "nw.Series[Any]", where: str) -> Any:
-    absent = series.is_null()
+    missing = series.is_null()
     if series.dtype.is_float():
-        absent = absent | series.is_nan().fill_null(True)
-    if absent.any():
-        row = absent.to_list().index(True)
+        missing = missing | series.is_nan().fill_null(True)
+    if missing.any():
+        row = missing.to_list().index(True)
         raise InputError(f"{where}: row {row + 1} has no query id in column {series.name!r}")
     if series.dtype.is_integer() or series.dtype.is_float():
         return series.to_numpy()
@@ -140,14 +138,17 @@ def _query_ids(series: "nw.Series[Any]", where: str) -> Any:
 
 
 def _texts(series: "nw.Series[Any]") -> list[str]:
-    """A column as text, missing values as empty; whole numbers beside missing ones are floats."""
-    values, missing = series.to_list(), series.is_null().to_list()
-    if series.dtype.is_float():
-        whole = all(v == v // 1 for v, gone in zip(values, missing, strict=True) if not gone)
-        values = [
-            v if gone or not whole else int(v) for v, gone in zip(values, missing, strict=True)
-        ]
-    return ["" if gone else str(v) for v, gone in zip(values, missing, strict=True)]
+    """Return a column as text, with "" for missing values.
+
+    Integers in a column with missing values come as floats; they are written without a point.
+    """
+    pairs = zip(series.to_list(), series.is_null().to_list(), strict=True)
+    values = [None if null else value for value, null in pairs]
+    if series.dtype.is_float() and all(
+        value == value // 1 for value in values if value is not None
+    ):
+        values = [None if value is None else int(value) for value in values]
+    return ["" if value is None else str(value) for value in values]
 
 
 def _polars(path: Path) -> Any:
@@ -155,48 +156,49 @@ def _polars(path: Path) -> Any:
         import polars
     except ImportError as error:
         raise InputError(
-            f"{path} needs polars: pip install 'twinrank[frames]', or use LETOR text"
+            f"{path} needs polars; install it with pip install 'twinrank[frames]', or use LETOR "
+            f"text"
         ) from error
     return polars
 
 
-def read_file(path: Path, reading: Reading) -> Table:
-    """The table of a CSV, Parquet or Feather file."""
+def read_file(path: Path, options: ReadOptions) -> Table:
+    """Make a table from a CSV, Parquet or Feather file."""
     pl = _polars(path)
-    kind = plain_suffix(path)
+    suffix = plain_suffix(path)
     try:
         with explained("read", path):
             if path.stat().st_size == 0:
-                raise InputError(f"{path} holds no documents: it is empty")
-            if kind in SEPARATORS:
-                frame = read_delimited(pl, path, reading, SEPARATORS[kind])
-            elif kind == ".parquet":
+                raise InputError(f"{path} is empty")
+            if suffix in SEPARATORS:
+                frame = read_delimited(pl, path, options, SEPARATORS[suffix])
+            elif suffix == ".parquet":
                 frame = pl.read_parquet(path)
             else:
                 frame = pl.read_ipc(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = str(error).strip().split("\n")[0][:200]
-        raise InputError(f"{path} can't be read as {kind[1:].capitalize()}: {reason}") from error
-    return table_from_frame(frame, reading, str(path))
+        raise InputError(f"{path} is not valid {suffix[1:].capitalize()}: {reason}") from error
+    return table_from_frame(frame, options, str(path))
 
 
 def write_frame(data: "Dataset", path: Path, name: Path) -> None:
-    """Write a dataset to `path` in the form that `name` asks for."""
+    """Write a dataset to `path` in the format of the file called `name`."""
     pl = _polars(name)
     features = data.feature_names or numbered(data.features)
     for feature in features:
         if (role := looks_like(feature)) is not None:
             raise InputError(
-                f"can't write {name}: read back, feature {feature!r} would be taken for the "
-                f"{role}; rename it, or write LETOR text or a folder"
+                f"can't write {name}: `load` would read feature {feature!r} as the {role}; "
+                f"rename it, or write LETOR text or a folder"
             )
-    comments = None
+    comment_column = None
     if data.comments is not None:
-        plain = all(docid_in(text) == text for text in data.comments)
-        comments = "docid" if plain else "comment"
+        only_ids = all(docid_in(text) == text for text in data.comments)
+        comment_column = "docid" if only_ids else "comment"
     try:
-        _write(pl, data, features, comments, path, name)
-    except pl.exceptions.PolarsError as error:  # no room on the disk, say
+        _write(pl, data, features, comment_column, path, name)
+    except pl.exceptions.PolarsError as error:  # such as a full disk
         raise OSError(str(error)) from error
 
 
@@ -204,25 +206,25 @@ def _write(
     pl: Any,
     data: "Dataset",
     features: tuple[str, ...],
-    comments: str | None,
+    comment_column: str | None,
     path: Path,
     name: Path,
 ) -> None:
-    kind = plain_suffix(name)
-    if kind == ".parquet":
-        _frame(pl, data, features, comments).write_parquet(path)
-    elif kind not in SEPARATORS:
-        _frame(pl, data, features, comments).write_ipc(path)
+    suffix = plain_suffix(name)
+    if suffix == ".parquet":
+        _frame(pl, data, features, comment_column).write_parquet(path)
+    elif suffix not in SEPARATORS:
+        _frame(pl, data, features, comment_column).write_ipc(path)
     else:
         with written(path, name) as file:
             for i, queries in enumerate(blocks(data)):
-                part = _frame(pl, data.select(queries), features, comments)
-                part.write_csv(file, separator=SEPARATORS[kind], include_header=i == 0)
+                part = _frame(pl, data.select(queries), features, comment_column)
+                part.write_csv(file, separator=SEPARATORS[suffix], include_header=i == 0)
 
 
-def _frame(pl: Any, data: "Dataset", features: tuple[str, ...], comments: str | None) -> Any:
-    first: dict[str, Any] = {"qid": data.qid, "label": data.y}
-    if comments is not None and data.comments is not None:
-        first[comments] = list(data.comments)
+def _frame(pl: Any, data: "Dataset", features: tuple[str, ...], comment_column: str | None) -> Any:
+    columns: dict[str, Any] = {"qid": data.qid, "label": data.y}
+    if comment_column is not None and data.comments is not None:
+        columns[comment_column] = list(data.comments)
     values = pl.from_numpy(data.X, schema=list(features))
-    return pl.concat([pl.DataFrame(first), values], how="horizontal")
+    return pl.concat([pl.DataFrame(columns), values], how="horizontal")

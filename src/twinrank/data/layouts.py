@@ -1,4 +1,4 @@
-"""Folders as published data sets come: which file is whose training, validation or test data."""
+"""`load_folds`: find the training, validation and test files of a published dataset."""
 
 import os
 import re
@@ -10,128 +10,156 @@ from typing import Any
 
 from twinrank.data.folds import Fold
 from twinrank.data.loading import load
-from twinrank.data.sources import COMPRESSED, FRAMES, LETOR, plain_suffix
 from twinrank.data.store import is_store
+from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix
 from twinrank.support.errors import DataWarning, InputError, explained, unknown
 
-# MSLR, MQ2007/2008, Istella: train, vali, test; OHSUMED: trainingset, …; Yahoo: set1.train, …
 ROLES = ("train", "validation", "test")
+# MSLR, MQ2007/2008, Istella: train, vali, test; OHSUMED: trainingset, …; Yahoo: set1.train, …
 _NAMES = {
     "train": r"train(?:ing)?(?:[-_]?set)?",
     "validation": r"(?:vali|valid|validation|dev)(?:[-_]?set)?",
     "test": r"test(?:ing)?(?:[-_]?set)?",
 }
-_NEEDED = {"train", "test"}
+_REQUIRED = {"train", "test"}
 
 
 def load_folds(
-    folder: str | os.PathLike[str], names: Mapping[str, str] | None = None, **choices: Any
+    folder: str | os.PathLike[str], names: Mapping[str, str] | None = None, **options: Any
 ) -> list[Fold]:
-    """The folds of a data set's folder, such as MSLR-WEB30K's Fold1 … Fold5, each loaded when used.
+    """Find the folds of a dataset's folder, such as Fold1 … Fold5 of MSLR-WEB30K.
 
-    Understood are folders with a folder per fold (`Fold1/train.txt`, `vali.txt`, `test.txt`; also
-    `trainingset.txt`, …), a folder with the files themselves, and files with a prefix
-    (`set1.train.txt`, …), which then names the fold. `names` overrides what is looked for:
-    `names={"train": "tr.txt", "validation": "va.txt", "test": "te.txt"}`, or some of them. The
-    other arguments are those of `load`. The files of one fold get the same number of features.
+    Three layouts are recognised: one folder per fold (`Fold1/train.txt`, `vali.txt`, `test.txt`;
+    also `trainingset.txt`, …), one folder with these files, and files with a prefix that names the
+    fold (`set1.train.txt`, …). Each fold is loaded at first use. All files of a fold get the same
+    number of features.
+
+    Parameters
+    ----------
+    folder : path
+        The folder of the dataset.
+    names : mapping of str to str, optional
+        File names to look for, such as `{"train": "tr.txt", "test": "te.txt"}`. The keys are
+        "train", "validation" and "test".
+    **options
+        Options of `load`, the same for all files.
+
+    Returns
+    -------
+    list of Fold
+        The folds, in the order of their numbers. A folder without a training or a test file is
+        left out with a `DataWarning`.
+
+    Raises
+    ------
+    InputError
+        If there is no fold, or if two files could have the same role.
+
+    Examples
+    --------
+    >>> for fold in load_folds("MSLR-WEB30K"):                                   # doctest: +SKIP
+    ...     print(fold.name, fold.train.queries)
     """
     base = Path(folder).expanduser()
-    if unexpected := [name for name in choices if name not in signature(load).parameters]:
+    if unexpected := [name for name in options if name not in signature(load).parameters]:
         raise TypeError(f"load_folds() got an unexpected keyword argument {unexpected[0]!r}")
     for role in names or ():
         if role not in ROLES:
             raise InputError(unknown("part of a fold", role, ROLES))
     with explained("read", base):
-        folders = [base, *sorted((p for p in base.iterdir() if _is_place(p)), key=_by_number)]
-    found: dict[str, dict[str, Path]] = {}
-    for place in folders:
-        for prefix, files in _files(place, names or {}).items():
-            parts = ("" if place == base else place.name, prefix)
-            found["/".join(part for part in parts if part) or base.resolve().name] = files
-    folds = {name: files for name, files in found.items() if files.keys() >= _NEEDED}
+        folders = [base, *sorted((p for p in base.iterdir() if _is_folder(p)), key=_by_number)]
+    candidates: dict[str, dict[str, Path]] = {}
+    for directory in folders:
+        for prefix, files in _files(directory, names or {}).items():
+            parts = ("" if directory == base else directory.name, prefix)
+            candidates["/".join(part for part in parts if part) or base.resolve().name] = files
+    folds = {name: files for name, files in candidates.items() if files.keys() >= _REQUIRED}
     if not folds:
-        raise InputError(_nothing_found(base, found, names))
-    for name in found.keys() - folds.keys():
-        said = f"{base}: {_lacking(name, found[name])}; it is left out"
-        warnings.warn(said, DataWarning, stacklevel=2)
-    return [Fold(name, _Loader(files, choices)) for name, files in folds.items()]
+        raise InputError(_no_folds(base, candidates, names))
+    for name in candidates.keys() - folds.keys():
+        message = f"{base}: {_incomplete(name, candidates[name])}; it is left out"
+        warnings.warn(message, DataWarning, stacklevel=2)
+    return [Fold(name, _Loader(files, options)) for name, files in folds.items()]
 
 
 class _Loader:
-    """Loads a fold's files, all with the width of the widest."""
+    """Loads the files of a fold, all with the same number of features."""
 
-    def __init__(self, files: dict[str, Path], choices: dict[str, Any]) -> None:
+    def __init__(self, files: dict[str, Path], options: dict[str, Any]) -> None:
         self._files = files
-        self._choices = choices
+        self._options = options
 
     def __call__(self) -> Any:
-        loaded = {role: load(path, **self._choices) for role, path in self._files.items()}
-        width = max(data.features for data in loaded.values())
-        for role, data in loaded.items():
+        parts = {role: load(path, **self._options) for role, path in self._files.items()}
+        width = max(data.features for data in parts.values())
+        for role, data in parts.items():
             path = self._files[role]
-            as_text = path.is_file() and plain_suffix(path) not in FRAMES
-            if as_text and data.features < width and data.feature_names is None:
-                loaded[role] = load(path, **{**self._choices, "features": width})
-        if len({(data.features, data.feature_names) for data in loaded.values()}) > 1:
-            counts = ", ".join(f"{self._files[r]}: {d.features}" for r, d in loaded.items())
-            raise InputError(
-                f"the files of one fold must have the same features, by number, name and order "
-                f"({counts})"
+            is_text = path.is_file() and plain_suffix(path) not in FRAMES
+            if is_text and data.features < width and data.feature_names is None:
+                parts[role] = load(path, **{**self._options, "features": width})
+        if len({(data.features, data.feature_names) for data in parts.values()}) > 1:
+            counts = ", ".join(
+                f"{self._files[role]}: {data.features}" for role, data in parts.items()
             )
-        return loaded["train"], loaded.get("validation"), loaded["test"]
+            raise InputError(
+                f"the files of a fold have different features ({counts}); their number, names and "
+                f"order must be the same"
+            )
+        return parts["train"], parts.get("validation"), parts["test"]
 
 
-def _is_place(path: Path) -> bool:
+def _is_folder(path: Path) -> bool:
+    """True for a visible folder that is not itself a saved dataset."""
     return path.is_dir() and not path.name.startswith(".") and not is_store(path)
 
 
 def _by_number(path: Path) -> tuple[Any, ...]:
-    """Fold2 before Fold10."""
+    """Return a sort key that puts Fold2 before Fold10."""
     pieces = re.split(r"(\d+)", path.name)
-    return tuple((int(p), "") if p.isdecimal() else (-1, p) for p in pieces)
+    return tuple((int(piece), "") if piece.isdecimal() else (-1, piece) for piece in pieces)
 
 
-def _files(place: Path, names: Mapping[str, str]) -> dict[str, dict[str, Path]]:
-    """The files of a folder by prefix and role; data saved as a folder counts as a file."""
-    given = {role: place / name for role, name in names.items() if (place / name).exists()}
-    found: dict[str, dict[str, Path]] = {"": given} if given else {}
-    with explained("read", place):
-        content = sorted(place.iterdir())
-    for path in content:
+def _files(folder: Path, names: Mapping[str, str]) -> dict[str, dict[str, Path]]:
+    """Return the data files of a folder by prefix and role; a saved folder counts as a file."""
+    named = {role: folder / name for role, name in names.items() if (folder / name).exists()}
+    by_prefix: dict[str, dict[str, Path]] = {"": named} if named else {}
+    with explained("read", folder):
+        paths = sorted(folder.iterdir())
+    for path in paths:
         if path.name.startswith(".") or not (path.is_file() or is_store(path)):
             continue
         for role in ROLES:
             match = re.fullmatch(rf"(?:(.+)[._-])?{_NAMES[role]}", _stem(path), re.IGNORECASE)
             if match is None or role in names:
                 continue
-            files = found.setdefault(match[1] or "", {})
+            files = by_prefix.setdefault(match[1] or "", {})
             if role in files:
                 raise InputError(
                     f"{files[role]} and {path} both look like {role} data; "
-                    f"say which: names={{'{role}': …}}"
+                    f"choose one: names={{'{role}': …}}"
                 )
             files[role] = path
-    return found
+    return by_prefix
 
 
 def _stem(path: Path) -> str:
-    """A file's name without the suffixes that tell its format."""
+    """Return a file's name without the suffixes of its format."""
     name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     return name.stem if name.suffix.lower() in LETOR + FRAMES else name.name
 
 
-def _lacking(name: str, files: dict[str, Path]) -> str:
-    lacking = " and ".join(sorted(_NEEDED - files.keys()))
-    return f"{name} has no {lacking} file (found {', '.join(path.name for path in files.values())})"
+def _incomplete(name: str, files: dict[str, Path]) -> str:
+    missing = " and ".join(sorted(_REQUIRED - files.keys()))
+    return f"{name} has no {missing} file (found {', '.join(path.name for path in files.values())})"
 
 
-def _nothing_found(
-    base: Path, found: dict[str, dict[str, Path]], names: Mapping[str, str] | None
+def _no_folds(
+    base: Path, candidates: dict[str, dict[str, Path]], names: Mapping[str, str] | None
 ) -> str:
-    if found:
-        return f"{base}: {_lacking(*next(iter(found.items())))}"
-    sought = ", ".join(map(repr, names.values())) if names else "train, vali and test files"
+    if candidates:
+        return f"{base}: {_incomplete(*next(iter(candidates.items())))}"
+    expected = ", ".join(map(repr, names.values())) if names else "train, vali and test files"
     return (
-        f"no folds in {base}: looked for {sought} there and in its folders; "
-        f"names={{'train': …, 'validation': …, 'test': …}} says what they are called"
+        f"no folds in {base}: found no {expected} there or in its folders; pass their names "
+        f"as names={{'train': …, 'validation': …, 'test': …}}"
     )

@@ -1,4 +1,4 @@
-"""`load`: any file or folder of ranking data as a `Dataset`."""
+"""`load`: read a file or folder of ranking data as a `Dataset`."""
 
 import os
 import warnings
@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from twinrank.data import frames, letor
-from twinrank.data.arrays import checked_again
+from twinrank.data.array_source import checked_again
 from twinrank.data.cache import cache_folder, cached
 from twinrank.data.dataset import Dataset
-from twinrank.data.options import MAX_FEATURES, Reading, several
-from twinrank.data.saving import pour
-from twinrank.data.sources import FRAMES, content_hash, plain_suffix
+from twinrank.data.saving import append_dataset
 from twinrank.data.store import Arrays, MemorySink, Sink, is_store, read_arrays, read_manifest
-from twinrank.data.table import Table
-from twinrank.display.progress import reading_bar
+from twinrank.data.streams import FRAMES, content_hash, plain_suffix
+from twinrank.data.table import MAX_FEATURES, ReadOptions, Table, column_names
+from twinrank.display.progress_bars import reading_bar
 from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.files import check_regular
 
@@ -38,31 +37,72 @@ def load(
     verify: bool = False,
     progress: bool | None = None,
 ) -> Dataset:
-    """Load ranking data: LETOR / SVMlight text, CSV, Parquet, Feather, or a folder saved before.
+    """Load ranking data from a file or a saved folder.
 
-    The format follows from the name: `.csv`, `.tsv`, `.parquet`, `.feather`; anything else is
-    LETOR text, `label qid:ID index:value … # comment`. Text may be compressed (`.gz`, `.xz`,
-    `.zst`). The first time a file is parsed and its arrays are kept in a cache; from then on they
-    are mapped into memory, as long as the file's size, time and inode stay the same.
+    The suffix selects the format: `.csv`, `.tsv`, `.parquet` or `.feather`; any other file is LETOR
+    / SVMlight text, `label qid:ID index:value … # comment`. Text may be compressed (`.gz`, `.xz`,
+    `.zst`). The first call parses the file and caches its arrays. Later calls map the cached arrays
+    into memory, as long as the size, time and inode of the file stay the same.
 
-    features: LETOR: how many there are, for a file in which the last ones happen to be absent.
-        Other formats: the columns that are features; without it, all that are nothing else.
-    missing: LETOR: what a feature is that a line leaves out, "zero" or "nan".
-    zero_based: LETOR: whether feature indices begin with 0.
-    unjudged: what becomes of documents with label −1: "error", "keep" or "drop".
-    non_finite: what becomes of NaN, infinities and values that a float32 can't hold: "error",
-        "keep" (too large is infinite), or "clip" (infinite is ±3.4e38; NaN stays).
-    max_features: the highest number of features that is believed.
-    query, label, docid: the columns of a frame that hold these; without them, guessed by name.
-        label=False: there are none, and every document is unjudged.
-    ignore: columns of a frame to leave out.
-    cache, cache_dir: whether to keep the arrays, and where: by default TWINRANK_CACHE_DIR or the
-        user's cache folder.
-    verify: don't trust size and time: compare the file's hash and the cache's checksums.
-    progress: show a bar; by default on a terminal, for long files.
+    Parameters
+    ----------
+    path : path
+        A file, or a folder written by `Dataset.save`.
+    features : int or sequence of str, optional
+        LETOR text: the number of features, if the file may lack the last ones. Other formats: the
+        feature columns. By default, all columns without another role.
+    missing : {"zero", "nan"}, default "zero"
+        LETOR text: the value of features that a line leaves out.
+    zero_based : bool, default False
+        LETOR text: True if feature indices start at 0.
+    unjudged : {"error", "keep", "drop"}, default "error"
+        What to do with unjudged documents, whose label is −1. Measures count kept ones as 0.
+    non_finite : {"error", "keep", "clip"}, default "error"
+        What to do with NaN, infinities and values beyond the range of float32. "keep" turns values
+        beyond the range into infinities. "clip" turns infinities into ±3.4e38 and keeps NaN.
+    max_features : int, default 100,000
+        The highest number of features; more raise an error.
+    query : str, optional
+        The column with query ids. By default it is recognised by its name.
+    label : str or False, optional
+        The column with labels, by default recognised by its name. False: there are no labels, and
+        every document is unjudged.
+    docid : str, optional
+        The column with document ids, by default recognised by its name.
+    ignore : sequence of str, default ()
+        Columns to leave out.
+    cache : bool, default True
+        Whether to use the cache.
+    cache_dir : path, optional
+        The folder of the cache. By default the environment variable `TWINRANK_CACHE_DIR`, or else
+        the user's cache folder.
+    verify : bool, default False
+        Compare the file's SHA-256 hash and the checksums of the cached arrays, not only size, time
+        and inode.
+    progress : bool, optional
+        Whether to show a progress bar. By default for large files on a terminal.
+
+    Returns
+    -------
+    Dataset
+        The data, mapped into memory if it comes from the cache or a folder. Changes made while
+        reading, such as dropped documents, are in its `notes` and raise a `DataWarning`.
+
+    Raises
+    ------
+    InputError
+        If the content is invalid or ambiguous; the message says where and what to do.
+    FileError
+        If the file cannot be read, or the cache cannot be written.
+
+    Examples
+    --------
+    >>> data = load("Fold1/train.txt", unjudged="drop")                          # doctest: +SKIP
     """
-    reading = Reading(
-        features=features if features is None or isinstance(features, int) else several(features),
+    if not (features is None or isinstance(features, int)):
+        features = column_names(features)
+    options = ReadOptions(
+        features=features,
         missing=missing,
         zero_based=zero_based,
         unjudged=unjudged,
@@ -71,66 +111,66 @@ def load(
         query=query,
         label=label,
         docid=docid,
-        ignore=several(ignore),
+        ignore=column_names(ignore),
     )
     source = Path(path).expanduser()
     with explained("read", source):
-        folder = source.is_dir()
-    if folder:
-        table = _stored(source, reading, verify)
+        is_folder = source.is_dir()
+    if is_folder:
+        table = _stored(source, options, verify)
     else:
         base = cache_folder(cache_dir) if cache else None
-        table = _from_file(source, reading, base, verify, progress)
+        table = _from_file(source, options, base, verify, progress)
     for note in table.notes:
         warnings.warn(f"{source}: {note}", DataWarning, stacklevel=2)
     return Dataset(table, name=str(source))
 
 
-def _stored(folder: Path, reading: Reading, verify: bool) -> Table:
+def _stored(folder: Path, options: ReadOptions, verify: bool) -> Table:
     if not is_store(folder):
         raise InputError(
-            f"{folder} is a folder without {'manifest.json'!r}; for folds such as Fold1/train.txt "
-            f"use load_folds, or name a file in it"
+            f"{folder} is a folder without 'manifest.json'; use load_folds for folds such as "
+            f"Fold1/train.txt, or pass the path of a file"
         )
     manifest = read_manifest(folder)
     try:
         table = Table.of(read_arrays(folder, manifest, verify), manifest)
     except InputError as error:
         raise InputError(f"{folder} is damaged: {error}") from error
-    unjudged = reading.unjudged != "keep" and bool((table.y < 0).any())
-    if not unjudged and (reading.non_finite == "keep" or manifest.get("finite") is True):
+    unjudged = options.unjudged != "keep" and bool((table.y < 0).any())
+    if not unjudged and (options.non_finite == "keep" or manifest.get("finite") is True):
         return table
-    return checked_again(table, reading)  # in memory: something in it may have to change
+    return checked_again(table, options)  # copied into memory, because values may change
 
 
 def _from_file(
-    path: Path, reading: Reading, base: Path | None, verify: bool, progress: bool | None
+    path: Path, options: ReadOptions, base: Path | None, verify: bool, progress: bool | None
 ) -> Table:
     with explained("read", path):
         check_regular(path)
         size = path.stat().st_size
-    framed = plain_suffix(path) in FRAMES
-    parser = frames.PARSER if framed else letor.PARSER
+    is_frame = plain_suffix(path) in FRAMES
+    parser = frames.PARSER if is_frame else letor.PARSER
     with reading_bar(path.name, size, progress) as advance:
 
         def read(new_sink: Callable[[], Any]) -> tuple[Any, Arrays, dict[str, Any], str]:
-            if framed:
-                return _read_frame(path, reading, new_sink)
-            return letor.read_table(path, reading, new_sink, advance)
+            if is_frame:
+                return _read_frame(path, options, new_sink)
+            return letor.read_table(path, options, new_sink, advance)
 
         if base is not None:
-            return cached(path, reading, parser, base, verify, read)
+            return cached(path, options, parser, base, verify, read)
         _, arrays, facts, _ = read(MemorySink)
         return Table.of(arrays, facts)
 
 
 def _read_frame(
-    path: Path, reading: Reading, new_sink: Callable[[], Sink]
+    path: Path, options: ReadOptions, new_sink: Callable[[], Sink]
 ) -> tuple[Sink, Arrays, dict[str, Any], str]:
-    table = frames.read_file(path, reading)
+    table = frames.read_file(path, options)
     sink = new_sink()
     try:
-        pour(Dataset(table), sink)
+        append_dataset(Dataset(table), sink)
         if table.rows is not None:
             sink.append("rows", table.rows)
         names = None if table.feature_names is None else list(table.feature_names)

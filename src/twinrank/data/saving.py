@@ -1,4 +1,4 @@
-"""Data to files: LETOR text, CSV, Parquet, Feather, or a folder of arrays."""
+"""Writing a dataset: LETOR text, CSV, Parquet, Feather, or a folder of arrays."""
 
 import os
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twinrank.data.batches import blocks
-from twinrank.data.sources import COMPRESSED, FRAMES, LETOR, plain_suffix
 from twinrank.data.store import FolderSink, Sink, is_store, write_manifest
+from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import new_folder, publish, replacing
 
@@ -17,57 +17,60 @@ if TYPE_CHECKING:
 
 
 def save(data: "Dataset", path: "str | os.PathLike[str]") -> None:
-    """Write a dataset in the form that the name asks for; the file appears when it is complete."""
+    """Write a dataset in the format of the suffix; the file appears when it is complete."""
     target = Path(path).expanduser()
     with explained("write", target):
         check_target(target)
     if data.documents == 0:
-        raise InputError(f"can't write {target}: there are no documents")
-    kind = plain_suffix(target)
-    if kind == "":
+        raise InputError(f"can't write {target}: the dataset has no documents")
+    suffix = plain_suffix(target)
+    if suffix == "":
         _write_folder(data, target)
         return
     _check_queries(data, target)
     with replacing(target) as partial:
-        if kind in FRAMES:
+        if suffix in FRAMES:
             from twinrank.data.frames import write_frame
 
             write_frame(data, partial, target)
         else:
-            from twinrank.data.letor.writing import write_letor
+            from twinrank.data.letor.letor_writer import write_letor
 
             write_letor(data, partial, target)
 
 
 def check_target(target: Path) -> None:
-    """Refuse a name that data can't be written to."""
-    kind = plain_suffix(target)
+    """Raise an error if data can't be written to this path."""
+    suffix = plain_suffix(target)
     compressed = target.suffix.lower() in COMPRESSED
     if not target.parent.is_dir():
-        raise InputError(f"can't write {target}: there is no folder {target.parent}")
-    if kind in FRAMES and compressed and kind not in (".csv", ".tsv"):
-        raise InputError(f"can't write {target}: {kind} compresses by itself")
-    if kind == "" and not compressed:
+        raise InputError(f"can't write {target}: the folder {target.parent} does not exist")
+    if suffix in FRAMES and compressed and suffix not in (".csv", ".tsv"):
+        raise InputError(
+            f"can't write {target}: {suffix} files are compressed already; remove {target.suffix}"
+        )
+    if suffix == "" and not compressed:
         if target.exists() and not (target.is_dir() and is_store(target)):
             raise InputError(f"{target} exists and is not TwinRank data; choose another name")
-    elif kind not in FRAMES + LETOR:
+    elif suffix not in FRAMES + LETOR:
         known = ", ".join(LETOR[:3] + FRAMES[:4])
         raise InputError(
-            f"can't write {target}: no format for {kind or target.suffix!r}; "
+            f"can't write {target}: {suffix or target.suffix!r} is not a known format; "
             f"choose from {known}, or no suffix for a folder"
         )
 
 
 def _check_queries(data: "Dataset", target: Path) -> None:
-    """Refuse what only a folder can hold, which has the sizes of queries beside their ids."""
+    """Raise an error for queries that only a folder can represent: empty or repeated ones."""
     if (data.lists.sizes == 0).any():
         raise InputError(
-            f"can't write {target}: some queries have no documents; `filter()` leaves these out"
+            f"can't write {target}: some queries have no documents; remove them with `filter()`"
         )
     names, counts = np.unique(data.query_ids, return_counts=True)
     if (counts > 1).any():
         raise InputError(
-            f"can't write {target}: the query {names[counts > 1][0]} was selected twice"
+            f"can't write {target}: query {names[counts > 1][0]} is selected twice; select each "
+            f"query once, or write a folder"
         )
 
 
@@ -75,19 +78,18 @@ def _write_folder(data: "Dataset", target: Path) -> None:
     with new_folder(target) as partial:
         sink = FolderSink(partial)
         try:
-            finite = pour(data, sink)
+            finite = append_dataset(data, sink)
             sink.finish()
         finally:
             sink.close()
         names = None if data.feature_names is None else list(data.feature_names)
         facts = {"feature_names": names, "finite": finite, "notes": []}
-        manifest = {"arrays": sink.describe(), **facts}
-        write_manifest(partial, manifest)
+        write_manifest(partial, {"arrays": sink.describe(), **facts})
         publish(partial, target)
 
 
-def pour(data: "Dataset", sink: Sink) -> bool:
-    """Hand a dataset's arrays on to a sink, block by block; whether all features are finite."""
+def append_dataset(data: "Dataset", sink: Sink) -> bool:
+    """Append a dataset's arrays to a sink in blocks; return True if all features are finite."""
     finite = True
     for queries in blocks(data):
         block = data.take(queries)

@@ -1,7 +1,7 @@
-"""Arrays in a folder: one `.npy` file each and a manifest in JSON, opened as memory maps.
+"""Arrays in a folder: one `.npy` file each and a JSON manifest, opened as memory maps.
 
-No pickle anywhere. A folder counts only with a manifest that fits its files, byte for byte in size;
-`verify` compares checksums too.
+Nothing is pickled. A folder is valid only if the sizes of its files match the manifest; `verify`
+compares checksums as well.
 """
 
 import json
@@ -22,8 +22,8 @@ from twinrank.support.files import check_format, check_regular, read_json
 MANIFEST = "manifest.json"
 FORMAT = "twinrank-data"
 VERSION = 1
-_HEADER = 128  # bytes, as NumPy pads a short one
-_KINDS = "fiuU"  # of types that are stored: numbers and texts
+_HEADER = 128  # bytes; NumPy pads short headers to this size
+_KINDS = "fiuU"  # dtype kinds that can be stored: numbers and text
 _BLOCK = 1 << 24
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -33,18 +33,18 @@ Arrays = dict[str, npt.NDArray[Any]]
 class _Column:
     file: IO[bytes]
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]  # of one row
+    shape: tuple[int, ...]  # shape of one row
     rows: int = 0
     checksum: int = 0
 
 
 @dataclass
 class FolderSink:
-    """Arrays that grow block by block, on disk."""
+    """Arrays that grow block by block, in files."""
 
     folder: Path
-    known_as: Path | None = None  # the folder's name in messages, and what to do about trouble
-    hint: str = ""
+    shown_as: Path | None = None  # the folder's name in error messages
+    hint: str = ""  # what to do if writing fails
     _columns: dict[str, _Column] = field(default_factory=dict)
     _files: ExitStack = field(default_factory=ExitStack)
 
@@ -60,10 +60,10 @@ class FolderSink:
         column.rows += block.shape[0]
 
     def _explained(self) -> AbstractContextManager[None]:
-        """Full disks are not the trouble of the file that is being read."""
-        if self.known_as is None:
+        """Report a full disk as a problem of this folder, not of the file that is read."""
+        if self.shown_as is None:
             return nullcontext()
-        return explained("write", self.known_as, self.hint, exactly=True)
+        return explained("write", self.shown_as, self.hint, exactly=True)
 
     def _new(self, name: str, block: npt.NDArray[Any]) -> _Column:
         file = self._files.enter_context((self.folder / f"{name}.npy").open("wb", buffering=0))
@@ -76,7 +76,7 @@ class FolderSink:
         (self.folder / f"{name}.npy").unlink()
 
     def finish(self) -> Arrays:
-        """Complete the files and open them for reading and writing."""
+        """Complete the files and map them for reading and writing."""
         arrays = {}
         for name, column in self._columns.items():
             shape = (column.rows, *column.shape)
@@ -87,7 +87,7 @@ class FolderSink:
         return arrays
 
     def describe(self) -> dict[str, Any]:
-        """The arrays' part of a manifest."""
+        """Return the description of the arrays for the manifest."""
         return {
             name: {
                 "dtype": column.dtype.str,
@@ -98,11 +98,11 @@ class FolderSink:
         }
 
     def changed(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Note that an array was changed in place after `finish`."""
+        """Update the checksum of an array that was changed in place after `finish`."""
         self._columns[name].checksum = _checksum(array)
 
     def close(self) -> None:
-        """Close the files, however far they got."""
+        """Close the files, complete or not."""
         self._files.close()
 
 
@@ -110,35 +110,35 @@ class FolderSink:
 class MemorySink:
     """Arrays that grow block by block, in memory.
 
-    A large bytearray grows where it is, by pages that are moved, not copied: never are there two.
+    A large bytearray grows by moving pages instead of copying them, so memory is never doubled.
     """
 
     _contents: dict[str, bytearray] = field(default_factory=dict)
-    _first: Arrays = field(default_factory=dict)  # no rows, but type and shape
+    _empty: Arrays = field(default_factory=dict)  # arrays without rows: dtype and shape
 
     def append(self, name: str, block: npt.NDArray[Any]) -> None:
         """Add rows to the end of an array."""
-        self._first.setdefault(name, block[:0].copy())
+        self._empty.setdefault(name, block[:0].copy())
         self._contents.setdefault(name, bytearray()).extend(_bytes(np.ascontiguousarray(block)))
 
     def discard(self, name: str) -> None:
         """Leave an array out after all."""
-        del self._contents[name], self._first[name]
+        del self._contents[name], self._empty[name]
 
     def finish(self) -> Arrays:
-        """The arrays, on the memory that was filled."""
+        """Return the arrays as views of the filled memory."""
         return {
-            name: np.frombuffer(self._contents[name], first.dtype).reshape(-1, *first.shape[1:])
+            name: np.frombuffer(self._contents[name], empty.dtype).reshape(-1, *empty.shape[1:])
             if self._contents[name]
-            else first
-            for name, first in self._first.items()
+            else empty
+            for name, empty in self._empty.items()
         }
 
     def changed(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Nothing is kept about the arrays."""
+        """Do nothing: arrays in memory have no checksums."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there are no files."""
 
 
 Sink = FolderSink | MemorySink
@@ -151,7 +151,7 @@ def _write(file: IO[bytes], content: Any) -> None:
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """The header of a `.npy` file, version 1.0, always of the same length."""
+    """Return the header of a `.npy` file, version 1.0, padded to `_HEADER` bytes."""
     described = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
     size = _HEADER - 10
     content = described.encode().ljust(size - 1) + b"\n"
@@ -172,48 +172,48 @@ def _checksum(array: npt.NDArray[Any]) -> int:
 def _mapped(
     path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], mode: Literal["r", "r+"]
 ) -> npt.NDArray[Any]:
-    """Map a file that is exactly what `FolderSink` writes for this type and shape."""
+    """Map a file, after checking that it has the size and header that `FolderSink` writes."""
     check_regular(path)
     with path.open("rb" if mode == "r" else "r+b") as file:
         size = os.fstat(file.fileno()).st_size
         content = math.prod(shape) * dtype.itemsize
         if size != _HEADER + content or file.read(_HEADER) != _header(dtype, shape):
-            raise InputError(f"{path} is damaged: it doesn't fit the manifest")
+            raise InputError(f"{path} is damaged: it does not match the manifest")
         if content:
             return np.asarray(np.memmap(file, dtype, mode, _HEADER, shape))
-    nothing = np.empty(shape, dtype)
-    nothing.flags.writeable = mode == "r+"
-    return nothing
+    empty = np.empty(shape, dtype)
+    empty.flags.writeable = mode == "r+"
+    return empty
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest, last of all: it makes the folder count."""
-    whole = {"format": FORMAT, "version": VERSION, **manifest}
-    text = json.dumps({**whole, "crc32": _stamp(whole)}, indent=1)
+    """Write the manifest; do this last, because it makes the folder valid."""
+    content = {"format": FORMAT, "version": VERSION, **manifest}
+    text = json.dumps({**content, "crc32": _manifest_checksum(content)}, indent=1)
     (folder / MANIFEST).write_text(text + "\n", "utf-8")
 
 
-def _stamp(manifest: dict[str, Any]) -> int:
+def _manifest_checksum(manifest: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
 
 
 def is_store(path: Path) -> bool:
-    """Whether a folder looks like one of ours."""
+    """Return True if a folder has a manifest."""
     with explained("read", path):
         return (path / MANIFEST).is_file()
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder, checked for being one."""
+    """Read and check the manifest of a folder."""
     path = folder / MANIFEST
     check_regular(path)
-    what, hint = "the manifest of TwinRank data", ": convert the data again"
-    manifest = check_format(read_json(path), path, FORMAT, VERSION, what, hint)
-    if manifest.pop("crc32", None) != _stamp(manifest):
+    expected, hint = "the manifest of TwinRank data", ": convert the data again"
+    manifest = check_format(read_json(path), path, FORMAT, VERSION, expected, hint)
+    if manifest.pop("crc32", None) != _manifest_checksum(manifest):
         raise InputError(f"{path} is damaged: its checksum is wrong")
     names, notes = manifest.get("feature_names"), manifest.get("notes")
     if not (names is None or _are_texts(names)) or not _are_texts(notes):
-        raise InputError(f"{path} is damaged: feature_names and notes are lists of text")
+        raise InputError(f"{path} is damaged: feature_names and notes must be lists of text")
     return manifest
 
 
@@ -222,27 +222,27 @@ def _are_texts(values: Any) -> bool:
 
 
 def read_arrays(folder: Path, manifest: dict[str, Any], verify: bool = False) -> Arrays:
-    """Map the arrays of a manifest; each must be exactly as described."""
-    described = manifest.get("arrays")
-    if not isinstance(described, dict):
+    """Map the arrays of a manifest; each must match its description."""
+    descriptions = manifest.get("arrays")
+    if not isinstance(descriptions, dict):
         raise InputError(f"{folder / MANIFEST} is damaged: it lists no arrays")
-    arrays = {name: _read_array(folder, name, facts) for name, facts in described.items()}
+    arrays = {name: _read_array(folder, name, item) for name, item in descriptions.items()}
     for name, array in arrays.items() if verify else ():
-        if _checksum(array) != described[name].get("crc32"):
+        if _checksum(array) != descriptions[name].get("crc32"):
             raise InputError(f"{folder / name}.npy is damaged: its checksum is wrong")
-    if read_manifest(folder) != manifest:  # so all the arrays belong to it
+    if read_manifest(folder) != manifest:  # the arrays might be of different versions
         raise InputError(f"{folder} was replaced while it was read; load it again")
     return arrays
 
 
-def _read_array(folder: Path, name: str, facts: Any) -> npt.NDArray[Any]:
+def _read_array(folder: Path, name: str, description: Any) -> npt.NDArray[Any]:
     try:
-        dtype, shape = np.dtype(facts["dtype"]), tuple(facts["shape"])
-        good = name.isidentifier() and dtype.str == facts["dtype"] and dtype.kind in _KINDS
-        good = good and all(type(size) is int and size >= 0 for size in shape)
+        dtype, shape = np.dtype(description["dtype"]), tuple(description["shape"])
+        valid = name.isidentifier() and dtype.str == description["dtype"] and dtype.kind in _KINDS
+        valid = valid and all(type(size) is int and size >= 0 for size in shape)
     except (LookupError, TypeError, ValueError, SyntaxError):
-        good = False
-    if not good:
+        valid = False
+    if not valid:
         raise InputError(f"{folder / MANIFEST} is damaged at array {name!r}")
     path = folder / f"{name}.npy"
     with explained("read", path):

@@ -1,34 +1,36 @@
-"""Facts and figures about a dataset, for people."""
+"""Statistics of a dataset for people, and its fingerprint for programs."""
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.arrays import numbered
+from twinrank.data.array_source import numbered
 from twinrank.data.batches import blocks
-from twinrank.data.columns import update
-from twinrank.data.table import counted
+from twinrank.support.compiled import compiled
+from twinrank.support.plurals import counted
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
 
-_MOST_LABELS = 12  # that are listed one by one
+_MOST_LABELS = 12  # listed one by one
+_SAMPLED_VALUES = 1 << 22  # feature values in a fingerprint, at most
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a dataset holds; `str` makes a page of it, `to_json` plain data."""
+    """Statistics of a dataset; `str` formats them as text, `to_json` as plain data."""
 
     name: str
     queries: int
     documents: int
     features: int
     memory_bytes: int  # of X
-    lengths: dict[str, float]  # of the lists: min, quartiles, mean, max; empty without any
-    labels: dict[str, float]  # label: share of the documents; empty if there are more than 100
+    lengths: dict[str, float]  # documents per query: min, quartiles, mean, max; may be empty
+    labels: dict[str, float]  # label: share of the documents; empty if more than 100 labels
     different_labels: int
     label_range: tuple[float, float] | None
     unjudged: int
@@ -45,11 +47,11 @@ class Summary:
     notes: list[str]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON."""
+        """Return the statistics as plain JSON."""
         return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
-        """The page, as pairs of what and how much."""
+        """Return the text as pairs of a name and a value."""
         missing = ""
         if self.missing_values:
             missing = (
@@ -59,7 +61,7 @@ class Summary:
             ("queries", f"{self.queries:,}"),
             ("documents", f"{self.documents:,}"),
             ("features", f"{self.features:,}"),
-            ("feature names", _some(self.feature_names or [], 4)),
+            ("feature names", _first(self.feature_names or [], 4)),
             ("memory", f"{_size(self.memory_bytes)} for the features, as float32"),
             ("documents per query", self._lengths()),
             ("labels", self._labels()),
@@ -71,8 +73,8 @@ class Summary:
             ("infinite values", f"{self.infinite_values:,}" if self.infinite_values else ""),
             ("document ids", f"such as {self.document_id}" if self.document_id else ""),
         ]
-        quiet = ("feature names", "unjudged")  # of which nothing need be said
-        shown = [(what, much or "none") for what, much in lines if much or what not in quiet]
+        optional = ("feature names", "unjudged")  # left out if there are none
+        shown = [(name, value or "none") for name, value in lines if value or name not in optional]
         return shown + [("note", note) for note in self.notes]
 
     def _lengths(self) -> str:
@@ -91,21 +93,21 @@ class Summary:
 
     def _constant(self) -> str:
         names = self.constant_features
-        return f"{len(names):,} of {self.features:,}: {_some(names)}" if names else ""
+        return f"{len(names):,} of {self.features:,}: {_first(names)}" if names else ""
 
     def __str__(self) -> str:
         lines = self.lines()
-        width = max(len(what) for what, _ in lines)
-        body = [f"{what:<{width}}  {much}" for what, much in lines]
+        width = max(len(name) for name, _ in lines)
+        body = [f"{name:<{width}}  {value}" for name, value in lines]
         return "\n".join([self.name, *body] if self.name else body)
 
 
-def _share(count: int, whole: int, what: str) -> str:
-    return f"{counted(count, what)} ({_percent(count / whole)})" if count else ""
+def _share(count: int, total: int, noun: str) -> str:
+    return f"{counted(count, noun)} ({_percent(count / total)})" if count else ""
 
 
 def _percent(share: float) -> str:
-    """A share, never rounded to nothing or to everything.
+    """Format a share; only 0 and 1 are shown as 0 % and 100 %.
 
     >>> _percent(0.125), _percent(0.0001), _percent(0.9999), _percent(1)
     ('12.5%', '<0.1%', '>99.9%', '100.0%')
@@ -115,16 +117,16 @@ def _percent(share: float) -> str:
     return ">99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"
 
 
-def _range(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f"{ends[0]:g} to {ends[1]:g}"
+def _range(limits: tuple[float, float] | None) -> str:
+    return "" if limits is None else f"{limits[0]:g} to {limits[1]:g}"
 
 
-def _some(names: Sequence[str], most: int = 8) -> str:
+def _first(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def _size(count: float) -> str:
-    """A number of bytes.
+    """Format a number of bytes.
 
     >>> _size(512), _size(1_800_000), _size(2_052_000_000)
     ('512 bytes', '1.8 MB', '2.1 GB')
@@ -136,14 +138,14 @@ def _size(count: float) -> str:
 
 
 def summarise(data: "Dataset") -> Summary:
-    """Look at everything once; features are read block by block, so that maps stay maps."""
+    """Compute the statistics; features are read in blocks, so memory maps are not copied."""
     low = np.full(data.features, np.inf, np.float32)
     high = np.full(data.features, -np.inf, np.float32)
     zeros, missing, infinite = np.zeros((3, data.features), np.int64)
     for queries in blocks(data):
-        update(data.take(queries), low, high, zeros, missing, infinite)
-    whole = max(data.documents, 1)
-    constant = np.where(missing + infinite == 0, low == high, missing == whole)
+        _update(data.take(queries), low, high, zeros, missing, infinite)
+    total = max(data.documents, 1)
+    constant = np.where(missing + infinite == 0, low == high, missing == total)
     names = data.feature_names or numbered(data.features)
     relevant = data.lists.sum((data.y > 0).astype(np.float64))
     values, counts = np.unique(data.y, return_counts=True)
@@ -155,7 +157,7 @@ def summarise(data: "Dataset") -> Summary:
         memory_bytes=4 * data.documents * data.features,
         lengths=_lengths(data.lists.sizes),
         labels={
-            _label(value): count / whole
+            _label(value): count / total
             for value, count in zip(values, counts.tolist(), strict=True)
             if values.size <= 100
         },
@@ -168,12 +170,20 @@ def summarise(data: "Dataset") -> Summary:
         missing_values=int(missing.sum()),
         features_with_missing=int((missing > 0).sum()),
         infinite_values=int(infinite.sum()),
-        filled=((data.documents - zeros - missing) / whole).tolist(),
-        missing=(missing / whole).tolist(),
+        filled=((data.documents - zeros - missing) / total).tolist(),
+        missing=(missing / total).tolist(),
         value_range=(float(low.min()), float(high.max())) if (low <= high).any() else None,
         document_id=_first_id(data),
         notes=list(data.notes),
     )
+
+
+def fingerprint(data: "Dataset") -> str:
+    """Return a checksum of sizes, labels and features; large data is sampled by query."""
+    crc = zlib.crc32(data.y.tobytes(), zlib.crc32(data.lists.offsets.tobytes()))
+    step = max(1, data.documents * data.features // _SAMPLED_VALUES)
+    crc = zlib.crc32(data.take(np.arange(0, data.queries, step)).tobytes(), crc)
+    return f"{data.queries}-{data.features}-{crc:08x}"
 
 
 def _lengths(sizes: Any) -> dict[str, float]:
@@ -191,7 +201,7 @@ def _lengths(sizes: Any) -> dict[str, float]:
 
 
 def _label(value: Any) -> str:
-    """A label as short as it can be, but not the same as another."""
+    """Format a label with as few digits as identify its float32."""
     short = f"{value:g}"
     return short if np.float32(short) == value else str(value)
 
@@ -199,3 +209,19 @@ def _label(value: Any) -> str:
 def _first_id(data: "Dataset") -> str | None:
     ids = data.select(slice(1)).docids
     return str(ids[0]) if ids is not None and ids.size else None
+
+
+@compiled
+def _update(X: Any, low: Any, high: Any, zeros: Any, missing: Any, infinite: Any) -> None:
+    """Update each column's finite range and its counts of zero, missing and infinite values."""
+    for row in range(X.shape[0]):
+        for column in range(X.shape[1]):
+            value = X[row, column]
+            if np.isfinite(value):
+                low[column] = min(low[column], value)
+                high[column] = max(high[column], value)
+                zeros[column] += value == 0
+            elif np.isnan(value):
+                missing[column] += 1
+            else:
+                infinite[column] += 1

@@ -1,22 +1,22 @@
-"""Synthetic web search: made-up data in the shape of MSLR-WEB30K, for examples, tests and demos.
+"""Synthetic web search data in the shape of MSLR-WEB30K, for examples, tests and demos.
 
-What it models. A query has one to seven terms, rare or common, and an intent between informational
-and navigational. A page has quality, popularity, a depth in its site and a length per field; it may
-be spam, and it matches the query's topic more or less. Term frequencies are Poisson draws from
-these, and the 125 text features are computed from term frequencies as their names say. So they
-agree: the whole document is the sum of its fields, a mean lies between minimum and maximum. The
-order of the features, list lengths, label shares and, roughly, the marginals (heavy tails, counts,
-many zeros) are those of MSLR-WEB30K (Qin & Liu, arXiv:1306.2597).
+The model: A query has one to seven terms, rare or common, and an intent between informational and
+navigational. A page has a quality, a popularity, a depth in its site, a length per field and a
+match with the query's topic; it may be spam. Term frequencies are Poisson draws that depend on
+these. The 125 text features are computed from the term frequencies as their names say, so they are
+consistent: the whole document is the sum of its fields, and a mean lies between minimum and
+maximum. The order of the features, list lengths, label shares and approximately the marginals
+(heavy tails, counts, many zeros) are those of MSLR-WEB30K (Qin & Liu, arXiv:1306.2597).
 
-Relevance is a nonlinear function of what query and page are, not of any one feature. An
-informational query wants all its terms, the topic, quality and a fitting length; a navigational
-one wants a popular page high up in its site that bears the query's name. Spam is worth nothing,
-though its text matches best. Queries are easy or hard, and each document has noise of its own, so
-no method orders everything rightly.
+Relevance is a nonlinear function of the latent properties of query and page, not of single
+features. For an informational query, a relevant page has all terms, the topic, quality and a
+suitable length. For a navigational query, it is popular, near the root of its site, and has the
+query's terms in its title, URL or anchors. Spam is not relevant, although its text matches best.
+Queries differ in difficulty, and each document has noise, so no method is perfect.
 
-What it doesn't model. There are no words, links or users, no position bias, no change over time,
-and no page occurs twice. Results on it say nothing about the web, nor about MSLR-WEB30K: they show
-that code works and that methods can differ.
+Limits: There are no words, links or users, no position bias, no change over time, and no page
+occurs twice. Results say nothing about the web or about MSLR-WEB30K. They only show that code
+works and that methods can differ.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 from numpy.typing import NDArray
 
-from twinrank.data.arrays import table_from_arrays
+from twinrank.data.array_source import table_from_arrays
 from twinrank.data.dataset import Dataset
 from twinrank.support.errors import InputError
 
@@ -34,7 +34,7 @@ Floats: TypeAlias = NDArray[np.floating[Any]]
 Integers: TypeAlias = NDArray[np.int64]
 
 FIELDS = ("body", "anchor", "title", "url", "whole_document")
-"""Where terms are counted; the last is the sum of the others."""
+"""Fields in which terms are counted; the last is the sum of the others."""
 
 _SPREADS = ("sum", "min", "max", "mean", "variance")
 _TEXT = (
@@ -49,15 +49,15 @@ _PAGE = (
     *("quality_score", "quality_score_2", "query_url_clicks", "url_clicks", "url_dwell_time"),
 )
 FEATURE_NAMES: tuple[str, ...] = (*(f"{a}_{b}" for b in _TEXT for a in FIELDS), *_PAGE)
-"""Name i is that of column i, which is feature i + 1 of MSLR-WEB30K."""
+"""Names of the columns; column i is feature i + 1 of MSLR-WEB30K."""
 
-# Queries are drawn 64 at a time, each block with generators of its own: so a query depends on the
-# seed and its number alone, and fewer queries are a prefix of more.
+# Queries are drawn in blocks of 64, each with its own generators. So a query depends only on the
+# seed and its number, and a smaller dataset is a prefix of a larger one.
 _BLOCK = 64
 _TERMS = 7
-# Scores above these have labels 1, 2, 3 and 4. Constants, so that a label doesn't depend on the
-# other queries asked for: quantiles of the scores of 64,000 queries (6,400 of each seed from 0 to
-# 9) at the label shares of MSLR-WEB30K, 0.514, 0.325, 0.134, 0.019 and 0.008.
+# Scores above these thresholds have labels 1, 2, 3 and 4. They are constants, so that a label does
+# not depend on the other queries: quantiles of the scores of 64,000 queries (6,400 of each seed
+# from 0 to 9) at the label shares of MSLR-WEB30K, 0.514, 0.325, 0.134, 0.019 and 0.008.
 _THRESHOLDS = np.array([0.974, 3.178, 5.536, 6.823])
 
 
@@ -65,15 +65,15 @@ _THRESHOLDS = np.array([0.974, 3.178, 5.536, 6.823])
 class _Queries:
     """The query of each document."""
 
-    navigational: Floats  # 0: any page on the topic will do; 1: one page is looked for
+    navigational: Floats  # 0: any page on the topic is relevant; 1: one specific page is
     ease: Floats
     terms: Integers
-    rarity: Floats  # [terms, N]: the idf in bodies, 0 for terms that the query doesn't have
+    rarity: Floats  # [terms, N]: the idf in bodies, 0 for terms that the query lacks
 
 
 @dataclass(frozen=True)
 class _Pages:
-    """What pages are: about standard normal, but for spam, which is 0 or 1."""
+    """Properties of pages: approximately standard normal, except spam, which is 0 or 1."""
 
     topic: Floats
     quality: Floats
@@ -83,11 +83,31 @@ class _Pages:
 
 
 def synthetic_web_search(queries: int = 1_000, seed: int = 0) -> Dataset:
-    """Made-up web search data: about 120 documents a query, 136 features, labels 0 to 4.
+    """Generate synthetic web search data in the shape of MSLR-WEB30K.
 
-    Fewer queries are a prefix of more. The module's docstring says what the data models and what it
-    does not: results on it say nothing about the web.
+    A query has about 120 documents with 136 features and labels from 0 to 4. A smaller dataset is a
+    prefix of a larger one with the same seed. The data is for examples and tests; results on it say
+    nothing about real search.
 
+    Parameters
+    ----------
+    queries : int, default 1,000
+        The number of queries, at least 1.
+    seed : int, default 0
+        The seed, at least 0. The same seed gives the same data.
+
+    Returns
+    -------
+    Dataset
+        The data, with the names of its features.
+
+    Raises
+    ------
+    InputError
+        If `queries` or `seed` is not a whole number, or too small.
+
+    Examples
+    --------
     >>> synthetic_web_search(queries=20)
     Dataset(20 queries, 2,069 documents, 136 features)
     """
@@ -97,10 +117,9 @@ def synthetic_web_search(queries: int = 1_000, seed: int = 0) -> Dataset:
 
 
 def generate(queries: int, seed: int) -> tuple[Floats, Floats, Integers]:
-    """The features [N, 136] and labels [N] in float32, and the length of each query's list.
+    """Return the features [N, 136] and labels [N] in float32, and the length of each list.
 
-    The same seed gives the same bytes (up to the rounding of another processor or NumPy), and
-    fewer queries a prefix of more.
+    The same seed gives the same bytes, up to rounding on another processor or NumPy version.
     """
     for name, value, least in (("queries", queries, 1), ("seed", seed, 0)):
         if not isinstance(value, int | np.integer) or value < least:
@@ -121,18 +140,18 @@ def generate(queries: int, seed: int) -> tuple[Floats, Floats, Integers]:
 
 
 def _generator(seed: int, block: int, stream: int) -> Generator:
-    """The random numbers of a block: stream 0 for list lengths, 1 for all else."""
+    """Return the generator of a block: stream 0 for list lengths, 1 for everything else."""
     return default_rng(SeedSequence(seed, spawn_key=(block, stream)))
 
 
 def _list_lengths(rng: Generator) -> Integers:
-    """Between 1 and 1,251 documents, as published: 110 in the median, 120 in the mean."""
+    """Draw list lengths from 1 to 1,251, with median 110 and mean 120, as in MSLR-WEB30K."""
     lengths = 121 * np.exp(0.32 * rng.standard_t(6, _BLOCK)) - 11
     return lengths.clip(1, 1251).round().astype(np.int64)
 
 
 def _block(rng: Generator, sizes: Integers) -> tuple[Floats, Floats]:
-    """Features [136, N] and labels [N] of the documents of a block."""
+    """Return the features [136, N] and labels [N] of a block."""
     query = _draw_queries(rng, sizes)
     page = _draw_pages(rng, len(query.terms))
     tf, length = _draw_text(rng, query, page)
@@ -144,19 +163,19 @@ def _block(rng: Generator, sizes: Integers) -> tuple[Floats, Floats]:
 
 
 def _draw_queries(rng: Generator, sizes: Integers) -> _Queries:
-    """Navigational queries have fewer and rarer terms, so that features tell the intent."""
+    """Draw queries; navigational ones have fewer and rarer terms, so features show the intent."""
     navigational = _logistic(3 * rng.standard_normal(_BLOCK) - 1)
     terms = 1 + rng.binomial(_TERMS - 1, 0.38 - 0.3 * navigational)
     rarity = rng.gamma(3, 1 + 0.5 * navigational, (_TERMS, _BLOCK)).clip(0.05, 12)
     rarity *= np.arange(_TERMS)[:, None] < terms
-    # One query in each 64th of a logistic distribution keeps label shares steady in few queries.
+    # One query per 64th of a logistic distribution keeps label shares stable for few queries.
     level = (rng.permutation(_BLOCK) + rng.uniform(0.01, 0.99, _BLOCK)) / _BLOCK
     i = np.repeat(np.arange(_BLOCK), sizes)
     return _Queries(navigational[i], np.log(level / (1 - level))[i], terms[i], rarity[:, i])
 
 
 def _draw_pages(rng: Generator, documents: int) -> _Pages:
-    """Popular pages tend to be good and high up in their site; spam is bad."""
+    """Draw pages; popular pages have higher quality and lower depth, and spam has low quality."""
     topic, quality, popularity, depth = rng.standard_normal((4, documents))
     spam = (rng.random(documents) < 0.04).astype(np.float64)
     quality -= 1.5 * spam
@@ -164,15 +183,15 @@ def _draw_pages(rng: Generator, documents: int) -> _Pages:
 
 
 def _draw_text(rng: Generator, query: _Queries, page: _Pages) -> tuple[Floats, Floats]:
-    """Term frequencies [terms, fields, N] and lengths [fields, N]."""
+    """Draw term frequencies [terms, fields, N] and lengths [fields, N]."""
     noise = rng.standard_normal((4, len(page.topic)))
     body = 434 * np.exp(0.95 * noise[0]) * (noise[0] > -2.1)
     anchor = np.exp(-1.2 + 1.6 * page.popularity + noise[1])
     title = 7 * np.exp(0.55 * noise[2]) * (noise[2] > -1.9)
     url = 2 + 5.2 * np.exp(0.3 * page.depth + 0.3 * noise[3])
     length = np.floor([body, anchor, title, url])
-    # The chance of a word to be a given term of the query: in a page of average match, what topic
-    # and spam do to its logarithm, how much terms differ, and what it can't exceed.
+    # The probability that a word is a given term of the query: for a page of average match, the
+    # effects of topic and spam on its logarithm, the spread between terms, and its upper limit.
     chance = _column(0.014, 0.4, 0.25, 0.05)
     topic, spam = _column(0.8, 1.0, 1.2, 1.2), _column(1.2, 0.5, 0.7, 0.3)
     spread, most = _column(0.7, 0.4, 0.2, 0.2), _column(0.12, 0.3, 0.25, 0.15)
@@ -186,9 +205,9 @@ def _draw_text(rng: Generator, query: _Queries, page: _Pages) -> tuple[Floats, F
 
 
 def _text_features(tf: Floats, length: Floats, query: _Queries) -> tuple[Floats, ...]:
-    """The 25 statistics, each of five fields [5, N]; BM25 has the parameters of LETOR."""
+    """Return 25 statistics of the five fields, each [5, N]; BM25 has the parameters of LETOR."""
     terms, present = query.terms, (query.rarity > 0)[:, None]
-    # Names are less rare in anchors and addresses than other words are.
+    # Names are less rare in anchors and URLs than other words.
     gap = _column(0.0, 4.6, 3.8, 5.0, -0.003) - _column(0, 1, 0, 1.5, 0) * query.navigational
     idf = present * (_column(1, 0.9, 0.9, 0.9, 1) * query.rarity[:, None] + gap)
     tf_idf = tf * idf
@@ -208,7 +227,7 @@ def _text_features(tf: Floats, length: Floats, query: _Queries) -> tuple[Floats,
 
 
 def _spreads(values: Floats, present: NDArray[np.bool], terms: Integers) -> list[Floats]:
-    """Sum, minimum, maximum, mean and variance over the terms of the query."""
+    """Return sum, minimum, maximum, mean and variance over the terms of the query."""
     total = values.sum(0)
     mean = total / terms
     variance = (present * (values - mean) ** 2).sum(0) / terms
@@ -216,9 +235,9 @@ def _spreads(values: Floats, present: NDArray[np.bool], terms: Integers) -> list
 
 
 def _language_models(tf: Floats, words: Floats, rarity: Floats) -> list[Floats]:
-    """log P(query | field), smoothed as in LETOR: δ = 0.7, μ = 2,000, λ = 0.1."""
+    """Return log P(query | field), smoothed as in LETOR: δ = 0.7, μ = 2,000, λ = 0.1."""
     anywhere = np.exp(-4.8 - 0.9 * rarity)
-    # A field of n words has about n^0.85 different ones.
+    # A field of n words has about n^0.85 distinct words.
     absolute = (np.maximum(tf - 0.7, 0) + 0.7 * words**0.85 * anywhere) / words
     dirichlet = (tf + 2000 * anywhere) / (words + 2000)
     mixture = 0.9 * tf / words + 0.1 * anywhere
@@ -226,7 +245,7 @@ def _language_models(tf: Floats, words: Floats, rarity: Floats) -> list[Floats]:
 
 
 def _page_features(rng: Generator, query: _Queries, page: _Pages, words: Floats) -> Floats:
-    """The 11 that aren't about text, given the words of the URL; outlinks tell nothing."""
+    """Return the 11 features of the page, given the words of its URL; outlinks are pure noise."""
     noise = rng.standard_normal((len(_PAGE), len(words)))
     popular = 0.8 * page.popularity + 0.6 * noise
     good = 0.8 * page.quality + 0.6 * noise
@@ -247,7 +266,7 @@ def _page_features(rng: Generator, query: _Queries, page: _Pages, words: Floats)
 
 
 def _relevance(query: _Queries, page: _Pages, ratio: Floats, length: Floats) -> Floats:
-    """How relevant pages are, but for noise; `ratio` is the share of terms found in each field."""
+    """Return the relevance without noise; `ratio` is the share of terms found in each field."""
     topical = _logistic(1.5 * page.topic) * ratio[4] ** 2
     fitting = np.exp(-(np.log((1 + length[0]) / 500) ** 2))
     good = 0.2 + 0.8 * _logistic(1.5 * page.quality)

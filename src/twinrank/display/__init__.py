@@ -1,1 +1,4 @@
-"""What a person sees: progress, tables and plots, one look for all."""
+"""Output for people: progress bars, tables and plots.
+
+Internal: used by the other packages.
+"""

@@ -1,4 +1,4 @@
-"""One look for every picture, and files that appear whole."""
+"""The style of all plots, and a context that saves a figure."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from twinrank.support.files import replacing
 
 COLOURS = ("#2f6fab", "#d9822b", "#4c9a5f", "#b04a5a", "#7a68a6", "#8a8a8a")
 FORMATS = (".png", ".svg", ".pdf")
-_LOOK: Any = {
+_STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -22,21 +22,21 @@ _LOOK: Any = {
     "axes.axisbelow": True,
     "grid.color": "#e6e6e6",
     "legend.frameon": False,
-    "svg.hashsalt": "twinrank",  # the same picture is the same file
+    "svg.hashsalt": "twinrank",  # the same plot gives the same file
     "savefig.dpi": 150,
 }
 
 
 @contextmanager
 def drawing(path: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[Any]:
-    """Axes to draw on, as an array; the picture is saved when all went well."""
+    """An array of axes; the figure is saved if the context ends without an error."""
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"can't draw to {path}: choose a name with {', '.join(FORMATS)}")
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with rc_context(_LOOK):
+    with rc_context(_STYLE):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         yield figure.subplots(rows, columns, squeeze=False)

@@ -1,4 +1,4 @@
-"""Tables as text, Markdown, LaTeX and HTML, one look for all."""
+"""Tables as text, Markdown, LaTeX and HTML."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _LATEX = {
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
     "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "–": "--", "ʸ": "$^y$", "≥": r"$\ge$",
-    "[": "{[}", "*": "{*}",  # at the start of a row they would be read as options of \\
+    "[": "{[}", "*": "{*}",  # at the start of a row LaTeX reads them as options of \\
 }  # fmt: skip
 _MARKDOWN = re.compile(r"[\\`*_\[\]<>&|~#$]")
 _BEST = "•"
@@ -18,7 +18,7 @@ _BEST = "•"
 
 @dataclass(frozen=True)
 class Cell:
-    """A text, perhaps the best of its column, perhaps with a mark of one letter such as *."""
+    """The text of a cell, with a mark of one character such as * if needed."""
 
     text: str
     best: bool = False
@@ -27,20 +27,20 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A title, columns (the first of words, the others of figures), rows of cells, and notes."""
+    """A table with a title and notes; the first column has names, the others have numbers."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
     about_best: str = ""
-    """What the best of a column is, said where one is shown."""
+    """The note about cells that are the best of their column."""
 
     def to_text(self, colour: bool = False) -> str:
-        """Plain text; the best of a column has a dot or, on a colour terminal, is bold."""
+        """Plain text; the best cell of a column has a dot or, on a colour terminal, is bold."""
         rows = [[_plain(cell, colour) for cell in row] for row in self.rows]
         columns = range(len(self.columns))
-        # Marks hang over to the right, so that figures stay aligned.
+        # Marks are to the right of the numbers, so that these stay aligned.
         hang = [int(any(row[i].mark for row in rows)) for i in columns]
         rows.insert(0, [Cell(_line(name)) for name in self.columns])
         widths = [max(len(row[i].text) for row in rows) + hang[i] for i in columns]
@@ -50,7 +50,7 @@ class Table:
         return "\n".join([*title, *lines, *self._notes("Bold" if colour else _BEST)])
 
     def to_markdown(self) -> str:
-        """A Markdown table; the best of a column is bold."""
+        """A Markdown table; the best cell of a column is bold."""
         lines = [f"**{_markdown(self.title)}**", ""] if self.title else []
         lines.append("| " + " | ".join(map(_markdown, self.columns)) + " |")
         lines.append("|" + "|".join(["---"] + ["---:"] * (len(self.columns) - 1)) + "|")
@@ -63,7 +63,7 @@ class Table:
         return "\n".join([*lines, *(f"\n{_markdown(note)}" for note in self._notes("Bold"))])
 
     def to_latex(self) -> str:
-        """A LaTeX table for the package booktabs; the best of a column is bold."""
+        """A LaTeX table for the package booktabs; the best cell of a column is bold."""
         lines = [r"\begin{table}", r"\centering"]
         lines += [rf"\caption{{{_latex(self.title)}}}"] if self.title else []
         lines.append(rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}")
@@ -80,7 +80,7 @@ class Table:
         return "\n".join([*lines, r"\end{table}"])
 
     def to_html(self) -> str:
-        """An HTML table; the best of a column is bold."""
+        """An HTML table; the best cell of a column is bold."""
         head = "".join(f'<th scope="col">{escape(_line(c))}</th>' for c in self.columns)
         body = [f"<tr>{''.join(_html(c, i) for i, c in enumerate(row))}</tr>" for row in self.rows]
         caption = f"<caption>{escape(_line(self.title))}</caption>" if self.title else ""
@@ -92,24 +92,24 @@ class Table:
         )
 
     def _notes(self, best: str) -> list[str]:
-        shown = bool(self.about_best) and any(cell.best for row in self.rows for cell in row)
-        return [*([f"{best}: {self.about_best}."] if shown else []), *map(_line, self.notes)]
+        has_best = bool(self.about_best) and any(cell.best for row in self.rows for cell in row)
+        return [*([f"{best}: {self.about_best}."] if has_best else []), *map(_line, self.notes)]
 
 
 def _plain(cell: Cell, colour: bool) -> Cell:
-    """A cell whose mark says all, where nothing can be bold."""
+    """A cell with a dot as its mark if it is the best and cannot be bold."""
     mark = cell.mark or (_BEST if cell.best and not colour else "")
     return Cell(_line(cell.text), cell.best, mark)
 
 
 def _padded(row: Sequence[Cell], widths: list[int], hang: list[int], colour: bool) -> list[str]:
-    shown = []
+    cells = []
     for i, cell in enumerate(row):
         width = widths[i] - hang[i]
         text = cell.text.ljust(width) if i == 0 else cell.text.rjust(width)
         text = f"\033[1m{text}\033[0m" if colour and cell.best else text
-        shown.append(text + (cell.mark or " " * hang[i]))
-    return shown
+        cells.append(text + (cell.mark or " " * hang[i]))
+    return cells
 
 
 def _html(cell: Cell, column: int) -> str:
@@ -120,7 +120,7 @@ def _html(cell: Cell, column: int) -> str:
 
 
 def _markdown(text: str) -> str:
-    return _MARKDOWN.sub(lambda found: "\\" + found[0], _line(text))
+    return _MARKDOWN.sub(lambda match: "\\" + match[0], _line(text))
 
 
 def _latex(text: str) -> str:
@@ -128,5 +128,5 @@ def _latex(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """A text on one line, without characters that a terminal would obey."""
+    """The text on one line, without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

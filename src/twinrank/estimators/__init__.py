@@ -1,1 +1,1 @@
-"""Estimators: the scikit-learn face of training."""
+"""Rankers with scikit-learn's interface. Internal: import them from `twinrank`."""

@@ -1,66 +1,86 @@
 """`BoostedRanker`: gradient-boosted trees that are trained on the measure they are judged by."""
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.boosting.exporting import export_trees
-from twinrank.boosting.model import BoostedModel, load_boosted, save_boosted
 from twinrank.boosting.newton import PERTURBATION, SAMPLES
-from twinrank.boosting.reporting import reporter
-from twinrank.boosting.session import Session
-from twinrank.data.dataset import Dataset
-from twinrank.estimators.base import BaseRanker
-from twinrank.estimators.checks import check_evaluation, usable
-from twinrank.estimators.cluster import on_cluster, train_on_cluster
-from twinrank.estimators.inputs import as_dataset
-from twinrank.estimators.plain import checked_parameters, saved_parameters
+from twinrank.estimators.base_ranker import BaseRanker
+from twinrank.estimators.dask_fit import is_dask, train_on_dask
+from twinrank.estimators.parameters import saved_parameters
 from twinrank.measures import Measure
 from twinrank.support.errors import InputError
+from twinrank.training.callbacks import Callback
+from twinrank.training.run_folder import Run
 
 
 class BoostedRanker(BaseRanker):
-    """Boosted trees with scikit-learn's face, grown by LightGBM or XGBoost.
+    """Boosted trees with scikit-learn's interface, grown by LightGBM or XGBoost.
 
-    `objective` is a measure ("nDCG", "AP", "P@5", …), which is then optimised itself, through the
-    gradient `strategy`, on ranks perturbed by `perturbation` and averaged over `samples`; or one of
-    the engine's own: "LambdaMART" and "rank_xendcg" (`engine="lightgbm"`), "rank:ndcg"
-    (`engine="xgboost"`). Of a measure several `members` are trained, side by side, each on noise of
-    its own, and the mean of their scores ranks, which is steadier and takes so many times as long:
-    five on up to 100,000 documents, or one on more, unless you say otherwise. The trees of all are
-    one booster's.
+    Parameters that are "auto" have a default for each mode, shown as "default / paper". The mode
+    "paper", for LambdaMART, has the settings of Yu (2020), and in `engine_params` 50 documents and
+    a hessian of 200 per leaf, and no truncation. (The paper's LightGBM also cut the ideal DCG at 20
+    documents, which cannot be set today.) Your own values always win.
 
-    `num_leaves` and `learning_rate` mean the same for both engines; `engine_params` are any other
-    settings of the engine's, by its own names. `mode="paper"`, for LambdaMART, takes the paper's
-    settings. A value of your own always stands.
+    Parameters
+    ----------
+    objective : str or Measure, default "nDCG"
+        What is optimised: a measure ("nDCG", "AP", "P@5", …), or one of the engine's own
+        objectives: "LambdaMART" and "rank_xendcg" (LightGBM), "rank:ndcg" (XGBoost).
+    strategy : {"type1", "type2", "type3", "swap"}, default "type3"
+        How a measure passes its gradient to the scores.
+    perturbation : float, default 2.0
+        The scale of the Gumbel noise that is added to the scores before they are ranked.
+    samples : int, default 5
+        The number of perturbed rankings that a gradient is averaged over.
+    ensemble_size : int or "auto" (5 or 1 / 1)
+        The number of models that are trained side by side, each with its own noise, and averaged.
+        Training takes that many times as long. The default is 5 on up to 100,000 documents, else
+        1, and 1 for the engine's own objectives. All trees are in one booster.
+    engine : {"lightgbm", "xgboost"}, default "lightgbm"
+        The library that grows the trees. XGBoost is an optional dependency.
+    mode : {"default", "paper"}, default "default"
+        The defaults of all parameters that are "auto".
+    n_estimators : int or "auto" (300 / 1,000)
+        The maximum number of rounds.
+    learning_rate : float or "auto" (0.05 / 0.05)
+        The shrinkage of each tree.
+    num_leaves : int or "auto" (15 / 400)
+        The maximum number of leaves of a tree, for both engines.
+    transforms : str or sequence of str, or "auto" ("none" / "QueryZScore")
+        Transforms of the features. Missing values (NaN) are left to the engine.
+    categorical_features : sequence of int or str, optional
+        Columns, by number from 0 or by name, that hold the number of a category.
+    validation_measure : str or Measure, default "nDCG@5"
+        The measure on evaluation sets and in `score`.
+    validate_every : int, default 1
+        The number of rounds between evaluations.
+    select : str, optional
+        The name of the evaluation set that selects the best round; by default "validation", or
+        else the first.
+    early_stopping : int, None or "auto" (50 / 200)
+        Stop after so many rounds without improvement; None grows all rounds and keeps the best.
+    n_jobs : int, optional
+        The number of threads; -1 is all cores. The default is 1 for small data, else all cores.
+    verbose : bool, default False
+        Show progress on standard error.
+    random_state : int, default 0
+        The seed. LightGBM grows the same trees for it with any `n_jobs`, XGBoost with the same.
+    engine_params : dict, optional
+        Any other settings of the engine, by its own names.
 
-    | "auto"           | default | paper                                              |
-    |------------------|---------|----------------------------------------------------|
-    | `members`        | 5 or 1  | 1                                                  |
-    | `n_estimators`   | 300     | 1,000                                              |
-    | `learning_rate`  | 0.05    | 0.05                                               |
-    | `num_leaves`     | 15      | 400                                                |
-    | `early_stopping` | 50      | 200                                                |
-    | `transforms`     | none    | QueryZScore                                        |
-    | `engine_params`  |         | 50 documents and hessian 200 a leaf; no truncation |
+    Attributes
+    ----------
+    booster_ : lightgbm.Booster or xgboost.Booster
+        The engine's own object, with the trees of the best rounds.
+    feature_importances_ : array of float, shape (n_features,)
+        The share of each feature in the total gain of all splits.
 
-    (The paper's LightGBM also cut the ideal DCG at 20 documents, which can't be set today: its
-    LambdaMART can't be reproduced exactly.)
-
-    With an evaluation set the rounds up to the one with the best `validation_measure` are kept, and
-    `early_stopping` ends boosting so many rounds after it (None: never). Labels are numbers from 0
-    on (the engine's own objectives: whole numbers), or −1, unjudged, which counts as 0. Missing
-    features (NaN) are left to the engine. `categorical_features` are columns by number, from 0 on,
-    or name, that hold the number of a category. `random_state` is a whole number; LightGBM grows
-    the same trees for it, bit for bit, with any `n_jobs`, XGBoost with the same.
-
-    Fitted: `booster_` (the engine's own object), `best_iteration_`, `best_score_`, `history_` (a
-    dict per round), `feature_importances_`.
-
+    Examples
+    --------
     >>> import twinrank as tr
     >>> data = tr.synthetic_web_search(queries=30)
     >>> ranker = tr.BoostedRanker(objective="AP", n_estimators=3, num_leaves=7).fit(data)
@@ -68,13 +88,15 @@ class BoostedRanker(BaseRanker):
     (3029,)
     """
 
+    kind: ClassVar[str] = "trees"
+
     def __init__(
         self,
         objective: str | Measure = "nDCG",
         strategy: str = "type3",
         perturbation: float = PERTURBATION,
         samples: int = SAMPLES,
-        members: int | str = "auto",
+        ensemble_size: int | str = "auto",
         engine: str = "lightgbm",
         mode: str = "default",
         n_estimators: int | str = "auto",
@@ -82,7 +104,9 @@ class BoostedRanker(BaseRanker):
         num_leaves: int | str = "auto",
         transforms: str | Sequence[str] = "auto",
         categorical_features: Sequence[int | str] | None = None,
-        validation_measure: str = "nDCG@5",
+        validation_measure: str | Measure = "nDCG@5",
+        validate_every: int = 1,
+        select: str | None = None,
         early_stopping: int | str | None = "auto",
         n_jobs: int | None = None,
         verbose: bool = False,
@@ -93,7 +117,7 @@ class BoostedRanker(BaseRanker):
         self.strategy = strategy
         self.perturbation = perturbation
         self.samples = samples
-        self.members = members
+        self.ensemble_size = ensemble_size
         self.engine = engine
         self.mode = mode
         self.n_estimators = n_estimators
@@ -102,6 +126,8 @@ class BoostedRanker(BaseRanker):
         self.transforms = transforms
         self.categorical_features = categorical_features
         self.validation_measure = validation_measure
+        self.validate_every = validate_every
+        self.select = select
         self.early_stopping = early_stopping
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -119,40 +145,58 @@ class BoostedRanker(BaseRanker):
         eval_qid: Any = None,
         eval_group: Any = None,
         eval_fraction: float | None = None,
-        callbacks: Sequence[Any] = (),
+        callbacks: Sequence[Callback] = (),
+        run: str | os.PathLike[str] | Run | None = None,
+        resume: bool = False,
     ) -> Self:
-        """Train on features, labels and queries, or on a Dataset, or on a Dask cluster.
+        """Train on features, labels and queries, on a Dataset, or on a Dask cluster.
 
-        As `Ranker.fit`, with rounds for epochs. Dask arrays or frames X, y, qid (and
-        `sample_weight`, one per row), cut alike into partitions between queries, are trained on by
-        the current client's workers, without evaluation sets; only the trees come back.
+        See `Ranker.fit` for the parameters; an iteration is a round of boosting. Dask arrays or
+        frames X, y, qid and `sample_weight` (one per row) need the same partitions, cut between
+        queries. The current client's workers train on them, without evaluation sets.
+
+        Parameters
+        ----------
+        X, y, qid, group, sample_weight, eval_set, eval_qid, eval_group, eval_fraction
+            As in `Ranker.fit`.
+        callbacks, run, resume
+            As in `Ranker.fit`.
+
+        Returns
+        -------
+        self
         """
         others = (eval_set, eval_qid, eval_group, eval_fraction)
-        if not on_cluster(X):
-            return super().fit(X, y, qid, group, sample_weight, *others, callbacks)
-        if group is not None or callbacks or any(one is not None for one in others):
-            raise InputError(
-                "on a Dask cluster fit takes X, y, qid and sample_weight: there is no early "
-                "stopping there, so choose n_estimators"
+        if not is_dask(X):
+            return super().fit(
+                X, y, qid, group, sample_weight, *others, callbacks, run=run, resume=resume
             )
-        own = self._parameters()
-        model = train_on_cluster(Session.of(checked_parameters(own)), X, y, qid, sample_weight)
-        self._keep(model, own, [], None)
+        if any(value is not None for value in (group, run, *others)) or callbacks:
+            raise InputError(
+                "On a Dask cluster, fit takes X, y, qid and sample_weight. There is no early "
+                "stopping: choose n_estimators."
+            )
+        saved = saved_parameters(self._parameters())
+        self._adopt(train_on_dask(self.check_parameters, saved, X, y, qid, sample_weight))
         return self
 
     def contributions(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float64]:
-        """SHAP values: what each feature adds to the score of each row (Lundberg & Lee 2017).
+        """SHAP values: what each feature adds to each score (Lundberg & Lee 2017).
 
-        A column per feature, and a last one that all rows share; a row's sum is its score.
+        Parameters
+        ----------
+        X, qid, group
+            As in `predict`.
+
+        Returns
+        -------
+        array of float, shape (n_documents, n_features + 1)
+            A column per feature, and the common base value in the last. A row adds up to its score.
         """
-        self._check_fitted()
-        told = isinstance(X, Dataset) or qid is not None or group is not None
-        if self.model_.per_query and not told:
-            raise InputError("scores depend on the other documents of a query: pass qid or group")
-        data = as_dataset(X, qid=qid, group=group, one_query=True)
+        data = self._query_data(X, qid, group)
         self._check(data)
-        found = self.model_.contributions(data, self.n_jobs)
-        return found if data is X else np.asarray(data.in_source_order(found))
+        values = self.model_.contributions(data, self.n_jobs)
+        return values if data is X else np.asarray(data.in_source_order(values))
 
     @property
     def booster_(self) -> Any:
@@ -161,50 +205,11 @@ class BoostedRanker(BaseRanker):
         return self.model_.trees.booster
 
     @property
-    def best_iteration_(self) -> int:
-        """How many rounds were kept."""
-        self._check_fitted()
-        return int(self.model_.rounds)
-
-    @property
     def feature_importances_(self) -> npt.NDArray[np.float64]:
-        """The share of each feature in what all splits gained."""
+        """The share of each feature in the total gain of all splits."""
         self._check_fitted()
         gains: npt.NDArray[np.float64] = self.model_.trees.gains()
         return gains / gains.sum() if gains.sum() > 0 else gains
-
-    def _train(
-        self, data: Dataset, weights: Any, sets: dict[str, Dataset], callbacks: Sequence[Any]
-    ) -> None:
-        own = self._parameters()
-        session = Session.of(checked_parameters(own))
-        chosen, used = usable(data, weights)
-        check_evaluation(sets, data, type(self).__name__)
-        told = [*(reporter() if self.verbose else ()), *callbacks]
-        model, boosting = session.train(chosen, used, sets, told)
-        self._keep(model, own, boosting.history, boosting.best_value)
-
-    def _parameters(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in BoostedRanker._get_param_names()}
-
-    def _keep(self, model: BoostedModel, own: dict[str, Any], history: Any, best: Any) -> None:
-        provenance = {**model.provenance, "parameters": saved_parameters(own)}
-        self._adopt(replace(model, provenance=provenance))
-        self.history_: list[dict[str, Any]] = history
-        self.best_score_: float | None = best
-
-    def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
-        return self.model_.score(data, self.n_jobs)  # type: ignore[no-any-return]
-
-    def _write(self, folder: Path) -> None:
-        save_boosted(self.model_, folder)
-
-    @classmethod
-    def _read(cls, folder: Path) -> BoostedModel:
-        return load_boosted(folder)
-
-    def _export(self, path: Path) -> None:
-        export_trees(self.model_, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -7,12 +7,12 @@ import numpy as np
 
 from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
-from twinrank.data.table import counted
 from twinrank.data.transforms import Clip, Compose, SignedLog1p, Transform
-from twinrank.estimators.inputs import teaching
+from twinrank.estimators.inputs import trainable_queries
 from twinrank.lists import Lists
 from twinrank.models.columns import Apart
 from twinrank.support.errors import InputError
+from twinrank.support.plurals import counted
 
 _BY_VALUE = (Clip, SignedLog1p)  # in which missing values stay missing
 
@@ -87,7 +87,7 @@ def check_evaluation(sets: dict[str, Dataset], data: Dataset, who: str) -> None:
 
 def usable(data: Dataset, weights: Any) -> tuple[Dataset, Any]:
     """The queries that can teach, of which there must be one, and their weights."""
-    good = teaching(data, weights)
+    good = trainable_queries(data, weights)
     if good.size:
         return data.select(good), None if weights is None else weights[good]
     if data.documents == 1:

@@ -8,7 +8,7 @@ import numpy as np
 from twinrank.data.dataset import Dataset
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError
-from twinrank.training.plan import RESERVED
+from twinrank.training.settings import RESERVED
 
 _HOW = "give (X, y, qid), a Dataset, a dict of these by name, or [(X, y)] with eval_qid=[qid]"
 
@@ -242,7 +242,7 @@ def _weights(given: Any) -> Any:
     return weights
 
 
-def teaching(data: Dataset, weights: Any = None) -> Any:
+def trainable_queries(data: Dataset, weights: Any = None) -> Any:
     """The numbers of the queries that can teach: two documents or more, one of them relevant.
 
     A query of weight 0 doesn't.

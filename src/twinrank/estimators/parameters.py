@@ -1,12 +1,19 @@
-"""An estimator's own parameters from a TOML file or key=value, unknown ones refused."""
+"""Parameters of estimators: from TOML and `key=value`, and as JSON in saved models."""
 
 import inspect
 import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from twinrank.data.transforms import Transform
+from twinrank.measures import Measure
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import read_toml
+from twinrank.support.notation import Term
 
 
 def parameters_of(
@@ -14,34 +21,32 @@ def parameters_of(
 ) -> dict[str, Any]:
     """Parameters of an estimator: those of a TOML file, then those of `key=value` settings.
 
-    A value is read as TOML (`0.5`, `true`, `["SignedLog1p", "QueryZScore"]`), and as text where
-    that fails; "none" is nothing, which TOML has no word for, or no transform.
+    A value is read as TOML (`0.5`, `true`, `["SignedLog1p", "QueryZScore"]`), and as text if that
+    fails. TOML has no null: "none" is None, or no transform.
     """
-    found: dict[str, Any] = {}
-    if config is not None:
-        found = read_toml(config)
-    found |= settings_of(settings or [])
+    parameters: dict[str, Any] = {} if config is None else read_toml(config)
+    parameters |= settings_of(settings or [])
     known = list(inspect.signature(estimator).parameters)
-    for key in found:
+    for key in parameters:
         if key not in known:
             raise InputError(unknown(f"parameter of {estimator.__name__}", key, known))
-    return {key: _or_none(key, value) for key, value in found.items()}
+    return {key: _or_none(key, value) for key, value in parameters.items()}
 
 
 def settings_of(settings: list[str]) -> dict[str, Any]:
-    """Settings `key=value` as parameters, of whatever estimator."""
-    found: dict[str, Any] = {}
+    """Settings `key=value` as parameters of any estimator."""
+    parameters: dict[str, Any] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
             raise InputError(f"--set {setting}: write key=value")
-        found[key.strip()] = _or_none(key.strip(), _value(value.strip()))
-    return found
+        parameters[key.strip()] = _or_none(key.strip(), _value(value.strip()))
+    return parameters
 
 
 def _or_none(key: str, value: Any) -> Any:
-    said = isinstance(value, str) and value.strip().lower() == "none"
-    return None if said and key != "transforms" else value
+    none = isinstance(value, str) and value.strip().lower() == "none"
+    return None if none and key != "transforms" else value
 
 
 def _value(text: str) -> Any:
@@ -49,3 +54,61 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def checked_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as training takes them."""
+    checked = dict(parameters)
+    if "categories" in parameters:
+        checked["categories"] = _categories(parameters["categories"])
+    if isinstance(parameters["validation_measure"], Measure):
+        checked["validation_measure"] = str(parameters["validation_measure"])
+    return checked
+
+
+def saved_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as JSON. A callable objective cannot be saved, and is left out."""
+    plain = {name: _plain(value) for name, value in parameters.items()}
+    architecture = plain.get("architecture")
+    if architecture is not None and not isinstance(architecture, str):
+        from twinrank.models.ensemble import import_path
+
+        plain["architecture"] = import_path(architecture)
+    return {name: value for name, value in plain.items() if not callable(value)}
+
+
+def loaded_parameters(provenance: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
+    """The parameters that a saved model was trained with; keys are text in JSON."""
+    saved = provenance.get("parameters")
+    if not isinstance(saved, dict):
+        return {}
+    parameters = {name: value for name, value in saved.items() if name in known}
+    if "categories" in parameters:
+        parameters["categories"] = _categories(parameters["categories"])
+    return parameters
+
+
+def _plain(value: Any) -> Any:
+    from twinrank.models.architecture import Architecture
+
+    if isinstance(value, Transform | Measure):
+        return str(value)
+    if isinstance(value, Architecture):
+        return str(Term("MLP", asdict(value)))
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _categories(categories: Any) -> dict[int, int] | None:
+    if categories is None:
+        return None
+    try:
+        return {int(column): int(count) for column, count in categories.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"categories must map columns to numbers of categories, such as {{3: 12}}, not "
+            f"{categories!r}"
+        ) from error

@@ -1,71 +1,100 @@
 """`Ranker`: a neural ranker that is trained on the measure it is judged by."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, ClassVar, Self
 
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import transform
-from twinrank.estimators.base import BaseRanker, labelled
-from twinrank.estimators.checks import check_evaluation, check_values, keeps_missing, usable
-from twinrank.estimators.plain import checked_parameters, saved_parameters
+from twinrank.estimators.base_ranker import BaseRanker, labelled
+from twinrank.estimators.checks import check_values, keeps_missing
+from twinrank.models.saved_model import Model, load_model
 from twinrank.support.errors import InputError
-
-if TYPE_CHECKING:
-    from twinrank.models.folder import Model
-
-_SCORED = 12_000  # documents that are scored together at least, as in training
 
 
 class Ranker(BaseRanker):
-    """A feed-forward ranker with scikit-learn's face.
+    """A neural ranker with scikit-learn's interface, trained on the measure it is judged by.
 
-    `objective` is a measure ("nDCG", "AP", "P@5", …), which is then optimised itself, through the
-    gradient `strategy` with steepness `alpha`, on ranks perturbed by `perturbation` and averaged
-    over `samples`; or a loss by name ("ListNet", "ApproxNDCG(alpha=5)", …); or any callable
-    (scores, labels, lists). `architecture` is one of the paper's ("R5", "CE5", "R4.L", "CE4.L"),
-    "Small", which is "MLP(width=64, depth=3, dropout=0.3)", any other such MLP, or "Linear". With
-    "Small(members=5)" five nets are trained apart, each kept as it was in its own best epoch, and
-    the mean of their scores ranks; on up to 100,000 documents that is the default.
+    Parameters that are "auto" have a default for each mode, shown as "default / paper". The mode
+    "paper" has the settings of Yu (2020). Your own values always win.
 
-    `mode="paper"` takes the paper's settings: batch norm has the statistics of the query at hand,
-    and a parameter that is "auto" is what its mode has. A value of your own always stands.
+    Parameters
+    ----------
+    objective : str, Measure or callable, default "nDCG"
+        What is optimised: a measure ("nDCG", "AP", "P@5", …), a loss by name ("ListNet",
+        "ApproxNDCG(alpha=5)", …), or any callable (scores, labels, lists) that returns a loss.
+    strategy : {"type1", "type2", "type3", "swap"}, default "type3"
+        How a measure passes its gradient to the scores.
+    alpha : float, default 1.0
+        The steepness of the backward sigmoid.
+    perturbation : float or "auto" (2 / 0)
+        The scale of the Gumbel noise that is added to the scores before they are ranked.
+    samples : int or "auto" (5 / 1)
+        The number of perturbed rankings that a gradient is averaged over.
+    architecture : str, torch.nn.Module or callable, or "auto" ("Small" / "CE4.L")
+        "Small" is "MLP(width=64, depth=3, dropout=0.3)". Others: any "MLP(…)", "Linear", the
+        paper's "R5", "CE5", "R4.L" and "CE4.L". Or your own net: a module, a function or class
+        called with the number of features, or its import path "package.module:name". It is called
+        as `net(X, lists)` or `net(X)` and returns one score per document.
+    ensemble_size : int or "auto" (5 or 1 / 1)
+        The number of nets that are trained and averaged, each kept at its own best epoch. The
+        default is 5 for the default architecture on up to 100,000 documents, else 1.
+    mode : {"default", "paper"}, default "default"
+        The defaults of all parameters that are "auto". In mode "paper", batch norm uses the
+        statistics of each query.
+    transforms : str or sequence of str, default "QueryZScore"
+        Transforms of the features. Missing values (NaN) become the mean with QueryZScore and
+        Standardise, the minimum with QueryMinMax, and raise an error elsewhere.
+    categories : dict of int to int, optional
+        The number of categories of categorical columns, by column number; they get embeddings.
+    epochs : int, default 100
+        The maximum number of epochs.
+    batch_documents : int or "auto" (a fiftieth of the data, 500 to 12,000 / 1)
+        Documents per step; a step has whole queries, at least one.
+    shuffle : bool or "auto" (True / False)
+        Whether queries are shuffled in every epoch.
+    learning_rate : float or "auto" (3e-3 / 1e-3)
+        The learning rate of the first epoch.
+    optimiser : {"adam", "adamw", "sgd"}, default "adam"
+        The optimiser.
+    weight_decay : float or "auto" (0 / 1e-3)
+        An L2 penalty for "adam" and "sgd", decoupled for "adamw".
+    schedule : {"constant", "halve", "cosine"} or "auto" ("constant" / "halve")
+        How the learning rate changes.
+    halve_every : int, default 20
+        The number of epochs after which "halve" halves the learning rate.
+    clip : float, optional
+        The maximum norm of the gradient.
+    precision : {"full", "mixed"}, default "full"
+        "mixed" trains in bfloat16 where that is safe; it needs a GPU.
+    validation_measure : str or Measure, default "nDCG@5"
+        The measure on evaluation sets and in `score`.
+    validate_every : int or "auto" (1 / 2)
+        The number of epochs between evaluations.
+    select : str, optional
+        The name of the evaluation set that selects the best epoch; by default "validation", or
+        else the first.
+    early_stopping : int, None or "auto" (10 / None)
+        Stop after so many epochs without improvement; None trains all epochs and keeps the best.
+    device : str, default "auto"
+        "cpu", "cuda", …; "auto" is a GPU if there is one.
+    verbose : bool, default False
+        Show progress on standard error.
+    random_state : int, default 0
+        The seed. The same seed, data and number of threads give the same weights, bit for bit.
 
-    | "auto"            | default                            | paper                            |
-    |-------------------|------------------------------------|----------------------------------|
-    | `perturbation`    | 2                                  | 0                                |
-    | `samples`         | 5                                  | 1                                |
-    | `architecture`    | Small(members=5), or Small         | CE4.L                            |
-    | `batch_documents` | a 50th of the data, 500 to 12,000  | 1, so that a step is one query   |
-    | `learning_rate`   | 3e-3                               | 1e-3                             |
-    | `shuffle`         | True                               | False                            |
-    | `weight_decay`    | 0                                  | 1e-3                             |
-    | `schedule`        | constant                           | halve (every `halve_every` = 20) |
-    | `validate_every`  | 1                                  | 2                                |
-    | `early_stopping`  | 10                                 | None: all epochs, the best kept  |
-
-    `schedule` is "constant", "halve" or "cosine"; `optimiser` "adam" or "sgd", with coupled
-    `weight_decay`, or "adamw". The evaluation set called `select` chooses the best epoch; None is
-    "validation", or else the first. `precision="mixed"` is for GPUs: the net is trained in bfloat16
-    where that is safe.
-
-    A label is a number from 0 on, or −1, unjudged, which counts as 0. Missing features (NaN) are
-    what `transforms` make of them: the mean with QueryZScore and Standardise, the least value with
-    QueryMinMax, an error where no statistics are taken. `random_state` is a whole number: the same
-    one gives the same weights, bit for bit, for the same number of threads.
-
+    Examples
+    --------
     >>> import twinrank as tr
     >>> data = tr.synthetic_web_search(queries=30)
     >>> ranker = tr.Ranker(objective="AP", epochs=1, random_state=0).fit(data)
     >>> ranker.predict(data).shape
     (3029,)
     """
+
+    kind: ClassVar[str] = "net"
 
     def __init__(
         self,
@@ -74,7 +103,8 @@ class Ranker(BaseRanker):
         alpha: float = 1.0,
         perturbation: float | str = "auto",
         samples: int | str = "auto",
-        architecture: str = "auto",
+        architecture: Any = "auto",
+        ensemble_size: int | str = "auto",
         mode: str = "default",
         transforms: str | Sequence[str] = "QueryZScore",
         categories: dict[int, int] | None = None,
@@ -102,6 +132,7 @@ class Ranker(BaseRanker):
         self.perturbation = perturbation
         self.samples = samples
         self.architecture = architecture
+        self.ensemble_size = ensemble_size
         self.mode = mode
         self.transforms = transforms
         self.categories = categories
@@ -126,85 +157,78 @@ class Ranker(BaseRanker):
     def partial_fit(
         self, X: Any, y: Any = None, qid: Any = None, group: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Train on from the weights at hand, for `epochs` epochs, with the transform as fitted.
+        """Continue training from the fitted weights, for `epochs` epochs.
 
-        The first call is a `fit`. The optimiser and the history begin anew with every call, and
-        every call has its own random numbers, by `random_state` and `partial_fits_`.
+        The first call is a `fit`. The transform stays as fitted. Each call has a new optimiser,
+        history and random numbers, by `random_state` and `partial_fits_`.
+
+        Parameters
+        ----------
+        X, y, qid, group, sample_weight
+            As in `fit`.
+
+        Returns
+        -------
+        self
         """
         data, weights = labelled(X, y, qid, group, sample_weight)
-        before = getattr(self, "model_", None)
-        if before is not None:
-            self._check(data)
-        self._train(data, weights, {}, (), before)
+        previous = getattr(self, "model_", None)
+        if previous is None:
+            self._train(data, weights, {})
+            return self
+        self._check(data)
+        calls = self.partial_fits_ + 1
+        self._train(data, weights, {}, previous=previous, calls=calls)
+        self.model_.provenance["partial_fits"] = calls
         return self
 
     @property
     def partial_fits_(self) -> int:
-        """How often `partial_fit` went on from the fitted model."""
+        """How often `partial_fit` continued from the fitted model."""
         count = self.model_.provenance.get("partial_fits")
         return count if isinstance(count, int) and count > 0 else 0
 
-    def _train(
-        self,
-        data: Dataset,
-        weights: Any,
-        sets: dict[str, Dataset],
-        callbacks: Sequence[Any],
-        before: "Model | None" = None,
-    ) -> None:
-        from twinrank.training.reporting import reporter
-        from twinrank.training.session import Session
-
-        own = {name: getattr(self, name) for name in Ranker._get_param_names()}
-        parameters = checked_parameters(own)
-        learnt, used = usable(data, weights)
-        chosen = transform(parameters["transforms"]) if before is None else before.transform
-        check_values(learnt, chosen, parameters["categories"])
-        check_evaluation(sets, data, type(self).__name__)
-        for one in sets.values():
-            check_values(one, chosen, parameters["categories"])
-        planned, calls = parameters, 0
-        if before is not None:
-            before = replace(before, scorer=deepcopy(before.scorer))  # a failure leaves the model
-            planned = {**parameters, "select": None}  # without evaluation sets, nothing does
-            calls = self.partial_fits_ + 1
-        told = [*(reporter() if self.verbose else ()), *callbacks]
-        result = Session(planned, before, calls).train(learnt, used, sets, told)
-        names = data.feature_names
-        if names is None and before is not None:
-            names = before.feature_names
-        saved = {"parameters": saved_parameters(parameters), "partial_fits": calls}
-        provenance = {**result.model.provenance, **saved}
-        self._adopt(replace(result.model, feature_names=names, provenance=provenance))
-        self.history_ = result.history
-        best = result.best
-        self.best_epoch_ = None if best is None else best.epoch
-        self.best_score_ = None if best is None else best.value
-
-    def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
-        model: Model = self.model_
-        check_values(data, model.transform, model.scorer.categories)
-        asked = _SCORED if self.batch_documents == "auto" else int(self.batch_documents)
-        return model.score(data, max(asked, _SCORED))
-
-    def _write(self, folder: Path) -> None:
-        from twinrank.models.folder import save_model
-
-        save_model(self.model_, folder)
-
     @classmethod
-    def _read(cls, folder: Path) -> "Model":
-        from twinrank.models.folder import load_model
+    def load(cls, folder: str | os.PathLike[str], architecture: Any = None) -> Self:
+        """Read a fitted ranker from a folder that `save`, `fit(run=…)` or `twinrank train` wrote.
 
-        return load_model(folder)
+        Loading never executes code from the folder. If the net is your own, pass it.
 
-    def _export(self, path: Path) -> None:
-        from twinrank.models.onnx_file import export_onnx
+        Parameters
+        ----------
+        folder : path
+            The folder of the model or of the run.
+        architecture : torch.nn.Module, callable or str, optional
+            Your own net, as in the constructor, if the model was trained with one.
 
-        export_onnx(self.model_, path)
+        Returns
+        -------
+        Ranker
+            With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
+        """
+        model = load_model(Path(folder).expanduser(), architecture)
+        own = {} if architecture is None else {"architecture": architecture}
+        return cls._from_model(model, folder, **own)
+
+    def _continued_parameters(self, parameters: dict[str, Any], previous: Model) -> dict[str, Any]:
+        """Without evaluation sets, nothing selects; "auto" is the previous architecture."""
+        own = {**parameters, "select": None}
+        if own["architecture"] == "auto":
+            own["architecture"] = previous.net.architecture  # type: ignore[attr-defined]
+        if own["ensemble_size"] == "auto":
+            own["ensemble_size"] = previous.ensemble_size
+        return own
+
+    def _check_values(self, data: Dataset, model: Model | None) -> None:
+        """Refuse values that are not finite after the transforms."""
+        if model is None:
+            chosen, categories = transform(self.transforms), self.categories
+        else:
+            chosen, categories = model.transform, model.net.categories  # type: ignore[attr-defined]
+        check_values(data, chosen, categories)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        with suppress(InputError):  # parameters are checked by fit only
+        with suppress(InputError):  # parameters are only checked by fit
             tags.input_tags.allow_nan = not keeps_missing(transform(self.transforms))
         return tags

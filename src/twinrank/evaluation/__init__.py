@@ -1,1 +1,4 @@
-"""Evaluation: many measures at once, under a named convention, with significance."""
+"""Evaluation by many measures, conventions, significance tests and comparisons.
+
+Internal: import public names from `twinrank`.
+"""

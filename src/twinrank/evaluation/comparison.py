@@ -1,4 +1,4 @@
-"""`compare`: systems side by side, the best in bold, asterisks where it is significantly better."""
+"""`compare`: a table of several systems with significance tests against the best."""
 
 import json
 import os
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.conventions import Convention
 from twinrank.evaluation.evaluate import DEFAULT, evaluate
@@ -22,31 +21,53 @@ from twinrank.lists import Lists
 from twinrank.measures import Measure
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import replacing
+from twinrank.support.plurals import counted
 
 Floats = npt.NDArray[np.float64]
 FORMATS = {".txt": "to_text", ".md": "to_markdown", ".tex": "to_latex", ".html": "to_html"}
 _NAMES = {
-    "wilcoxon": "Wilcoxon's signed-rank test",
-    "t": "the paired t test",
-    "permutation": "the paired permutation test",
+    "wilcoxon": "Wilcoxon signed-rank test",
+    "t": "paired t-test",
+    "permutation": "paired permutation test",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Several systems' values on the same lists, with a test of each against the best."""
+    """The result of `compare`: several systems on the same lists, tested against the best.
 
-    values: Mapping[str, Mapping[str, Floats]]  # system: measure: one per list
+    `str(comparison)` is a table of the means. The best mean of each column is marked, and an
+    asterisk marks the systems that are significantly different from it.
+
+    Parameters
+    ----------
+    values : mapping of str to mapping of str to array of float, shape (n_lists,)
+        Values by system and measure.
+    test : {"wilcoxon", "t", "permutation"}
+        The paired test.
+    level : float
+        The significance level.
+    correction : {"holm"} or None
+        The correction of p-values for the number of systems.
+    p_values : mapping of str to mapping of str to float
+        By measure and system, the p-value of the test against the best system.
+    intervals : mapping of str to mapping of str to tuple of float, or None
+        95 % bootstrap confidence intervals of the means, by system and measure.
+    convention : Convention or None
+        The rules of the evaluation, if the systems were evaluated by `evaluate`.
+    """
+
+    values: Mapping[str, Mapping[str, Floats]]
     test: str
     level: float
     correction: str | None
-    p_values: Mapping[str, Mapping[str, float]]  # measure: system: against the best
+    p_values: Mapping[str, Mapping[str, float]]
     intervals: Mapping[str, Mapping[str, tuple[float, float]]] | None
     convention: Convention | None
 
     @property
     def measures(self) -> list[str]:
-        """What was measured."""
+        """The names of the measures."""
         return list(next(iter(self.values.values())))
 
     @property
@@ -56,25 +77,30 @@ class Comparison:
 
     @property
     def means(self) -> dict[str, dict[str, float]]:
-        """Means by system and measure."""
+        """The means, by system and measure."""
         return {
-            system: {name: mean_of(found) for name, found in by_measure.items()}
+            system: {name: mean_of(values) for name, values in by_measure.items()}
             for system, by_measure in self.values.items()
         }
 
     def best(self, measure: str) -> str:
-        """The system with the highest mean; the first of equals."""
-        means = self.means
-        return max(means, key=lambda system: np.nan_to_num(means[system][measure], nan=-np.inf))
+        """The system with the highest mean; the first if several have it.
+
+        Parameters
+        ----------
+        measure : str
+            One of `measures`.
+        """
+        return _best(self.values, measure)
 
     def table(self) -> Table:
-        """Systems by measures, the best of each column bold, others marked where p is low."""
+        """A table of systems by measures, with the best mean and significant differences marked."""
         means, best = self.means, {name: self.best(name) for name in self.measures}
         rows = [
             [Cell(system), *(self._cell(system, name, means, best) for name in self.measures)]
             for system in self.values
         ]
-        best_of = f"the best mean of its column ({counted(self.lists, 'list')})"
+        best_of = f"best mean of its column ({counted(self.lists, 'list')})"
         return Table("", ["", *self.measures], rows, self._notes(), best_of)
 
     def _cell(
@@ -91,10 +117,13 @@ class Comparison:
     def _notes(self) -> list[str]:
         notes = []
         if len(self.values) > 1:
-            corrected = ", Holm's correction" if self.correction == "holm" else ""
-            notes = [f"*: differs from it, p < {self.level:g} ({_NAMES[self.test]}{corrected})."]
+            corrected = ", Holm correction" if self.correction == "holm" else ""
+            notes = [
+                f"*: significantly different from the best, p < {self.level:g} "
+                f"({_NAMES[self.test]}{corrected})."
+            ]
         if self.intervals is not None:
-            notes.append("[low, high]: 95 % bootstrap interval of the mean.")
+            notes.append("[low, high]: 95 % bootstrap confidence interval of the mean.")
         if self.convention is not None:
             notes.append(f"Convention: {self.convention}.")
         return notes
@@ -107,7 +136,17 @@ class Comparison:
         return self.table().to_html()
 
     def draw(self, path: str | os.PathLike[str], first: str, second: str, measure: str) -> None:
-        """Draw two systems' difference list by list, from wins to losses, to .png, .svg or .pdf."""
+        """Plot the difference of two systems on each list, sorted from wins to losses.
+
+        Parameters
+        ----------
+        path : str or path
+            The file to write, with suffix .png, .svg or .pdf.
+        first, second : str
+            Names of systems; the plot shows `first` minus `second`.
+        measure : str
+            One of `measures`.
+        """
         for system in (first, second):
             if system not in self.values:
                 raise InputError(unknown("system", system, self.values))
@@ -117,7 +156,7 @@ class Comparison:
         draw_wins(path, a, b, (first, second), measure)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON: means, p-values against the best, intervals."""
+        """The means, p-values and intervals as a dictionary for JSON."""
         return {
             "lists": self.lists,
             "means": _without_nan(self.means),
@@ -130,7 +169,13 @@ class Comparison:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as .txt, .md, .tex or .html, or everything as .json."""
+        """Save the table, or all results, to a file.
+
+        Parameters
+        ----------
+        path : str or path
+            A name with suffix .txt, .md, .tex or .html (the table) or .json (all results).
+        """
         target = Path(path)
         if target.suffix == ".json":
             content = json.dumps(self.to_json(), indent=1, allow_nan=False, ensure_ascii=False)
@@ -138,7 +183,7 @@ class Comparison:
             content = getattr(self.table(), FORMATS[target.suffix])()
         else:
             known = ", ".join([*FORMATS, ".json"])
-            raise InputError(f"can't write {target}: choose a name with one of {known}")
+            raise InputError(f"Can't write {target}. Choose a name with suffix {known}.")
         with replacing(target) as partial:
             partial.write_text(content + "\n", "utf-8")
 
@@ -154,54 +199,94 @@ def compare(
     correction: str | None = None,
     intervals: bool = False,
     random_state: int = 0,
-    **choices: Any,
+    **options: Any,
 ) -> Comparison:
-    """Set systems side by side; nothing is trained.
+    """Compare systems by several measures, with significance tests.
 
-    With `labels` and `lists`, each system is its scores, and is measured as by `evaluate` (whose
-    other arguments are `choices`). Without, each is an `Evaluation`, or values per list by measure:
-    `{"A": {"nDCG@10": values}, "B": …}`. `test` is "wilcoxon" (as in Yu 2020), "t" or
-    "permutation", of each system against the best of a column, at `level`; `correction="holm"`
-    corrects for the number of systems; `intervals=True` adds 95 % bootstrap intervals.
+    Each system is tested against the best system of each measure. The systems are scores, which
+    are evaluated on `labels` and `lists`, or results: evaluations or values per list.
 
+    Parameters
+    ----------
+    systems : mapping of str to array, Evaluation or mapping
+        The systems by name. With `labels` and `lists`, each is an array of scores. Without, each is
+        an `Evaluation`, or values per list by measure, such as `{"nDCG@10": values}`.
+    labels : array, shape (n_documents,), optional
+        The relevance of each document.
+    lists : Lists, optional
+        The documents of each query.
+    measures : sequence of str or Measure
+        The measures, for scores only. The default is that of `evaluate`.
+    test : {"wilcoxon", "t", "permutation"}, default "wilcoxon"
+        The paired test. Yu (2020) uses the Wilcoxon signed-rank test.
+    level : float, default 0.01
+        The significance level.
+    correction : {"holm"}, optional
+        Correct p-values for the number of systems.
+    intervals : bool, default False
+        Add 95 % bootstrap confidence intervals of the means.
+    random_state : int, default 0
+        The seed of random ties, the permutation test and the bootstrap.
+    **options
+        Other arguments of `evaluate`, for scores only.
+
+    Returns
+    -------
+    Comparison
+        The means, p-values and intervals; printed as a table.
+
+    Raises
+    ------
+    InputError
+        If the systems do not have the same lists and measures, or a name is unknown.
+
+    Examples
+    --------
     >>> a, b = {"RR": np.array([1.0, 0.5, 1.0])}, {"RR": np.array([0.5, 0.5, 0.2])}
     >>> print(compare({"A": a, "B": b}))
             RR
     ─  ───────
     A  0.8333•
     B  0.4000
-    •: the best mean of its column (3 lists).
-    *: differs from it, p < 0.01 (Wilcoxon's signed-rank test).
+    •: best mean of its column (3 lists).
+    *: significantly different from the best, p < 0.01 (Wilcoxon signed-rank test).
     """
     check_testing(test, level, correction)
     if not isinstance(systems, Mapping) or not systems:
-        raise InputError("compare needs systems by name, such as {'old': scores, 'new': scores}")
-    convention, values = _values(systems, labels, lists, measures, random_state, choices)
+        raise InputError(
+            "systems must map names to systems, such as {'old': scores, 'new': scores}."
+        )
+    convention, values = _values(systems, labels, lists, measures, random_state, options)
     p_values = {}
     for name in next(iter(values.values())):
-        means = {s: np.nan_to_num(mean_of(by[name]), nan=-np.inf) for s, by in values.items()}
-        best = max(means, key=lambda system: means[system])
+        best = _best(values, name)
         others = [system for system in values if system != best]
-        found = [p_value(values[best][name], values[s][name], test, random_state) for s in others]
-        found = holm(found) if correction == "holm" else found
-        p_values[name] = {best: 1.0, **dict(zip(others, found, strict=True))}
-    around = None
+        tested = [p_value(values[best][name], values[s][name], test, random_state) for s in others]
+        tested = holm(tested) if correction == "holm" else tested
+        p_values[name] = {best: 1.0, **dict(zip(others, tested, strict=True))}
+    bounds = None
     if intervals:
-        around = {
+        bounds = {
             system: {n: confidence_interval(v, 0.95, random_state) for n, v in by.items()}
             for system, by in values.items()
         }
-    return Comparison(values, test, level, correction, p_values, around, convention)
+    return Comparison(values, test, level, correction, p_values, bounds, convention)
+
+
+def _best(values: Mapping[str, Mapping[str, Floats]], measure: str) -> str:
+    """The system with the highest mean; systems without a value come last."""
+    means = {system: mean_of(by[measure]) for system, by in values.items()}
+    return max(means, key=lambda system: np.nan_to_num(means[system], nan=-np.inf))
 
 
 def check_testing(test: str, level: float, correction: str | None) -> None:
-    """Refuse unknown tests and corrections, and a level that is no chance."""
+    """Raise an error for an unknown test or correction, or a level outside (0, 1)."""
     if test not in TESTS:
         raise InputError(unknown("test", str(test), TESTS))
     if correction not in (None, "holm"):
         raise InputError(unknown("correction", str(correction), ["holm"]))
     if not 0 < level < 1:
-        raise InputError(f"the level of significance must lie between 0 and 1, not {level}")
+        raise InputError(f"The significance level must be between 0 and 1, not {level}.")
 
 
 def _values(
@@ -210,69 +295,72 @@ def _values(
     lists: Lists | None,
     measures: Sequence[str | Measure],
     random_state: int,
-    choices: dict[str, Any],
+    options: dict[str, Any],
 ) -> tuple[Convention | None, dict[str, dict[str, Floats]]]:
-    """The convention, and values by system and measure, all of the same lists and measures."""
+    """The convention, and values by system and measure, checked to be comparable."""
     if (labels is None) != (lists is None):
-        raise InputError("scores need both labels and lists; values per list need neither")
-    if labels is None and choices:
-        raise InputError(f"{', '.join(choices)}: only for scores, which need labels and lists")
+        raise InputError("Give both labels and lists for scores, or neither for values per list.")
+    if labels is None and options:
+        raise InputError(
+            f"{', '.join(options)} can only be used with scores, which need labels and lists."
+        )
     if labels is not None and lists is not None:
-        choices = {**choices, "random_state": random_state}
-        systems = {n: evaluate(s, labels, lists, measures, **choices) for n, s in systems.items()}
-    evaluations = {n: one for n, one in systems.items() if isinstance(one, Evaluation)}
+        options = {**options, "random_state": random_state}
+        systems = {n: evaluate(s, labels, lists, measures, **options) for n, s in systems.items()}
+    evaluations = {n: system for n, system in systems.items() if isinstance(system, Evaluation)}
     _check_evaluations(evaluations)
-    found = {name: _by_measure(name, given) for name, given in systems.items()}
-    _check_values(found)
-    return next((one.convention for one in evaluations.values()), None), found
+    values = {name: _by_measure(name, system) for name, system in systems.items()}
+    _check_values(values)
+    return next((result.convention for result in evaluations.values()), None), values
 
 
-def _by_measure(name: str, given: Any) -> dict[str, Floats]:
-    """One system's values by measure."""
-    values = given.values if isinstance(given, Evaluation) else given
+def _by_measure(name: str, system: Any) -> dict[str, Floats]:
+    """The values of a system by measure."""
+    values = system.values if isinstance(system, Evaluation) else system
     if not isinstance(values, Mapping) or not values:
         raise InputError(
-            f"system {name!r} must be scores (with labels and lists), an Evaluation, or values "
-            f"per list by measure, not {type(given).__name__}"
+            f"System {name!r} must be scores (with labels and lists), an Evaluation, or values "
+            f"per list by measure, not {type(system).__name__}."
         )
     return {str(measure): np.asarray(v, np.float64) for measure, v in values.items()}
 
 
-def _check_evaluations(found: Mapping[str, Evaluation]) -> None:
-    """Refuse evaluations of different queries, or by different conventions."""
-    for (first, a), (second, b) in pairwise(found.items()):
+def _check_evaluations(evaluations: Mapping[str, Evaluation]) -> None:
+    """Raise an error for evaluations of different queries or by different conventions."""
+    for (first, a), (second, b) in pairwise(evaluations.items()):
         if a.convention != b.convention:
             raise InputError(
                 f"{first!r} and {second!r} were evaluated by different conventions: "
-                f"{a.convention}; {b.convention}"
+                f"{a.convention}; {b.convention}."
             )
-        known = a.query_ids is not None and b.query_ids is not None
-        if known and not np.array_equal(a.query_ids, b.query_ids):  # type: ignore[arg-type]
-            raise InputError(f"{first!r} and {second!r} are evaluations of different queries")
+        if a.query_ids is None or b.query_ids is None:
+            continue
+        if not np.array_equal(a.query_ids, b.query_ids):
+            raise InputError(f"{first!r} and {second!r} are evaluations of different queries.")
 
 
-def _check_values(found: Mapping[str, Mapping[str, Floats]]) -> None:
-    """Refuse other measures, or another number of lists, than the first system has."""
-    first, expected = next(iter(found.items()))
-    for name, by_measure in found.items():
+def _check_values(systems: Mapping[str, Mapping[str, Floats]]) -> None:
+    """Raise an error if a system has other measures or lists than the first system."""
+    first, expected = next(iter(systems.items()))
+    for name, by_measure in systems.items():
         if by_measure.keys() != expected.keys():
             raise InputError(
                 f"{first!r} and {name!r} must have the same measures, not "
-                f"{', '.join(expected)} and {', '.join(by_measure)}"
+                f"{', '.join(expected)} and {', '.join(by_measure)}."
             )
         size = next(iter(expected.values())).shape
         for measure, values in by_measure.items():
             if values.shape != size or values.ndim != 1:
                 raise InputError(
-                    f"{measure} of {name!r} has values {values.shape}, but {first!r} {size}; they "
-                    f"must be one per list, of the same lists"
+                    f"{measure} of {name!r} has shape {values.shape} but {first!r} has {size}; "
+                    f"both need one value per list, for the same lists."
                 )
 
 
-def _without_nan(found: Any) -> Any:
-    """The same with None for NaN, which JSON doesn't have."""
-    if isinstance(found, Mapping):
-        return {name: _without_nan(value) for name, value in found.items()}
-    if isinstance(found, tuple):
-        return [_without_nan(value) for value in found]
-    return None if np.isnan(found) else found
+def _without_nan(content: Any) -> Any:
+    """The content with None instead of NaN, which JSON does not have."""
+    if isinstance(content, Mapping):
+        return {name: _without_nan(value) for name, value in content.items()}
+    if isinstance(content, tuple):
+        return [_without_nan(value) for value in content]
+    return None if np.isnan(content) else content

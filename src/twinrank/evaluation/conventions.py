@@ -1,7 +1,7 @@
-"""Conventions: what tools agree to disagree about, named.
+"""Conventions: named sets of the rules in which evaluation tools differ.
 
-The same ranking has different nDCG and MAP in different tools: they differ in gains, in the divisor
-of AP@k, in what a query with nothing relevant is worth, and in how equal scores are ordered.
+The same ranking has different nDCG and MAP in different tools. They differ in the gain, the divisor
+of AP@k, the value of a query without relevant documents, and the order of equal scores.
 """
 
 import re
@@ -23,22 +23,22 @@ _AP = {
     "paper": "AP@k over the k best graded labels",
 }
 _EMPTY = {
-    "skip": "are left out",
+    "skip": "are skipped",
     "zero": "count as 0",
     "one": "count as 1",
-    "error": "are refused",
+    "error": "raise an error",
 }
 _TIES = {
-    "random": "at random",
-    "stable": "in the order given",
-    "docid": "by document id, the last first",
+    "random": "broken at random",
+    "stable": "in input order",
+    "docid": "by descending document id",
     "average": "averaged",
 }
 
 
 @dataclass(frozen=True)
 class Convention:
-    """One way of evaluating: gain, divisor of AP@k, empty lists and ties."""
+    """The rules of an evaluation: gain, divisor of AP@k, empty lists and ties."""
 
     name: str
     gain: str
@@ -46,17 +46,17 @@ class Convention:
     empty: Empty
     ties: Ties
 
-    def measure(self, wanted: str | Measure) -> Measure:
-        """The measure that a name means here; options that it spells out stay.
+    def measure(self, notation: str | Measure) -> Measure:
+        """The measure of a name under this convention; options in the name take precedence.
 
         >>> str(CONVENTIONS["trec"].measure("nDCG@10"))
         'nDCG(gain=linear)@10'
         >>> str(CONVENTIONS["paper"].measure("AP@5"))
         'paperAP@5'
         """
-        if isinstance(wanted, Measure):
-            return wanted
-        term = read_name(wanted, NAMES)
+        if isinstance(notation, Measure):
+            return notation
+        term = read_name(notation, NAMES)
         options = dict(term.options)
         if term.name in ("nDCG", "NDCG", "DCG"):
             options.setdefault("gain", self.gain)
@@ -69,7 +69,7 @@ class Convention:
     def __str__(self) -> str:
         return (
             f"{self.name} ({_GAIN[self.gain]}; {_AP[self.divisor]}; "
-            f"lists with nothing relevant {_EMPTY[self.empty]}; ties {_TIES[self.ties]})"
+            f"lists without relevant documents {_EMPTY[self.empty]}; ties {_TIES[self.ties]})"
         )
 
 
@@ -86,14 +86,14 @@ CONVENTIONS = {
 
 
 def read_name(name: str, known: Sequence[str]) -> Term:
-    """The notation of a measure, its name one of those known."""
+    """Parse a measure and check that its name is known."""
     try:
         term = parse(name)
     except InputError as error:
         word = re.match(r"\s*(\w*)", str(name))
         if word is None or word[1] in known:
             raise
-        raise InputError(f"{error} ({unknown('measure', word[1], known)})") from error
+        raise InputError(f"{error} {unknown('measure', word[1], known)}") from error
     if term.name not in known:
         raise InputError(unknown("measure", term.name, known))
     return term
@@ -102,16 +102,16 @@ def read_name(name: str, known: Sequence[str]) -> Term:
 def convention_of(
     name: str | Convention, empty: str | None = None, ties: str | None = None
 ) -> Convention:
-    """The convention of this name, with another policy for empty lists or ties where given."""
-    if isinstance(name, Convention):
-        found = name
-    elif name in CONVENTIONS:
-        found = CONVENTIONS[name]
-    else:
+    """The convention of a name, with the rule for empty lists or ties replaced if given."""
+    if not isinstance(name, Convention) and name not in CONVENTIONS:
         raise InputError(unknown("convention", str(name), CONVENTIONS))
+    convention = name if isinstance(name, Convention) else CONVENTIONS[name]
     if empty is not None and empty not in get_args(Empty):
         raise InputError(unknown("policy for empty lists", str(empty), get_args(Empty)))
     if ties is not None and ties not in get_args(Ties):
         raise InputError(unknown("way to break ties", str(ties), get_args(Ties)))
-    changed = replace(found, empty=empty or found.empty, ties=ties or found.ties)  # type: ignore[arg-type]
-    return changed if changed == found else replace(changed, name=f"{found.name}, changed")
+    rules = {"empty": empty or convention.empty, "ties": ties or convention.ties}
+    changed = replace(convention, **rules)  # type: ignore[arg-type]
+    if changed == convention:
+        return convention
+    return replace(changed, name=f"{convention.name}, changed")

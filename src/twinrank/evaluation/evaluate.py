@@ -1,6 +1,7 @@
-"""`evaluate`: many measures with many cutoffs on one sort of the documents.
+"""`evaluate`: many measures at many cutoffs, from one sort of the documents.
 
-Measures with a cutoff get the heads of lists (`heads.py`), all others whole lists in rank order.
+Measures with a cutoff use the first k documents of each list (`topk.py`). All other measures use
+whole lists in rank order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.evaluation.conventions import Convention, convention_of
-from twinrank.evaluation.ranked import RankedLists
 from twinrank.evaluation.ranking import Ranking
 from twinrank.evaluation.result import Evaluation
-from twinrank.evaluation.topk import Heads
+from twinrank.evaluation.retrieved_lists import RetrievedLists
 from twinrank.lists import Lists, check_lists
 from twinrank.measures import MEASURES, Measure
 from twinrank.ranks.exact import check_finite, refuse_unless
@@ -21,14 +21,15 @@ from twinrank.support.arrays import as_float, is_tensor, to_numpy
 from twinrank.support.errors import InputError
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 Measures = str | Measure | Sequence[str | Measure] | Mapping[str, str | Measure]
 
 DEFAULT = ("nDCG@1", "nDCG@3", "nDCG@5", "nDCG@10", "nDCG", "AP", "P@5", "RR", "nERR@10")
-_BLOCK = 1 << 17  # documents that are measured together, so that their values stay in the cache
+_BLOCK = 1 << 17  # documents measured together, so that their values stay in the processor's cache
 _PER_THREAD = 1 << 16
-_LONGEST_HEAD = 100  # beyond that, documents are ordered by a sort
-_FEW = 1 << 15  # documents that aren't worth loading the loops of `heads.py` for
+_MAX_TOPK = 100  # for a higher cutoff, sorting whole lists is faster
+_SMALL = 1 << 15  # for fewer documents, loading the top-k loops takes longer than they save
 
 
 def evaluate(
@@ -44,87 +45,129 @@ def evaluate(
     query_ids: Any = None,
     random_state: int = 0,
 ) -> Evaluation:
-    """Measure a ranking: one value per list and measure, and their means.
+    """Evaluate a ranking by several measures.
 
-    `convention` sets what tools differ in: "twinrank", "letor", "trec", "lightgbm" or "paper";
-    `empty` ("skip", "zero", "one", "error") and `ties` ("random", "stable", "docid", "average")
-    replace a part of it. Ties by document id need `docids`; those at random follow `random_state`.
-    `measures` are names or measures, or these by the names that the result is to have for them.
+    Tools differ in how they compute a measure. `convention` selects the rules of one of them;
+    `empty` and `ties` replace single rules.
 
+    Parameters
+    ----------
+    scores : array or tensor of float, shape (n_documents,)
+        The score of each document; higher is better.
+    labels : array or tensor, shape (n_documents,)
+        The relevance of each document; −1 means unjudged.
+    lists : Lists
+        The documents of each query.
+    measures : str, Measure, or a sequence or mapping of them
+        The measures to compute, such as `"nDCG@10"`. The keys of a mapping are the names in the
+        result.
+    convention : {"twinrank", "letor", "trec", "lightgbm", "paper"}, default "twinrank"
+        The gain, the divisor of AP@k, and the rules for empty lists and ties.
+    empty : {"skip", "zero", "one", "error"}, optional
+        The value of a list without relevant documents; "skip" leaves it out of the mean. The
+        default is that of the convention.
+    ties : {"random", "stable", "docid", "average"}, optional
+        How documents with equal scores are ordered. The default is that of the convention.
+    docids : array, shape (n_documents,), optional
+        Document ids, needed for `ties="docid"`.
+    query_ids : array, shape (n_lists,), optional
+        Query ids, for the rows of the result.
+    random_state : int, default 0
+        The seed of `ties="random"`.
+
+    Returns
+    -------
+    Evaluation
+        One value per measure and list, and their means.
+
+    Raises
+    ------
+    InputError
+        If shapes do not match, a value is NaN, or a name is unknown.
+
+    Examples
+    --------
     >>> lists = Lists.from_sizes([3, 2])
     >>> result = evaluate([0.3, 0.9, 0.5, 0.1, 0.2], [1, 0, 0, 0, 1], lists, ["nDCG@3", "RR"])
     >>> result.means
     {'nDCG@3': 0.75, 'RR': 0.6666666666666666}
     """
-    chosen = convention_of(convention, empty, ties)
+    rules = convention_of(convention, empty, ties)
     check_lists(lists)
     arrays = [to_numpy(x.cpu() if is_tensor(x) else x) for x in (scores, labels)]
-    wanted = _named(measures, chosen)
+    by_name = _by_name(measures, rules)
     for name, array in zip(("scores", "labels"), arrays, strict=True):
         if array.dtype.kind not in "biuf":
-            raise InputError(f"{name} must be numbers, not {array.dtype}")
+            raise InputError(f"{name} must be numbers, not {array.dtype}.")
         lists.check(**{name: array})
     refuse_unless(arrays[0] == arrays[0], "scores are NaN", lists)
     check_finite("labels", arrays[1], lists)
     if query_ids is not None and len(query_ids) != len(lists):
-        raise InputError(f"query_ids ({len(query_ids)}) and lists ({len(lists)}) must align")
-    ranked = lists if isinstance(lists, RankedLists) else RankedLists(lists.offsets)
-    ranking = Ranking.of(arrays[0], ranked, chosen.ties, docids, random_state)
-    values, filled = _measure_all(list(wanted.values()), ranking, ranked, arrays[1])
+        raise InputError(
+            f"query_ids has {len(query_ids)} entries but there are {len(lists)} lists."
+        )
+    retrieved = lists if isinstance(lists, RetrievedLists) else RetrievedLists(lists.offsets)
+    ranking = Ranking.of(arrays[0], retrieved, rules.ties, docids, random_state)
+    values, has_relevant = _measure_all(list(by_name.values()), ranking, retrieved, arrays[1])
     table = {
-        name: _substituted(values[i], filled[i], chosen.empty, str(wanted[name]))
-        for i, name in enumerate(wanted)
+        name: _with_empty(values[i], has_relevant[i], rules.empty, str(by_name[name]))
+        for i, name in enumerate(by_name)
     }
-    empties = {name: int((~filled[i]).sum()) for i, name in enumerate(wanted)}
+    empty_lists = {name: int((~has_relevant[i]).sum()) for i, name in enumerate(by_name)}
     ids = None if query_ids is None else np.asarray(query_ids)
-    return Evaluation(table, chosen, documents=lists.documents, empty_lists=empties, query_ids=ids)
+    return Evaluation(
+        table, rules, documents=lists.documents, empty_lists=empty_lists, query_ids=ids
+    )
 
 
-def _named(measures: Measures, convention: Convention) -> dict[str, Measure]:
-    """Measures by the names that the result has for them."""
+def _by_name(measures: Measures, convention: Convention) -> dict[str, Measure]:
+    """Measures by their names in the result."""
     if isinstance(measures, str | Measure):
         measures = (measures,)
     if not measures:
-        raise InputError("name at least one measure, such as measures=['nDCG@10']")
+        raise InputError("Give at least one measure, such as measures=['nDCG@10'].")
     if isinstance(measures, Mapping):
-        return {name: convention.measure(one) for name, one in measures.items()}
-    return {str(one): convention.measure(one) for one in measures}
+        return {name: convention.measure(measure) for name, measure in measures.items()}
+    return {str(measure): convention.measure(measure) for measure in measures}
 
 
 def _measure_all(
-    measures: list[Measure], ranking: Ranking, lists: RankedLists, labels: Any
-) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Values and which lists aren't empty, [measures, lists]."""
+    measures: list[Measure], ranking: Ranking, lists: RetrievedLists, labels: Any
+) -> tuple[Floats, Bools]:
+    """Values, and which lists have relevant documents; both of shape [measures, lists]."""
     values = np.empty((len(measures), len(lists)))
-    filled = np.empty(values.shape, np.bool_)
-    left = dict(enumerate(measures))
-    head = 0 if ranking.ties == "average" else _head(measures, lists)
-    heads = Heads.of(ranking, as_float(labels), head) if head else None
-    if heads is not None:
-        short = {i: one for i, one in left.items() if _order_up_to(one) <= head}
-        left = {i: one for i, one in left.items() if i not in short}
-        for k in {_order_up_to(one) for one in short.values()}:
-            group = {i: one for i, one in short.items() if one.cutoff == k}
-            _measure_blocks(group, *heads.cut(int(k)), None, values)
-        _fill_in(short, *heads.cut(1), filled)
-    if left:
+    has_relevant = np.empty(values.shape, np.bool_)
+    remaining = dict(enumerate(measures))
+    largest = 0 if ranking.ties == "average" else _largest_cutoff(measures, lists)
+    if largest:
+        from twinrank.evaluation.topk import TopK
+
+        topk = TopK.of(ranking, as_float(labels), largest)
+        if topk is not None:
+            short = {i: m for i, m in remaining.items() if _order_up_to(m) <= largest}
+            remaining = {i: m for i, m in remaining.items() if i not in short}
+            for k in {_order_up_to(measure) for measure in short.values()}:
+                group = {i: measure for i, measure in short.items() if measure.cutoff == k}
+                _measure_blocks(group, *topk.cut(int(k)), None, values)
+            _find_relevant(short, *topk.cut(1), has_relevant)
+    if remaining:
         mean, ordered = ranking.mean_over_ties(), ranking.in_order(labels)
-        _measure_blocks(left, ordered, lists, mean, values)
-        _fill_in(left, ordered, lists, filled)
-    return values, filled
+        _measure_blocks(remaining, ordered, lists, mean, values)
+        _find_relevant(remaining, ordered, lists, has_relevant)
+    return values, has_relevant
 
 
-def _order_up_to(one: Measure) -> float:
-    """The cutoff beyond which order doesn't count, for measures that are known to keep to it."""
-    return one.cutoff if one.cutoff and type(one) in MEASURES else np.inf
+def _order_up_to(measure: Measure) -> float:
+    """The cutoff beyond which order has no effect; infinite for a user's measure."""
+    return measure.cutoff if measure.cutoff and type(measure) in MEASURES else np.inf
 
 
-def _head(measures: list[Measure], lists: RankedLists) -> int:
-    """The longest cutoff that leaves at most half of the documents to look at, or 0."""
-    if lists.retrieved is not None or lists.documents < _FEW:
+def _largest_cutoff(measures: list[Measure], lists: RetrievedLists) -> int:
+    """The largest cutoff that leaves at most half of the documents to order, or 0."""
+    if lists.retrieved is not None or lists.documents < _SMALL:
         return 0
-    for cutoff in sorted({_order_up_to(one) for one in measures}, reverse=True):
-        if cutoff <= _LONGEST_HEAD and 2 * lists.sizes.clip(max=cutoff).sum() <= lists.documents:
+    for cutoff in sorted({_order_up_to(measure) for measure in measures}, reverse=True):
+        if cutoff <= _MAX_TOPK and 2 * lists.sizes.clip(max=cutoff).sum() <= lists.documents:
             return int(cutoff)
     return 0
 
@@ -132,11 +175,11 @@ def _head(measures: list[Measure], lists: RankedLists) -> int:
 def _measure_blocks(
     measures: dict[int, Measure],
     ordered: Floats,
-    lists: RankedLists,
+    lists: RetrievedLists,
     mean_over_ties: Any,
     values: Floats,
 ) -> None:
-    """Fill in values, block by block on threads."""
+    """Write the values of each measure, block by block, on several threads."""
     from twinrank.support.compiled import in_threads, spans
 
     def run(start: int, stop: int) -> None:
@@ -148,55 +191,60 @@ def _measure_blocks(
             rows = slice(int(lists.offsets[start]), int(lists.offsets[end]))
             mean = None if mean_over_ties is None else mean_over_ties(rows)
             labels = ordered[rows]
-            for i, one in measures.items():
-                values[i, start:end] = _of_block(one, labels, block, mean)
+            for i, measure in measures.items():
+                values[i, start:end] = _measure_block(measure, labels, block, mean)
             start = end
 
     if len(lists):
         in_threads(run, spans(lists.sizes, _PER_THREAD))
 
 
-def _of_block(one: Measure, labels: Floats, lists: RankedLists, mean: Any) -> Any:
-    """Values per list, given labels in rank order."""
-    from twinrank.evaluation.selecting import discounted
+def _measure_block(measure: Measure, labels: Floats, lists: RetrievedLists, mean: Any) -> Any:
+    """Values per list from labels in rank order."""
+    from twinrank.evaluation.topk import discounted
 
     if lists.documents == 0:
         return np.zeros(len(lists))
-    given = _as_wanted(one, labels)
+    own_labels = _labels_for(measure, labels)
     with lists.quiet():
-        credit = as_float(one.credit(given, lists))
+        credit = as_float(measure.credit(own_labels, lists))
     lists.check(credit=credit)
     if mean is not None:
-        credit = one.over_ties(credit, lists, mean)
-    limits, ranks = lists.ranks(one.cutoff)
-    discounts = as_float(to_numpy(one.discounts(given, ranks)))
+        credit = measure.over_ties(credit, lists, mean)
+    limits, ranks = lists.ranks(measure.cutoff)
+    discounts = as_float(to_numpy(measure.discounts(own_labels, ranks)))
     return discounted(to_numpy(credit), discounts, lists.offsets, limits)
 
 
-def _fill_in(measures: dict[int, Measure], labels: Floats, lists: RankedLists, filled: Any) -> None:
-    """Fill in which lists aren't empty; measures that differ in the cutoff agree on that."""
+def _find_relevant(
+    measures: dict[int, Measure], labels: Floats, lists: RetrievedLists, has_relevant: Bools
+) -> None:
+    """Write which lists have relevant documents, once for measures that differ in the cutoff."""
     first: dict[Any, int] = {}
-    for i, one in measures.items():
-        same = first.setdefault(one.at(None) if type(one) in MEASURES else i, i)
+    for i, measure in measures.items():
+        same = first.setdefault(measure.at(None) if type(measure) in MEASURES else i, i)
         if same < i:
-            filled[i] = filled[same]
+            has_relevant[i] = has_relevant[same]
         else:
-            filled[i] = to_numpy(lists.any(one.relevant(_as_wanted(one, labels))))
+            relevant = measure.relevant(_labels_for(measure, labels))
+            has_relevant[i] = to_numpy(lists.any(relevant))
 
 
-def _as_wanted(one: Measure, labels: Floats) -> Any:
-    """A tensor for a measure that may be written with torch functions, as a user's may."""
-    if one.on_any_array:
+def _labels_for(measure: Measure, labels: Floats) -> Any:
+    """A tensor for a measure that may use torch functions, as a user's measure may."""
+    if measure.on_any_array:
         return labels
     import torch
 
     return torch.from_numpy(labels.copy())
 
 
-def _substituted(values: Floats, filled: Any, empty: str, name: str) -> Floats:
-    if empty == "error" and not filled.all():
+def _with_empty(values: Floats, has_relevant: Bools, empty: str, name: str) -> Floats:
+    """Values with the rule for lists without relevant documents applied."""
+    if empty == "error" and not has_relevant.all():
         raise InputError(
-            f"{int((~filled).sum())} of {filled.size} lists have nothing relevant for {name}; "
-            f"the first is list {int(np.argmin(filled))}"
+            f"{int((~has_relevant).sum())} of {has_relevant.size} lists have no relevant document "
+            f"for {name}; the first is list {int(np.argmin(has_relevant))}."
         )
-    return np.where(filled, values, {"skip": np.nan, "zero": 0.0, "one": 1.0, "error": 0.0}[empty])
+    fill = {"skip": np.nan, "zero": 0.0, "one": 1.0, "error": 0.0}[empty]
+    return np.where(has_relevant, values, fill)

@@ -1,4 +1,4 @@
-"""What an evaluation found: per list and on average, printed, saved, as a frame."""
+"""`Evaluation`: the values of an evaluation per list and their means, as table, frame or file."""
 
 import csv
 import io
@@ -12,18 +12,48 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.conventions import Convention
 from twinrank.support.errors import InputError
 from twinrank.support.files import replacing
+from twinrank.support.plurals import counted
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Values per measure and list; NaN where a list has nothing relevant and is left out."""
+    """The result of `evaluate` and `evaluate_run`: values per measure and list.
+
+    `str(result)` is a table of the means that states the convention. `result["nDCG@10"]` is the
+    mean of one measure.
+
+    Parameters
+    ----------
+    values : mapping of str to array of float, shape (n_lists,)
+        The values of each measure, by its name. A list that is left out of the mean is NaN.
+    convention : Convention
+        The rules of the evaluation.
+    documents : int
+        The number of documents.
+    empty_lists : mapping of str to int
+        The number of lists without relevant documents, by measure.
+    query_ids : array, shape (n_lists,), optional
+        The query of each list.
+    counts : mapping of str to array of int, shape (n_lists,), optional
+        The counts of trec_eval that `evaluate_run` was asked for, such as `"num_rel_ret"`.
+    run : str, default ""
+        The name of the run, if `evaluate_run` was asked for `"runid"`.
+    absent : array of bool, shape (n_lists,), optional
+        The judged queries that the run does not contain.
+
+    Examples
+    --------
+    >>> from twinrank import Lists, evaluate
+    >>> result = evaluate([3.0, 1.0, 2.0], [0, 1, 1], Lists.from_sizes([2, 1]), ["RR"])
+    >>> result.values["RR"].tolist(), result["RR"]
+    ([0.5, 1.0], 0.75)
+    """
 
     values: Mapping[str, Floats]
     convention: Convention
@@ -31,11 +61,8 @@ class Evaluation:
     empty_lists: Mapping[str, int]
     query_ids: npt.NDArray[Any] | None = None
     counts: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-    """Of a run, by list: num_q, num_ret, num_rel, num_rel_ret, those that were asked for."""
     run: str = ""
-    """The name that a run gives itself, if that was asked for (runid)."""
     absent: npt.NDArray[np.bool_] | None = None
-    """Of a run: which judged queries it leaves out."""
 
     @property
     def lists(self) -> int:
@@ -44,22 +71,26 @@ class Evaluation:
 
     @property
     def means(self) -> dict[str, float]:
-        """The mean of each measure over the lists that count; NaN if none does."""
+        """The mean of each measure over the lists that are not NaN; NaN if all are."""
         return {name: mean_of(values) for name, values in self.values.items()}
 
     def __getitem__(self, measure: str) -> float:
         """The mean of one measure."""
         if measure not in self.values:
-            raise KeyError(f"{measure} was not measured; there are {', '.join(self.values)}")
+            raise KeyError(f"{measure} was not measured; the measures are {', '.join(self.values)}")
         return mean_of(self.values[measure])
 
     def table(self) -> Table:
-        """The means as a table that states the convention."""
+        """A table of the means, with the convention as a note."""
         rows = [
-            [Cell(name), Cell(_shown(total)), Cell(f"{self.lists:,}")]
+            [Cell(name), Cell(_format(total)), Cell(f"{self.lists:,}")]
             for name, total in self._totals().items()
         ] + [
-            [Cell(name), Cell(_shown(mean)), Cell(f"{int((~np.isnan(self.values[name])).sum()):,}")]
+            [
+                Cell(name),
+                Cell(_format(mean)),
+                Cell(f"{int((~np.isnan(self.values[name])).sum()):,}"),
+            ]
             for name, mean in self.means.items()
         ]
         size = f"{counted(self.lists, 'list')}, {counted(self.documents, 'document')}"
@@ -71,14 +102,14 @@ class Evaluation:
         )
 
     def _about_empty(self) -> list[str]:
-        found = self.empty_lists.values()
-        least, most = min(found, default=0), max(found, default=0)
+        numbers = self.empty_lists.values()
+        least, most = min(numbers, default=0), max(numbers, default=0)
         if not most:
             return []
         number = f"{most:,}" if least == most else f"{least:,} to {most:,}"
         rest = "" if least == most else ", depending on the measure"
         has = "has" if most == 1 else "have"
-        return [f"{number} of {counted(self.lists, 'list')} {has} nothing relevant{rest}."]
+        return [f"{number} of {counted(self.lists, 'list')} {has} no relevant document{rest}."]
 
     def __str__(self) -> str:
         return self.table().to_text()
@@ -88,7 +119,18 @@ class Evaluation:
         return self.table().to_html()
 
     def to_frame(self) -> Any:
-        """One row per list, as a polars or pandas frame, whichever is installed."""
+        """A data frame with one row per list.
+
+        Returns
+        -------
+        polars.DataFrame or pandas.DataFrame
+            A polars frame if polars is installed, otherwise a pandas frame.
+
+        Raises
+        ------
+        InputError
+            If neither is installed.
+        """
         ids = np.arange(self.lists) if self.query_ids is None else self.query_ids
         columns = {"query": ids, **self._columns()}
         try:
@@ -102,58 +144,78 @@ class Evaluation:
         return polars.DataFrame(columns)
 
     def to_json(self, per_list: bool = True) -> dict[str, Any]:
-        """Plain JSON: the convention, the means, and the values of every list."""
-        plain: dict[str, Any] = {
+        """The result as a dictionary for JSON.
+
+        Parameters
+        ----------
+        per_list : bool, default True
+            Include the values of every list, not only the means.
+        """
+        content: dict[str, Any] = {
             "convention": str(self.convention),
             "lists": self.lists,
             "documents": self.documents,
-            "means": {name: _plain(mean) for name, mean in self.means.items()},
+            "means": {name: _none_for_nan(mean) for name, mean in self.means.items()},
             "empty_lists": dict(self.empty_lists),
         }
         if self.counts:
-            plain["counts"] = self._totals()
+            content["counts"] = self._totals()
         if self.run:
-            plain["run"] = self.run
+            content["run"] = self.run
         if per_list:
             if self.query_ids is not None:
-                plain["queries"] = self.query_ids.tolist()
-            plain["values"] = {
-                name: [_plain(value) for value in values.tolist()]
+                content["queries"] = self.query_ids.tolist()
+            content["values"] = {
+                name: [_none_for_nan(value) for value in values.tolist()]
                 for name, values in self.values.items()
             }
-        return plain
+        return content
 
     def to_csv(self, per_list: bool = True) -> str:
-        """One line per list, nothing where one is left out; or the means, one line per measure."""
+        """The result as CSV.
+
+        Parameters
+        ----------
+        per_list : bool, default True
+            Write one line per list, with empty cells for NaN. Otherwise write the means, one line
+            per measure.
+        """
         return _csv(self.lines(per_list))
 
     def lines(self, per_list: bool = True) -> list[list[Any]]:
-        """The same as rows, after one of names."""
+        """The rows of `to_csv`; the first row has the column names."""
         if not per_list:
             return [["measure", "mean"], *map(list, (self._totals() | self.means).items())]
         columns = self._columns()
-        found = (column.tolist() for column in columns.values())
-        return [["query", *columns], *map(list, zip(self._ids(), *found, strict=True))]
+        cells = (column.tolist() for column in columns.values())
+        return [["query", *columns], *map(list, zip(self._ids(), *cells, strict=True))]
 
     def per_list_table(self) -> Table:
-        """Every list's values as a table."""
+        """A table with the values of every list."""
         columns = self._columns()
-        found = ([Cell(_shown(v)) for v in column.tolist()] for column in columns.values())
-        rows = [list(row) for row in zip((Cell(str(i)) for i in self._ids()), *found, strict=True)]
+        cells = ([Cell(_format(v)) for v in column.tolist()] for column in columns.values())
+        rows = [list(row) for row in zip((Cell(str(i)) for i in self._ids()), *cells, strict=True)]
         return Table("", ["query", *columns], rows)
 
     def trec_lines(self, per_list: bool = False) -> list[str]:
-        """Lines as trec_eval prints them: measure, query or `all`, value.
+        """The output of trec_eval: lines of measure, query or `all`, and value.
 
-        As there, a query that the run leaves out counts in the means but has no lines of its own.
+        As in trec_eval, a query that the run does not contain counts in the means but has no lines.
+
+        Parameters
+        ----------
+        per_list : bool, default False
+            Include the lines of every query.
         """
         lines = []
         if per_list:
-            shown = {name: values.tolist() for name, values in self._columns().items()}
+            columns = {name: values.tolist() for name, values in self._columns().items()}
             absent = np.zeros(self.lists, np.bool_) if self.absent is None else self.absent
             for i, query in enumerate(self._ids()):
                 if not absent[i]:
-                    lines += [_trec_line(name, query, found[i]) for name, found in shown.items()]
+                    lines += [
+                        _trec_line(name, query, values[i]) for name, values in columns.items()
+                    ]
         lines += [f"{'runid':<22}\tall\t{self.run}"] if self.run else []
         means = self._totals() | self.means
         return lines + [_trec_line(name, "all", value) for name, value in means.items()]
@@ -162,7 +224,7 @@ class Evaluation:
         return {name: int(count.sum()) for name, count in self.counts.items()}
 
     def _columns(self) -> dict[str, npt.NDArray[Any]]:
-        """What there is to tell of each list."""
+        """Counts and values per list."""
         counts = {name: count for name, count in self.counts.items() if name != "num_q"}
         return {**counts, **self.values}
 
@@ -173,39 +235,45 @@ class Evaluation:
         return ids
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything as .json, or the values per list as .csv."""
+        """Save the result to a file.
+
+        Parameters
+        ----------
+        path : str or path
+            A name with suffix .json (everything) or .csv (the values per list).
+        """
         target = Path(path)
         if target.suffix == ".json":
             content = json.dumps(self.to_json(), indent=1, allow_nan=False, ensure_ascii=False)
         elif target.suffix == ".csv":
             content = self.to_csv()
         else:
-            raise InputError(f"can't write {target}: choose a name with .json or .csv")
+            raise InputError(f"Can't write {target}. Choose a name with suffix .json or .csv.")
         with replacing(target) as partial:
             partial.write_text(content, "utf-8")
 
 
-def systems_csv(found: Mapping[str, Evaluation], per_list: bool = False) -> str:
-    """Several evaluations as one CSV, with a column that says whose line it is."""
+def systems_csv(results: Mapping[str, Evaluation], per_list: bool = False) -> str:
+    """Several evaluations as one CSV, with the system in the first column."""
     rows: list[list[Any]] = []
-    for name, result in found.items():
-        head, *lines = result.lines(per_list)
-        rows = rows or [["system", *head]]
+    for name, result in results.items():
+        header, *lines = result.lines(per_list)
+        rows = rows or [["system", *header]]
         rows += [[name, *line] for line in lines]
     return _csv(rows)
 
 
 def mean_of(values: Floats) -> float:
-    """The mean of what isn't NaN; NaN if all is."""
+    """The mean of the values that are not NaN; NaN if all are."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")
 
 
-def _plain(value: float) -> float | None:
+def _none_for_nan(value: float) -> float | None:
     return None if np.isnan(value) else value
 
 
-def _shown(value: float) -> str:
+def _format(value: float) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return "–" if np.isnan(value) else f"{value:.4f}"

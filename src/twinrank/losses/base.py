@@ -20,8 +20,8 @@ from twinrank.support.arrays import (
     namespace,
     on_cpu,
     to_numpy,
+    untraced,
 )
-from twinrank.support.compiled import untraced
 from twinrank.support.errors import InputError, unknown
 
 Reduction = Literal["mean", "sum", "none"]

@@ -19,8 +19,7 @@ from twinrank.ranks.twin import (
     working_dtype,
     working_labels,
 )
-from twinrank.support.arrays import Array, on_cpu, to_numpy
-from twinrank.support.compiled import untraced
+from twinrank.support.arrays import Array, on_cpu, to_numpy, untraced
 
 
 class DirectLoss(RankingLoss):

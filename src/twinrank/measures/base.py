@@ -14,8 +14,7 @@ import numpy as np
 from twinrank.lists import Lists, check_lists
 from twinrank.measures.swaps import Swaps
 from twinrank.ranks.exact import Ties, check_finite, exact_ranks
-from twinrank.support.arrays import Array, as_float, is_tensor, namespace
-from twinrank.support.compiled import untraced
+from twinrank.support.arrays import Array, as_float, is_tensor, namespace, untraced
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, Value
 

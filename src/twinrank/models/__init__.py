@@ -1,1 +1,1 @@
-"""Models: scorers that give every document a number, saved as folders."""
+"""Nets, saved models and their export. Internal."""

@@ -1,4 +1,4 @@
-"""What a scorer is made of, as a value: the paper's R5, CE5, R4.L and CE4.L, and others."""
+"""Architectures of nets as values: the paper's R5, CE5, R4.L and CE4.L, and others."""
 
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -26,18 +26,18 @@ class Architecture:
     dropout: float = 0.01
     """Before the hidden layers from the second on."""
     norm: str = "batch"
-    """Before each activation: "batch" (running statistics: a document's score doesn't depend on
-    what is scored with it), "query" (statistics of the query at hand, as in the paper), "layer"."""
+    """Before each activation: "batch" (running statistics, so that a score does not depend on
+    the other documents), "query" (statistics of the document's query, as in the paper), "layer"."""
     last_norm: bool = False
     """Whether the score is normalised as well."""
-    members: int = 1
-    """How many such nets there are: each is trained, and stopped, by itself; their mean ranks."""
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 1), ("depth", 0), ("members", 1)):
+        for name, least in (("width", 1), ("depth", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
+                raise InputError(
+                    f"{name} must be a whole number of at least {least}, not {value!r}"
+                )
         if self.activation not in ACTIVATIONS:
             raise InputError(unknown("activation", str(self.activation), ACTIVATIONS))
         if self.norm not in NORMS:
@@ -47,7 +47,7 @@ class Architecture:
                 raise InputError(f"{name} must be true or false, not {getattr(self, name)!r}")
         plain = isinstance(self.dropout, int | float) and not isinstance(self.dropout, bool)
         if not plain or not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be from 0 to below 1, not {self.dropout!r}")
+            raise InputError(f"dropout must be at least 0 and below 1, not {self.dropout!r}")
 
     @property
     def per_query(self) -> bool:
@@ -62,19 +62,19 @@ class Architecture:
     def from_json(cls, data: Any) -> "Architecture":
         """What `to_json` wrote, checked."""
         if not isinstance(data, dict):
-            raise InputError("an architecture must be a JSON object")
+            raise InputError("An architecture must be a JSON object.")
         known = [f.name for f in fields(cls)]
         for name in data:
             if name not in known:
                 raise InputError(unknown("part of an architecture", str(name), known))
         for name in known:
-            if name not in data and name != "members":  # which there weren't always
-                raise InputError(f"the architecture is damaged: it doesn't say its {name}")
+            if name not in data:
+                raise InputError(f"The architecture is damaged: it has no {name}.")
         return cls(**data)
 
 
 _PAPER: dict[str, Any] = {"norm": "query", "last_norm": True}
-"""The paper's norms: statistics of the query at hand, also on the score."""
+"""The paper's norms: statistics of the document's query, on the score as well."""
 
 ARCHITECTURES = {
     "R5": Architecture(activation="relu", last_activation=True),
@@ -88,7 +88,7 @@ ARCHITECTURES = {
 
 
 def architecture(name: "str | Architecture", mode: str = "default") -> Architecture:
-    """The architecture of this name, perhaps changed: `CE4.L`, `MLP(width=64, members=3)`.
+    """The architecture of this name, with options changed: `CE4.L`, `MLP(width=64)`.
 
     >>> architecture("CE4.L(dropout=0.3)").dropout
     0.3
@@ -96,21 +96,20 @@ def architecture(name: "str | Architecture", mode: str = "default") -> Architect
     if mode not in ("default", "paper"):
         raise InputError(unknown("mode", str(mode), ["default", "paper"]))
     if isinstance(name, Architecture):
-        found = name if mode == "default" else replace(name, **_PAPER)
-    else:
-        head, bracket, rest = str(name).partition("(")
-        if head.strip() not in ARCHITECTURES:
-            raise InputError(unknown("architecture", head.strip(), ARCHITECTURES))
-        found = ARCHITECTURES[head.strip()]
-        if mode == "paper":
-            found = replace(found, **_PAPER)
-        if bracket:
-            term = parse(f"X({rest}")
-            if term.cutoff is not None:
-                raise InputError(f"an architecture has no cutoff, but {name!r} sets one")
-            check_options(head.strip(), term, [f.name for f in fields(Architecture)])
-            options: dict[str, Any] = dict(term.options)
-            if "norm" in options and options["norm"] is None:  # the notation knows no word `none`
-                options["norm"] = "none"
-            found = replace(found, **options)  # which stand in the paper's mode, too
-    return found
+        return name if mode == "default" else replace(name, **_PAPER)
+    head, bracket, rest = str(name).partition("(")
+    if head.strip() not in ARCHITECTURES:
+        raise InputError(unknown("architecture", head.strip(), ARCHITECTURES))
+    chosen = ARCHITECTURES[head.strip()]
+    if mode == "paper":
+        chosen = replace(chosen, **_PAPER)
+    if not bracket:
+        return chosen
+    term = parse(f"X({rest}")
+    if term.cutoff is not None:
+        raise InputError(f"An architecture has no cutoff, but {name!r} sets one.")
+    check_options(head.strip(), term, [f.name for f in fields(Architecture)])
+    options: dict[str, Any] = dict(term.options)
+    if "norm" in options and options["norm"] is None:  # the notation reads `none` as None
+        options["norm"] = "none"
+    return replace(chosen, **options)  # explicit options win over the mode

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.data.transforms import Transform
-from twinrank.data.transforms.base import Floats
+from twinrank.data.transforms.transform_base import Floats
 from twinrank.lists import Lists
 
 

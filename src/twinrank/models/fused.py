@@ -1,16 +1,33 @@
-"""Norm, activation and dropout of a layer in two passes each way, in training on a CPU.
+"""A layer's norm, activation and dropout as one operation, for training on a CPU.
 
-A layer of 12,000 × 100 values is larger than the caches next to a core, so that what batch norm
-and activation cost is passes over memory. Torch makes six of them, forward and backward, and two
-for a bias that the norm takes away again. Here statistics are one pass, normalising and activating
-the second; backward the sums, with the activation's slope, are one, and ∂L/∂z the second.
+**Reference.** The result, the gradients and the running statistics must equal those of the layers
+run one by one: `nn.BatchNorm1d` or `QueryNorm`, the activation, and `DropoutLinear.dropped`.
+`tests/test_fused.py` compares them. There is one difference: the gradient of a bias before a norm
+is exactly 0 here, and rounding noise in torch.
+
+**Used when** all of these hold (`can_fuse`); otherwise the scorer runs the layers one by one:
+
+1. The scorer is in training mode.
+2. The layers are a `DropoutLinear`, a `BatchNorm1d` in training mode or a `QueryNorm`, an
+   activation, and one more layer, which reads the result.
+3. Input and weights are on a CPU, both float32 or both float64, without autocast and outside
+   torch.compile.
+4. The layer has at least two rows and `MIN_VALUES` values. Smaller inputs qualify only for a
+   `QueryNorm` of several queries, where torch needs more passes.
+5. None of the four layers has a hook, which would expect to see the values in between.
+
+**Why.** A layer of 12,000 × 100 values is larger than a core's own cache, so its cost is the number
+of passes over memory. Torch needs six passes, forward and backward, and two more for a bias that
+the norm removes again. Here forward takes two (statistics; normalise and activate), and so does
+backward (sums; ∂L/∂z). A training step of CE4.L takes a quarter less time
+(`benchmarks/training.py`).
 
 With x̂ = (z − mean)·r, r = 1/√(var + ε), u = γ·x̂ + β and the output φ(u), where g = ∂L/∂u:
 
     ∂L/∂β = Σ g,   ∂L/∂γ = Σ g·x̂,   ∂L/∂z = γ·r·(g − (Σ g)/n − x̂·(Σ g·x̂)/n)
 
-(Ioffe & Szegedy, "Batch Normalization", ICML 2015). The same for the norm of each query, whose
-sums run over its own documents. Results don't depend on the number of threads.
+(Ioffe & Szegedy, "Batch Normalization", ICML 2015). The norm of each query uses the same formulas
+with sums over its own documents. Results don't depend on the number of threads.
 """
 
 from functools import lru_cache
@@ -24,37 +41,35 @@ from torch.nn import functional
 
 from twinrank.lists import Lists
 from twinrank.models import fused_kernels
-from twinrank.models.dropout import DropoutLinear, draw_fate
-from twinrank.models.norms import QueryNorm
+from twinrank.models.layers import DropoutLinear, QueryNorm, draw_dropout_key
 from twinrank.support.compiled import in_threads, spans, threads
 
-LEAST = 50_000
-"""Values of a layer from which on fewer passes are worth the way through Python."""
+MIN_VALUES = 50_000
+"""Smaller layers are faster in torch: the calls from Python cost more than the passes saved."""
 
-_PER_THREAD = 50_000  # values that are worth a thread
-_HEAD_START = 200_000  # values that are done before another thread has begun
+_VALUES_PER_THREAD = 50_000  # fewer values are faster on one thread
+_FIRST_THREAD_EXTRA = 200_000  # values that the calling thread computes before others have started
 
-# Activations that are u above 0, and a·(exp(u) − 1) + b·u below it. Others follow the fused norm.
-_BELOW: dict[type[nn.Module], tuple[float, float]] = {
+# Activations φ(u) = u above 0 and curve·(exp(u) − 1) + slope·u below it, as (curve, slope).
+# Other activations run after the fused norm.
+_ACTIVATIONS: dict[type[nn.Module], tuple[float, float]] = {
     nn.ReLU: (0.0, 0.0),
     nn.LeakyReLU: (0.0, 0.01),
     nn.CELU: (1.0, 0.0),
 }
+_IDENTITY = (0.0, 1.0)
 
 
 def can_fuse(x: Tensor, layers: list[nn.Module], lists: Lists | None) -> bool:
-    """Whether the first three of these can be one here; where not, torch's own are right.
-
-    The fourth is the one that reads the result. Nobody may look at what goes between them.
-    """
+    """True if conditions 2 to 5 of this module hold for the first four of these layers."""
     if len(layers) < 4 or type(layers[0]) is not DropoutLinear:
         return False
     linear, norm, *_ = layers
-    pays = len(x) > 1 and len(x) * layers[0].out_features >= LEAST
-    if type(norm) is QueryNorm:  # several queries by torch's means take more passes still
-        fits = lists is not None and lists.documents == len(x) and (pays or len(lists) > 1)
+    is_large = len(x) > 1 and len(x) * layers[0].out_features >= MIN_VALUES
+    if type(norm) is QueryNorm:
+        fits = lists is not None and lists.documents == len(x) and (is_large or len(lists) > 1)
     else:
-        fits = type(norm) is nn.BatchNorm1d and norm.training and pays
+        fits = type(norm) is nn.BatchNorm1d and norm.training and is_large
     return (
         fits
         and x.device.type == "cpu"
@@ -62,12 +77,12 @@ def can_fuse(x: Tensor, layers: list[nn.Module], lists: Lists | None) -> bool:
         and x.dtype in (torch.float32, torch.float64)
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
-        and not any(_watched(layer) for layer in layers)
+        and not any(_has_hooks(layer) for layer in layers)
     )
 
 
-def _watched(layer: nn.Module) -> bool:
-    """Whether a hook wants to see what goes in and out of a layer."""
+def _has_hooks(layer: nn.Module) -> bool:
+    """True if a hook reads a layer's input, output or gradients."""
     return bool(
         layer._forward_hooks
         or layer._forward_pre_hooks
@@ -79,28 +94,34 @@ def _watched(layer: nn.Module) -> bool:
 def fused(x: Tensor, layers: Any, lists: Lists | None, dropped: bool) -> Tensor:
     """φ(norm(x Wᵀ + b)) of a linear layer, norm and activation, with the next layer's dropout.
 
-    `dropped`: whether x has been through this one's. A linear layer must be all that reads the
-    result: the gradient which it makes is changed in place.
+    `dropped` says that x has already been through the linear layer's own dropout. Only a linear
+    layer may read the result, because backward changes its gradient in place.
     """
-    linear, norm, activation, after = layers
-    known = type(activation) in _BELOW
-    below = _BELOW[type(activation)] if known else (0.0, 1.0)
-    drops = type(after) is DropoutLinear
-    queries = lists if type(norm) is QueryNorm else None
-    given = linear.bias, norm.weight, norm.bias, norm, queries, below
+    linear, norm, activation, reader = layers
+    is_known = type(activation) in _ACTIVATIONS
+    has_dropout = type(reader) is DropoutLinear
     z = functional.linear(x if dropped else linear.dropped(x), linear.weight)
-    p = after.rate if known and drops else 0.0
-    u = _NormedActivated.apply(z, *given, p)  # type: ignore[no-untyped-call]
-    if known:
+    u = _NormedActivated.apply(  # type: ignore[no-untyped-call]
+        z,
+        linear.bias,
+        norm.weight,
+        norm.bias,
+        norm,
+        lists if type(norm) is QueryNorm else None,
+        _ACTIVATIONS.get(type(activation), _IDENTITY),
+        reader.rate if is_known and has_dropout else 0.0,
+    )
+    if is_known:
         return u  # type: ignore[no-any-return]
-    return after.dropped(activation(u)) if drops else activation(u)  # type: ignore[no-any-return]
+    activated = activation(u)
+    return reader.dropped(activated) if has_dropout else activated  # type: ignore[no-any-return]
 
 
 class _NormedActivated(Function):
-    """φ(γ·x̂ + β), dropped. z comes without the layer's bias, on which x̂ doesn't depend."""
+    """φ(γ·x̂ + β) after dropout. z comes without the layer's bias, on which x̂ doesn't depend."""
 
     @staticmethod
-    @np.errstate(all="ignore")  # what isn't finite is found in the scores
+    @np.errstate(all="ignore")  # the training loop checks the scores for values that aren't finite
     def forward(
         ctx: Any,
         z: Tensor,
@@ -109,25 +130,25 @@ class _NormedActivated(Function):
         shift: Tensor,
         norm: Any,
         lists: Lists | None,
-        below: tuple[float, float],
+        activation: tuple[float, float],
         p: float,
     ) -> Tensor:
         (rows, width), values = z.shape, _flat(z)
-        ends, owner, sizes, ranges = _pieces(rows, width, lists, threads())
-        sums, squares = np.empty((2, owner.size, width))
-        in_threads(fused_kernels.sum_pieces, ranges, values, ends, sums, squares)
+        bounds, segments, sizes, ranges = _chunks(rows, width, lists, threads())
+        sums, squares = np.empty((2, segments.size, width))
+        in_threads(fused_kernels.chunk_moments, ranges, values, bounds, sums, squares)
         mean, variance, r = np.zeros((3, sizes.size, width))
         epsilon = norm.eps if lists is None else norm.epsilon
-        fused_kernels.settle(ends, owner, sums, squares, epsilon, mean, variance, r)
-        affine, added = np.empty((3, *r.shape), values.dtype), _flat(bias)
-        fused_kernels.line_up(mean, r, _flat(weight), _flat(shift), added, affine)
+        fused_kernels.merge_moments(bounds, segments, sums, squares, epsilon, mean, variance, r)
+        affine, bias_values = np.empty((3, *r.shape), values.dtype), _flat(bias)
+        fused_kernels.affine_maps(mean, r, _flat(weight), _flat(shift), bias_values, affine)
         if lists is None:
-            _track(norm, mean[0] + added, variance[0] * (rows / (rows - 1)))
-        out, where = torch.empty_like(z), (ends, owner, affine)
-        how = *below, draw_fate(p), 1 / (1 - p)
-        in_threads(fused_kernels.activate, ranges, values, *where, *how, _flat(out))
+            _update_running(norm, mean[0] + bias_values, variance[0] * (rows / (rows - 1)))
+        out, chunks = torch.empty_like(z), (bounds, segments, affine)
+        options = *activation, draw_dropout_key(p), 1 / (1 - p)
+        in_threads(fused_kernels.normalise_activate, ranges, values, *chunks, *options, _flat(out))
         ctx.save_for_backward(z, out)
-        ctx.parts = ranges, where, sizes, r, how
+        ctx.parts = ranges, chunks, sizes, r, options
         return out
 
     @staticmethod
@@ -139,51 +160,64 @@ class _NormedActivated(Function):
                 "create_graph=True, or in evaluation mode"
             )
         z, out = ctx.saved_tensors
-        ranges, where, sizes, r, how = ctx.parts
-        gradient = upstream[0].contiguous()  # made by the linear layer after it, and nobody else's
-        values, g, owner = _flat(z), _flat(gradient), where[1]
-        sums, moments = np.empty((2, owner.size, r.shape[1]))
+        ranges, chunks, sizes, r, options = ctx.parts
+        gradient = upstream[0].contiguous()  # of the linear layer that follows, and used only here
+        values, g, segments = _flat(z), _flat(gradient), chunks[1]
+        sums, moments = np.empty((2, segments.size, r.shape[1]))
         in_threads(
-            fused_kernels.sum_back, ranges, values, *where, *how, _flat(out), g, sums, moments
+            fused_kernels.backward_sums,
+            ranges,
+            values,
+            *chunks,
+            *options,
+            _flat(out),
+            g,
+            sums,
+            moments,
         )
-        means, learned = np.empty((2, *r.shape), g.dtype), np.zeros((3, r.shape[1]), g.dtype)
-        fused_kernels.settle_back(owner, sums, moments, sizes, r, means, *learned[1:])
-        in_threads(fused_kernels.pass_back, ranges, values, *where, means, g)
-        return gradient, *torch.from_numpy(learned), None, None, None, None
+        means = np.empty((2, *r.shape), g.dtype)
+        # ∂L/∂bias stays 0, then ∂L/∂γ and ∂L/∂β
+        of_parameters = np.zeros((3, r.shape[1]), g.dtype)
+        fused_kernels.merge_backward_sums(
+            segments, sums, moments, sizes, r, means, *of_parameters[1:]
+        )
+        in_threads(fused_kernels.input_gradient, ranges, values, *chunks, means, g)
+        return gradient, *torch.from_numpy(of_parameters), None, None, None, None
 
 
 def _flat(values: Tensor) -> Any:
-    """A tensor's values as NumPy's, in a row."""
+    """A tensor's memory as a flat NumPy array."""
     return values.detach().numpy().reshape(-1)
 
 
-@lru_cache(maxsize=8)  # a net's layers ask for the same
-def _pieces(rows: int, width: int, lists: Lists | None, _threads: int) -> tuple[Any, Any, Any, Any]:
-    """Where pieces of rows end, counted in values from 0 on; which query each belongs to; the
-    queries' sizes; and the pieces of each thread. Without lists all rows are one query's; empty
-    lists don't count.
+@lru_cache(maxsize=8)  # all layers of a net ask for the same
+def _chunks(rows: int, width: int, lists: Lists | None, _threads: int) -> tuple[Any, Any, Any, Any]:
+    """The chunks of rows: their bounds, segments, segment sizes, and ranges by thread.
+
+    Bounds count values. A segment is a query, or all rows if there are no lists. Empty lists have
+    no segment. `_threads` is part of the cache's key.
     """
-    bounds = np.array([0, rows]) if lists is None else np.unique(lists.offsets)
-    most, sizes = fused_kernels.rows_of_a_piece(width), np.diff(bounds)
-    count = -(-sizes // most)
-    owner = np.repeat(np.arange(sizes.size), count)
-    number = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
-    ends = np.append(bounds[owner] + number * most, rows) * width
-    return ends, owner, sizes, _ranges(ends)
+    ends = np.array([0, rows]) if lists is None else np.unique(lists.offsets)
+    limit, sizes = fused_kernels.rows_per_chunk(width), np.diff(ends)
+    count = -(-sizes // limit)
+    segments = np.repeat(np.arange(sizes.size), count)
+    number = np.arange(segments.size) - np.repeat(np.cumsum(count) - count, count)
+    bounds = np.append(ends[segments] + number * limit, rows) * width
+    return bounds, segments, sizes, _ranges(bounds)
 
 
-def _ranges(ends: Any) -> list[tuple[int, int]]:
-    """The pieces of each thread; the calling one gets more, as the others begin later."""
-    costs = np.diff(ends)
-    first = min(_HEAD_START, int(costs.sum()))
-    head = int(np.searchsorted(np.cumsum(costs), first))
-    rest = spans(costs[head:], _PER_THREAD)
-    return [(0 if i == 0 else head + a, head + b) for i, (a, b) in enumerate(rest)]
+def _ranges(bounds: Any) -> list[tuple[int, int]]:
+    """The chunks of each thread; the calling thread gets more, since the others start later."""
+    costs = np.diff(bounds)
+    extra = min(_FIRST_THREAD_EXTRA, int(costs.sum()))
+    first = int(np.searchsorted(np.cumsum(costs), extra))
+    shares = spans(costs[first:], _VALUES_PER_THREAD)
+    return [(0 if i == 0 else first + a, first + b) for i, (a, b) in enumerate(shares)]
 
 
-def _track(norm: Any, mean: Any, variance: Any) -> None:
-    """Move the running statistics, as torch does."""
-    for running, now in ((norm.running_mean, mean), (norm.running_var, variance)):
-        old = _flat(running)
-        old += norm.momentum * (now - old)
+def _update_running(norm: Any, mean: Any, variance: Any) -> None:
+    """Update a batch norm's running statistics as torch does."""
+    for running, current in ((norm.running_mean, mean), (norm.running_var, variance)):
+        values = _flat(running)
+        values += norm.momentum * (current - values)
     _flat(norm.num_batches_tracked)[0] += 1

@@ -1,9 +1,9 @@
-"""The compiled loops of a layer's norm, activation and dropout; `fused.py` says what they are for.
+"""The compiled loops of `fused.py`: statistics, normalisation, activation, dropout, gradients.
 
-Values lie row by row in one flat array. Rows are cut into pieces that belong to one mean and
-deviation each (`owner`), and never by the number of threads. Sums run over groups of rows at a
-time: a loop over a row alone is too short for vector units where the width isn't a multiple of
-theirs.
+Values lie row by row in one flat array. Rows are cut into chunks. All rows of a chunk share one
+mean and deviation: those of its segment, a query or the whole batch. Chunks don't depend on the
+number of threads. Inner loops run over groups of rows, because one row is too short for vector
+units unless its width is a multiple of theirs.
 """
 
 import math
@@ -18,49 +18,50 @@ from twinrank.support.random import random_word
 
 intrinsic: Any = _intrinsic  # it takes the compiler's context away from the arguments
 
-_GROUP = 1000  # values that a loop runs over, about
-_PIECE = 16  # groups: few enough for a core's own cache, where a second look at them is cheap
+_GROUP = 1000  # values in a group, about
+_GROUPS_PER_CHUNK = 16  # a chunk fits into a core's own cache, where a second pass is cheap
 
 
-def rows_of_a_piece(width: int) -> int:
-    """How many rows are summed by themselves."""
-    return _PIECE * max(_GROUP // width, 1)
+def rows_per_chunk(width: int) -> int:
+    """The number of rows in a chunk."""
+    return _GROUPS_PER_CHUNK * max(_GROUP // width, 1)
 
 
 _word = compiled(random_word)
 
-Fate = tuple[np.uint32, np.uint32, np.uint32]
-"""Which values fall out: two halves of a seed, and below which of 2³² random words they do."""
+DropoutKey = tuple[np.uint32, np.uint32, np.uint32]
+"""Two halves of a seed, and a threshold: a value is dropped if its 32-bit hash is below it."""
 
 
-def fate(seed: int, p: float) -> Fate:
-    """Each value falls out with probability p; with p = 0 none does."""
+def dropout_key(seed: int, p: float) -> DropoutKey:
+    """The key of a dropout with probability p."""
     low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
     return np.uint32(low), np.uint32(high), np.uint32(min(round(p * 2**32), 2**32 - 1))
 
 
 @compiled
-def _stays(fate: Any, place: Any) -> Any:
-    """Whether a value stays: the same answer on the way back, so that nothing is remembered."""
-    return _word(fate[0], fate[1], np.uint32(place)) >= fate[2]
+def _is_kept(key: Any, position: Any) -> Any:
+    """True if the value at this position is kept; backward computes the same, without a mask."""
+    return _word(key[0], key[1], np.uint32(position)) >= key[2]
 
 
 @compiled
-def drop(start: Any, stop: Any, x: Any, fate: Any, factor: float) -> None:
-    """Multiply what stays and set the rest to 0, in place."""
-    zero, times = x.dtype.type(0), x.dtype.type(factor)
+def drop_values(start: Any, stop: Any, x: Any, key: Any, factor: float) -> None:
+    """Multiply kept values by the factor and set dropped ones to 0, in place."""
+    zero, multiplier = x.dtype.type(0), x.dtype.type(factor)
     for i in range(np.uintp(start), np.uintp(stop)):
-        x[i] = x[i] * times if _stays(fate, i) else zero
+        x[i] = x[i] * multiplier if _is_kept(key, i) else zero
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _expm1(_: Any, x: Any) -> Any:
-    """exp(x) − 1 for x ≤ 0 (above 0 it is anything), to the last digits and on vector units.
+    """exp(x) − 1 for x ≤ 0, accurate to the last digits; undefined for x > 0.
 
-    With n the whole number next to x / log 2 and r = x − n·log 2, between ±0.35, it is
-    2ⁿ·(eʳ − 1) + (2ⁿ − 1), and eʳ − 1 a few terms of its series. Adding 1.5·2ᵐ, m the digits of a
-    number's fraction, rounds to n and leaves n in the lowest bits, from where it is moved to those
-    of the exponent. A call of exp would run one number at a time.
+    It runs on vector units, whereas a call of exp runs on one number at a time. Let n be the
+    integer nearest to x / log 2, and r = x − n·log 2, within ±0.35. The result is
+    2ⁿ·(eʳ − 1) + (2ⁿ − 1), with eʳ − 1 from a few terms of its series. Adding 1.5·2ᵐ, where m is
+    the number of fraction bits, rounds to n and leaves n in the lowest bits, which are then shifted
+    into the exponent.
     """
     digits, bias, degree = (23, 127, 7) if x.bitwidth == 32 else (52, 1023, 13)
 
@@ -74,9 +75,9 @@ def _expm1(_: Any, x: Any) -> Any:
             product = builder.fmul(a, b, flags=("contract",))
             return builder.fadd(product, c, flags=("contract",))
 
-        # e⁻⁶⁰ is nothing beside 1; NaN stays as it is.
-        (value,), least = arguments, of(-60.0)
-        value = builder.select(builder.fcmp_ordered("<", value, least), least, value)
+        # e⁻⁶⁰ − 1 rounds to −1, so smaller values aren't needed; NaN passes through.
+        (value,), minimum = arguments, of(-60.0)
+        value = builder.select(builder.fcmp_ordered("<", value, minimum), minimum, value)
         rounding = of(1.5 * 2.0**digits)
         shifted = times_plus(value, of(1 / math.log(2)), rounding)
         n = builder.fsub(shifted, rounding)
@@ -94,171 +95,180 @@ def _expm1(_: Any, x: Any) -> Any:
 
 @compiled
 def _tile(values: Any, row: int, tiled: Any) -> None:
-    """Write one row over and over."""
+    """Fill an array with copies of one row."""
     width = np.uintp(values.shape[1])
-    for place in range(np.uintp(0), np.uintp(tiled.size), width):
+    for position in range(np.uintp(0), np.uintp(tiled.size), width):
         for j in range(width):
-            tiled[place + j] = values[row, j]
+            tiled[position + j] = values[row, j]
 
 
 @compiled
-def _fold(tiled: Any, parts: Any, piece: int) -> None:
-    """Add up what belongs to the same column, in double precision; and clear it."""
+def _sum_columns(tiled: Any, parts: Any, chunk: int) -> None:
+    """Add up each column of the tiled rows in double precision, and set them to 0."""
     width = np.uintp(parts.shape[1])
     for j in range(width):
-        parts[piece, j] = 0
-    for place in range(np.uintp(0), np.uintp(tiled.size), width):
+        parts[chunk, j] = 0
+    for position in range(np.uintp(0), np.uintp(tiled.size), width):
         for j in range(width):
-            parts[piece, j] += tiled[place + j]
-            tiled[place + j] = 0
+            parts[chunk, j] += tiled[position + j]
+            tiled[position + j] = 0
 
 
 @compiled
-def sum_pieces(start: int, stop: int, z: Any, ends: Any, sums: Any, squares: Any) -> None:
-    """Each piece's Σ z and Σ (z − mean of the piece)²."""
+def chunk_moments(start: int, stop: int, z: Any, bounds: Any, sums: Any, squares: Any) -> None:
+    """Each chunk's Σ z and Σ (z − mean of the chunk)²."""
     width = np.uintp(sums.shape[1])
     group = width * max(np.uintp(_GROUP) // width, np.uintp(1))
     total, centre = np.zeros(group, z.dtype), np.zeros(group, z.dtype)
-    for piece in range(start, stop):
-        # Unsigned indices need no check for negative ones, which keeps loops off vector units.
-        first, last = np.uintp(ends[piece]), np.uintp(ends[piece + 1])
-        for place in range(first, last, group):
-            for j in range(min(group, last - place)):
-                total[j] += z[place + j]
-        _fold(total, sums, piece)
+    for chunk in range(start, stop):
+        # Signed indices need a check for negative ones, which would prevent vectorisation.
+        first, last = np.uintp(bounds[chunk]), np.uintp(bounds[chunk + 1])
+        for position in range(first, last, group):
+            for j in range(min(group, last - position)):
+                total[j] += z[position + j]
+        _sum_columns(total, sums, chunk)
         for j in range(width):
-            squares[piece, j] = sums[piece, j] / ((last - first) // width)
-        _tile(squares, piece, centre)
-        for place in range(first, last, group):
-            for j in range(min(group, last - place)):
-                total[j] += (z[place + j] - centre[j]) ** 2
-        _fold(total, squares, piece)
+            squares[chunk, j] = sums[chunk, j] / ((last - first) // width)
+        _tile(squares, chunk, centre)
+        for position in range(first, last, group):
+            for j in range(min(group, last - position)):
+                total[j] += (z[position + j] - centre[j]) ** 2
+        _sum_columns(total, squares, chunk)
 
 
 @compiled
-def settle(
-    ends: Any, owner: Any, sums: Any, squares: Any, epsilon: float, mean: Any, variance: Any, r: Any
+def merge_moments(
+    bounds: Any,
+    segments: Any,
+    sums: Any,
+    squares: Any,
+    epsilon: float,
+    mean: Any,
+    variance: Any,
+    r: Any,
 ) -> None:
-    """Mean, variance (of n, not n − 1) and 1/√(variance + ε) of each owner from its pieces.
+    """Mean, variance (of n, not n − 1) and 1/√(variance + ε) of each segment.
 
-    Chan, Golub & LeVeque, "Algorithms for Computing the Sample Variance" (1983).
+    The chunks' moments are merged as in Chan, Golub & LeVeque, "Algorithms for Computing the
+    Sample Variance" (1983).
     """
     width = np.uintp(sums.shape[1])
     rows = np.zeros(len(mean), np.int64)
-    for piece in range(owner.size):
-        rows[owner[piece]] += (ends[piece + 1] - ends[piece]) // sums.shape[1]
-    for piece in range(owner.size):
-        o = owner[piece]
+    for chunk in range(segments.size):
+        rows[segments[chunk]] += (bounds[chunk + 1] - bounds[chunk]) // sums.shape[1]
+    for chunk in range(segments.size):
+        k = segments[chunk]
         for j in range(width):
-            mean[o, j] += sums[piece, j] / rows[o]
-    for piece in range(owner.size):
-        o, n = owner[piece], (ends[piece + 1] - ends[piece]) // sums.shape[1]
+            mean[k, j] += sums[chunk, j] / rows[k]
+    for chunk in range(segments.size):
+        k, n = segments[chunk], (bounds[chunk + 1] - bounds[chunk]) // sums.shape[1]
         for j in range(width):
-            apart = sums[piece, j] / n - mean[o, j]
-            variance[o, j] += (squares[piece, j] + n * apart**2) / rows[o]
-    for o in range(len(mean)):
+            offset = sums[chunk, j] / n - mean[k, j]
+            variance[k, j] += (squares[chunk, j] + n * offset**2) / rows[k]
+    for k in range(len(mean)):
         for j in range(width):
-            r[o, j] = 1 / np.sqrt(variance[o, j] + epsilon)
+            r[k, j] = 1 / np.sqrt(variance[k, j] + epsilon)
 
 
 @compiled
-def line_up(mean: Any, r: Any, weight: Any, shift: Any, bias: Any, affine: Any) -> None:
-    """u = (z − affine[0])·affine[1] + affine[2], for each owner.
+def affine_maps(mean: Any, r: Any, weight: Any, shift: Any, bias: Any, affine: Any) -> None:
+    """Write the map u = (z − affine[0])·affine[1] + affine[2] of each segment.
 
-    A bias is gone with the mean; but if it isn't finite, what follows mustn't be.
+    The norm removes the bias; 0·bias only passes on NaN if the bias isn't finite.
     """
-    for o in range(len(mean)):
+    for k in range(len(mean)):
         for j in range(np.uintp(mean.shape[1])):
-            affine[0, o, j] = mean[o, j]
-            affine[1, o, j] = r[o, j] * weight[j]
-            affine[2, o, j] = shift[j] + 0 * bias[j]
+            affine[0, k, j] = mean[k, j]
+            affine[1, k, j] = r[k, j] * weight[j]
+            affine[2, k, j] = shift[j] + 0 * bias[j]
 
 
 @compiled
-def activate(
+def normalise_activate(
     start: int,
     stop: int,
     z: Any,
-    ends: Any,
-    owner: Any,
+    bounds: Any,
+    segments: Any,
     affine: Any,
-    bent: float,
+    curve: float,
     slope: float,
-    fate: Any,
+    key: Any,
     factor: float,
     out: Any,
 ) -> None:
-    """φ(u)·factor of u, `affine` in z, or 0 for what falls out.
+    """Write φ(u)·factor, or 0 for dropped values, where u is the affine map of z.
 
-    φ(u) is u above 0, and below it bent·(exp(u) − 1) + slope·u.
+    φ(u) is u above 0, and curve·(exp(u) − 1) + slope·u below it.
     """
     width = np.uintp(affine.shape[2])
     group = width * max(np.uintp(_GROUP) // width, np.uintp(1))
     c, s, b = np.zeros(group, z.dtype), np.zeros(group, z.dtype), np.zeros(group, z.dtype)
-    zero, bend, fall, current = z.dtype.type(0), z.dtype.type(bent), z.dtype.type(slope), -1
-    for piece in range(start, stop):
-        if owner[piece] != current:
-            current = owner[piece]
+    zero, bend, incline, current = z.dtype.type(0), z.dtype.type(curve), z.dtype.type(slope), -1
+    for chunk in range(start, stop):
+        if segments[chunk] != current:
+            current = segments[chunk]
             _tile(affine[0], current, c)
             _tile(affine[1], current, s)
             _tile(affine[2], current, b)
-        last = np.uintp(ends[piece + 1])
-        for place in range(np.uintp(ends[piece]), last, group):
-            for j in range(min(group, last - place)):
-                u = (z[place + j] - c[j]) * s[j] + b[j]
-                out[place + j] = u if u > zero else bend * _expm1(u) + fall * u
-            if fate[2]:
-                drop(place, min(place + group, last), out, fate, factor)
+        last = np.uintp(bounds[chunk + 1])
+        for position in range(np.uintp(bounds[chunk]), last, group):
+            for j in range(min(group, last - position)):
+                u = (z[position + j] - c[j]) * s[j] + b[j]
+                out[position + j] = u if u > zero else bend * _expm1(u) + incline * u
+            if key[2]:
+                drop_values(position, min(position + group, last), out, key, factor)
 
 
 @compiled
-def sum_back(
+def backward_sums(
     start: int,
     stop: int,
     z: Any,
-    ends: Any,
-    owner: Any,
+    bounds: Any,
+    segments: Any,
     affine: Any,
-    bent: float,
+    curve: float,
     slope: float,
-    fate: Any,
+    key: Any,
     factor: float,
     out: Any,
     g: Any,
     sums: Any,
     moments: Any,
 ) -> None:
-    """Turn g = ∂L/∂out into ∂L/∂u in place; each piece's Σ g and Σ g·(z − centre).
+    """Turn g = ∂L/∂out into ∂L/∂u in place, and write each chunk's Σ g and Σ g·(z − centre).
 
-    φ′(u) follows from φ(u), where only one of the two is there: 1, or bent·(φ + 1) + slope.
+    φ′(u) follows from φ(u), since curve or slope is 0: it is 1 above 0, and
+    curve·(φ + 1) + slope below it.
     """
     width = np.uintp(affine.shape[2])
     group = width * max(np.uintp(_GROUP) // width, np.uintp(1))
     c, total, moment = np.zeros(group, z.dtype), np.zeros(group, z.dtype), np.zeros(group, z.dtype)
     zero, one, current = z.dtype.type(0), z.dtype.type(1), -1
-    # out is φ·factor, and g's factor is in it already
-    bend, level = z.dtype.type(bent / factor), z.dtype.type(bent + slope)
-    for piece in range(start, stop):
-        if owner[piece] != current:
-            current = owner[piece]
+    # out is φ·factor, and g already includes the factor
+    bend, level = z.dtype.type(curve / factor), z.dtype.type(curve + slope)
+    for chunk in range(start, stop):
+        if segments[chunk] != current:
+            current = segments[chunk]
             _tile(affine[0], current, c)
-        last = np.uintp(ends[piece + 1])
-        for place in range(np.uintp(ends[piece]), last, group):
-            if fate[2]:
-                drop(place, min(place + group, last), g, fate, factor)
-            for j in range(min(group, last - place)):
-                y = out[place + j]
-                value = g[place + j] * (one if y > zero else bend * y + level)
-                g[place + j] = value
+        last = np.uintp(bounds[chunk + 1])
+        for position in range(np.uintp(bounds[chunk]), last, group):
+            if key[2]:
+                drop_values(position, min(position + group, last), g, key, factor)
+            for j in range(min(group, last - position)):
+                y = out[position + j]
+                value = g[position + j] * (one if y > zero else bend * y + level)
+                g[position + j] = value
                 total[j] += value
-                moment[j] += value * (z[place + j] - c[j])
-        _fold(total, sums, piece)
-        _fold(moment, moments, piece)
+                moment[j] += value * (z[position + j] - c[j])
+        _sum_columns(total, sums, chunk)
+        _sum_columns(moment, moments, chunk)
 
 
 @compiled
-def settle_back(
-    owner: Any,
+def merge_backward_sums(
+    segments: Any,
     sums: Any,
     moments: Any,
     sizes: Any,
@@ -267,26 +277,26 @@ def settle_back(
     of_weight: Any,
     of_shift: Any,
 ) -> None:
-    """Each owner's (Σ g) / n and r²·(Σ g·(z − centre)) / n; the norm's own gradients."""
+    """Write (Σ g) / n and r²·(Σ g·(z − centre)) / n of each segment, and ∂L/∂γ and ∂L/∂β."""
     width = np.uintp(sums.shape[1])
     total, moment = np.zeros(r.shape), np.zeros(r.shape)
-    for piece in range(owner.size):
+    for chunk in range(segments.size):
         for j in range(width):
-            total[owner[piece], j] += sums[piece, j]
-            moment[owner[piece], j] += moments[piece, j]
+            total[segments[chunk], j] += sums[chunk, j]
+            moment[segments[chunk], j] += moments[chunk, j]
     for j in range(width):
         a, b = 0.0, 0.0
-        for o in range(len(r)):
-            a += moment[o, j] * r[o, j]
-            b += total[o, j]
-            means[0, o, j] = total[o, j] / sizes[o]
-            means[1, o, j] = moment[o, j] * r[o, j] ** 2 / sizes[o]
+        for k in range(len(r)):
+            a += moment[k, j] * r[k, j]
+            b += total[k, j]
+            means[0, k, j] = total[k, j] / sizes[k]
+            means[1, k, j] = moment[k, j] * r[k, j] ** 2 / sizes[k]
         of_weight[j], of_shift[j] = a, b
 
 
 @compiled
-def pass_back(
-    start: int, stop: int, z: Any, ends: Any, owner: Any, affine: Any, means: Any, g: Any
+def input_gradient(
+    start: int, stop: int, z: Any, bounds: Any, segments: Any, affine: Any, means: Any, g: Any
 ) -> None:
     """Turn g = ∂L/∂u into ∂L/∂z = scale·(g − means[0] − means[1]·(z − centre)) in place."""
     width = np.uintp(affine.shape[2])
@@ -294,15 +304,15 @@ def pass_back(
     c, s = np.zeros(group, z.dtype), np.zeros(group, z.dtype)
     m, t = np.zeros(group, z.dtype), np.zeros(group, z.dtype)
     current = -1
-    for piece in range(start, stop):
-        if owner[piece] != current:
-            current = owner[piece]
+    for chunk in range(start, stop):
+        if segments[chunk] != current:
+            current = segments[chunk]
             _tile(affine[0], current, c)
             _tile(affine[1], current, s)
             _tile(means[0], current, m)
             _tile(means[1], current, t)
-        last = np.uintp(ends[piece + 1])
-        for place in range(np.uintp(ends[piece]), last, group):
-            for j in range(min(group, last - place)):
-                x = z[place + j] - c[j]
-                g[place + j] = s[j] * (g[place + j] - m[j] - t[j] * x)
+        last = np.uintp(bounds[chunk + 1])
+        for position in range(np.uintp(bounds[chunk]), last, group):
+            for j in range(min(group, last - position)):
+                x = z[position + j] - c[j]
+                g[position + j] = s[j] * (g[position + j] - m[j] - t[j] * x)

@@ -1,4 +1,4 @@
-"""The scorer: features of documents in, one score per document out."""
+"""The feed-forward net that scores documents, and scoring in batches."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,9 +12,8 @@ from torch.nn import functional
 
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture
-from twinrank.models.dropout import DropoutLinear
 from twinrank.models.fused import can_fuse, fused
-from twinrank.models.norms import QueryNorm
+from twinrank.models.layers import DropoutLinear, QueryNorm
 from twinrank.models.threads import threads_for
 from twinrank.support.errors import InputError
 
@@ -40,8 +39,8 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 class Scorer(nn.Module):
     """A feed-forward net from features to a score; categorical columns go through embeddings.
 
-    `categories` gives the number of categories of a column: its values are whole numbers from 0
-    on, and any other value (unknown, missing) has an embedding of its own.
+    `categories` gives the number of categories of a column. Its values are whole numbers from 0 on;
+    all other values (unknown, missing) share one embedding.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Scorer(nn.Module):
     ) -> None:
         super().__init__()
         if features < 1:
-            raise InputError(f"a scorer needs at least one feature, not {features}")
+            raise InputError(f"A net needs at least one feature, not {features}.")
         self.features, self.architecture = features, architecture
         self.categories = checked_categories(categories, features)
         sizes = {count: _embedding_size(count) for count in self.categories.values()}
@@ -67,8 +66,15 @@ class Scorer(nn.Module):
             self.layers = nn.ModuleList(_layers(inputs, architecture))
         self._initialise(generator)
 
+    ensemble_size = 1
+
+    @property
+    def per_query(self) -> bool:
+        """True if a score depends on the other documents of its query."""
+        return self.architecture.per_query
+
     def forward(self, X: Tensor, lists: Lists | None = None) -> Tensor:
-        """Score documents, [documents, features]; `lists` where a query's statistics are used."""
+        """The score of every document; `lists` is needed if `per_query`."""
         x = self._embedded(X) if self.categories else X
         left, dropped = list(self.layers), False
         while left:
@@ -101,53 +107,52 @@ class Scorer(nn.Module):
                 nn.init.normal_(module.weight, std=0.1, generator=generator)
 
 
-def checked_categories(given: Any, features: int) -> dict[int, int]:
-    """The number of categories by column; a column may be text, as JSON and TOML have it."""
-    if not isinstance(given, Mapping | None):
-        raise InputError(f"categories must give a number for each column, not {given!r}")
-    found = {}
-    for key, count in (given or {}).items():
+def checked_categories(categories: Any, features: int) -> dict[int, int]:
+    """The number of categories by column; a column may be text, as in JSON and TOML."""
+    if not isinstance(categories, Mapping | None):
+        raise InputError(
+            f"categories must map columns to numbers of categories, not {categories!r}"
+        )
+    checked = {}
+    for key, count in (categories or {}).items():
         column = int(key) if isinstance(key, str) and key.isdecimal() else key
         whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (column, count))
         if not whole or not 0 <= column < features or count < 1:
             raise InputError(
-                f"categorical column {key} with {count} categories: columns are 0 to "
-                f"{features - 1}, categories at least 1"
+                f"Categorical column {key} with {count} categories: columns are 0 to "
+                f"{features - 1}, and a column needs at least 1 category."
             )
-        found[column] = count
-    return found
+        checked[column] = count
+    return checked
 
 
 def score_all(
-    scorer: "Net",
+    net: "Net",
     data: "Dataset",
     transform: "Transform",
     documents: int,
     part: tuple[int, int] = (0, 1),
-    apart: bool = False,
 ) -> npt.NDArray[np.float32]:
-    """The score of every document, batch by batch, with the net as it will be used.
+    """The scores of every document, batch by batch: [documents, ensemble_size].
 
-    Or, `apart`, those of each member of a committee, in a column.
-
-    Part (i, n) scores every n-th batch from the i-th on; the other documents get 0, so that the
-    parts add up to what a process alone computes, bit for bit.
+    Part (i, n) scores every n-th batch from the i-th on and leaves 0 elsewhere, so that the sum of
+    the parts equals what a single process computes, bit for bit.
     """
-    training, first_weight = scorer.training, next(scorer.parameters())
-    if training:  # to look through all layers costs as much as a small query's scores
-        scorer.eval()
-    score: Any = scorer.apart if apart else scorer
-    columns = (scorer.architecture.members,) if apart else ()
-    scores = np.zeros((data.documents, *columns), np.float32)
+    training, first_weight = net.training, next(net.parameters())
+    if training:  # going through all layers costs as much as scoring a small query
+        net.eval()
+    score: Any = net.columns if net.ensemble_size > 1 else net
+    scores = np.zeros((data.documents, net.ensemble_size), np.float32)
     offsets = data.lists.offsets
     batches = data.batches(documents, transform=transform)
-    with threads_for(scorer, min(documents, data.documents)), torch.inference_mode():
+    with threads_for(net, min(documents, data.documents)), torch.inference_mode():
         for batch in batches.made(batches.plan(0)[part[0] :: part[1]]):
             first, last = offsets[batch.queries[0]], offsets[batch.queries[-1] + 1]
             X = torch.from_numpy(batch.X).to(first_weight)
-            scores[first:last] = score(X, batch.lists).cpu().numpy()
+            columns = score(X, batch.lists)
+            scores[first:last] = columns.reshape(len(X), -1).cpu().numpy()
     if training:
-        scorer.train()
+        net.train()
     return scores
 
 

@@ -1,4 +1,4 @@
-"""How many threads torch takes, for a while."""
+"""The number of threads that torch uses: one for small batches."""
 
 import threading
 from collections.abc import Iterator
@@ -10,42 +10,44 @@ import torch
 if TYPE_CHECKING:
     from twinrank.models.ensemble import Net
 
-_WORTH_THREADS = 40_000_000  # products of a weight and a document's value
+_MIN_PRODUCTS = 40_000_000  # products of a weight and an input, from which on threads pay
 
 _lock = threading.Lock()
-_inside = 0
-_before = 1
+_active = 0  # contexts that are open
+_threads_before = 1
 
 
 def threads_for(scorer: "Net", documents: int) -> AbstractContextManager[None]:
-    """One thread to send few documents through a small net.
+    """A context in which torch uses one thread if the net and the batch are small.
 
-    There more threads are no faster, and where cores are busy far slower: they wait for each other.
+    More threads are no faster there, and much slower on busy cores, since they wait for each other.
     """
     weights = list(scorer.parameters())
     if weights[0].device.type != "cpu":
         return nullcontext()
-    of_one = sum(w.numel() for w in weights) // scorer.architecture.members  # which take turns
-    return one_torch_thread() if documents * of_one < _WORTH_THREADS else nullcontext()
+    # The nets of an ensemble run one after the other.
+    weights_per_net = sum(w.numel() for w in weights) // scorer.ensemble_size
+    is_small = documents * weights_per_net < _MIN_PRODUCTS
+    return one_torch_thread() if is_small else nullcontext()
 
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """One thread for torch and the compiled loops, which take as many as torch does.
+    """Use one thread in torch, and in compiled loops, which follow torch's number.
 
-    The number is one for the whole process: of several that overlap, the first to come remembers
-    it, and the last to go restores it.
+    The number belongs to the whole process. If several contexts overlap, the first to open stores
+    the number and the last to close restores it.
     """
-    global _inside, _before
+    global _active, _threads_before
     with _lock:
-        _inside += 1
-        if _inside == 1:
-            _before = torch.get_num_threads()
+        _active += 1
+        if _active == 1:
+            _threads_before = torch.get_num_threads()
             torch.set_num_threads(1)
     try:
         yield
     finally:
         with _lock:
-            _inside -= 1
-            if not _inside:
-                torch.set_num_threads(_before)
+            _active -= 1
+            if not _active:
+                torch.set_num_threads(_threads_before)

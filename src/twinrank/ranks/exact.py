@@ -9,8 +9,16 @@ import numpy as np
 
 from twinrank.lists import Lists, check_lists
 from twinrank.support import random
-from twinrank.support.arrays import Array, cast, from_numpy, is_tensor, namespace, on_cpu, to_numpy
-from twinrank.support.compiled import untraced
+from twinrank.support.arrays import (
+    Array,
+    cast,
+    from_numpy,
+    is_tensor,
+    namespace,
+    on_cpu,
+    to_numpy,
+    untraced,
+)
 from twinrank.support.errors import InputError, unknown
 
 Ties = Literal["random", "stable", "average"]

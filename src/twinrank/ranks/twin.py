@@ -15,8 +15,7 @@ from twinrank.lists import Lists, check_lists
 from twinrank.ranks.exact import check_finite, exact_ranks
 from twinrank.ranks.kernels import check_kernel, pair_sum
 from twinrank.ranks.strategies import RankStrategy, as_rank_strategy
-from twinrank.support.arrays import as_float, on_cpu, to_numpy
-from twinrank.support.compiled import untraced
+from twinrank.support.arrays import as_float, on_cpu, to_numpy, untraced
 from twinrank.support.errors import InputError
 
 

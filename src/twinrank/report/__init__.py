@@ -1,1 +1,4 @@
-"""The report of a study: one HTML page that needs nothing else."""
+"""The report of a study: one HTML file that loads nothing else.
+
+Internal: `twinrank compare`, `tune` and `reproduce` write reports.
+"""

@@ -1,4 +1,4 @@
-"""Where methods differ: by cutoff, by length of list, by highest label."""
+"""Means of each method by cutoff, by list length and by highest label."""
 
 import re
 from collections.abc import Mapping
@@ -8,28 +8,28 @@ import numpy.typing as npt
 
 from twinrank.evaluation.result import mean_of
 from twinrank.report.content import ReportContent
-from twinrank.report.figures import Lines
+from twinrank.report.report_figures import Lines
 
-Floats = npt.NDArray[np.float64]
 _CUTOFF = re.compile(r"(?P<name>.+)@(?P<cutoff>\d+)")
-_GRADES = 8  # labels that are shown one by one
+_MAX_GRADES = 8  # more distinct labels than this are grouped by quartile
 
 
 def by_cutoff(content: ReportContent) -> dict[str, Lines]:
-    """The mean of every measure that has several cutoffs, by the measure's name."""
+    """The means of every measure that has several cutoffs, by the name of the measure."""
     families: dict[str, dict[int, str]] = {}
     for measure in content.measures:
-        if found := _CUTOFF.fullmatch(measure):
-            families.setdefault(found["name"], {})[int(found["cutoff"])] = measure
+        if match := _CUTOFF.fullmatch(measure):
+            families.setdefault(match["name"], {})[int(match["cutoff"])] = measure
     lines = {}
-    for name, members in families.items():
-        cutoffs = sorted(members)
-        values = {
-            method: [mean_of(by[members[k]]) for k in cutoffs]
-            for method, by in content.values.items()
+    for name, by_k in families.items():
+        cutoffs = sorted(by_k)
+        means = {
+            method: [mean_of(values[by_k[k]]) for k in cutoffs]
+            for method, values in content.values.items()
         }
-        lines[name] = Lines([str(k) for k in cutoffs], values, "cutoff")
-    return {name: one for name, one in lines.items() if len(one.places) > 1}
+        if len(cutoffs) > 1:
+            lines[name] = Lines([str(k) for k in cutoffs], means, "cutoff")
+    return lines
 
 
 def by_length(content: ReportContent) -> Lines | None:
@@ -39,8 +39,8 @@ def by_length(content: ReportContent) -> Lines | None:
     sizes = np.asarray(content.list_sizes)
     if not sizes.size:
         return None
-    inner = np.unique(np.quantile(sizes, [0.25, 0.5, 0.75], method="inverted_cdf"))
-    groups = np.searchsorted(inner, sizes, side="left")  # a bound belongs to the group below
+    bounds = np.unique(np.quantile(sizes, [0.25, 0.5, 0.75], method="inverted_cdf"))
+    groups = np.searchsorted(bounds, sizes, side="left")  # a bound belongs to the group below
     names = {}
     for group in np.unique(groups):
         low, high = sizes[groups == group].min(), sizes[groups == group].max()
@@ -49,43 +49,40 @@ def by_length(content: ReportContent) -> Lines | None:
 
 
 def by_grade(content: ReportContent) -> Lines | None:
-    """The mean of the main measure by the highest label in the list."""
+    """The mean of the main measure by the highest label of the list."""
     if content.list_grades is None or not content.values:
         return None
-    grades = np.asarray(content.list_grades, np.float64)
-    found = np.unique(grades)
-    if not found.size:
+    highest = np.asarray(content.list_grades, np.float64)
+    grades = np.unique(highest)
+    if not grades.size:
         return None
-    if found.size > _GRADES:  # labels that are measurements: quartiles of them
-        found = np.unique(np.quantile(grades, [0.25, 0.5, 0.75, 1], method="inverted_cdf"))
-        names = {i: f"≤ {grade:g}" for i, grade in enumerate(found)}
+    if grades.size > _MAX_GRADES:
+        grades = np.unique(np.quantile(highest, [0.25, 0.5, 0.75, 1], method="inverted_cdf"))
+        names = {i: f"≤ {grade:g}" for i, grade in enumerate(grades)}
     else:
-        names = {i: f"{grade:g}" for i, grade in enumerate(found)}
-    return _grouped(content, np.searchsorted(found, grades), names, "highest label in the list")
+        names = {i: f"{grade:g}" for i, grade in enumerate(grades)}
+    return _grouped(content, np.searchsorted(grades, highest), names, "highest label in the list")
 
 
 def _grouped(
-    content: ReportContent, groups: npt.NDArray[np.int64], names: Mapping[int, str], about: str
+    content: ReportContent, groups: npt.NDArray[np.int64], names: Mapping[int, str], x_label: str
 ) -> Lines | None:
-    """Means within groups of queries; groups that no method has a value for are left out."""
+    """Means of groups of queries; groups for which no method has a value are left out."""
     measure = content.main_measure
     if not measure:
         return None
     means = {
-        method: [mean_of(by[measure][groups == group]) for group in names]
-        for method, by in content.values.items()
+        method: [mean_of(values[measure][groups == group]) for group in names]
+        for method, values in content.values.items()
     }
-    known = ~np.isnan(np.array(list(means.values()))).all(axis=0)
-    if not known.any():
+    has_value = ~np.isnan(np.array(list(means.values()))).all(axis=0)
+    if not has_value.any():
         return None
+    kept = np.flatnonzero(has_value)
     counts = [int((groups == group).sum()) for group in names]
-    places = [
-        f"{name}\n({count:,})"
-        for name, count, kept in zip(names.values(), counts, known, strict=True)
-        if kept
-    ]
-    values = {
-        method: [value for value, kept in zip(found, known, strict=True) if kept]
-        for method, found in means.items()
-    }
-    return Lines(places, values, f"{about} (queries)")
+    labels = [f"{name}\n({count:,})" for name, count in zip(names.values(), counts, strict=True)]
+    return Lines(
+        [labels[i] for i in kept],
+        {method: [values[i] for i in kept] for method, values in means.items()},
+        f"{x_label} (queries)",
+    )

@@ -1,4 +1,4 @@
-"""What a report says, as plain values; whoever made them fills them in."""
+"""`ReportContent`: the values that a report shows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,86 +18,86 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class ReportContent:
-    """Everything on the page; a section without content isn't shown."""
+    """The content of a report; sections without content are omitted."""
 
     title: str
     headline: str = ""
-    """What was found, in a sentence or two."""
+    """The main result in one or two sentences."""
     data_summary: Sequence[tuple[str, str]] = ()
     settings: Sequence[tuple[str, str]] = ()
     command: str = ""
-    """What to type to get the same again."""
+    """The command that reproduces the report."""
     versions: Mapping[str, str] = field(default_factory=dict)
     comparison: Comparison | None = None
-    """The table of results; if there is none, one is made from the evaluations."""
+    """The table of results; by default a comparison of the evaluations."""
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
-    """By method, of the same queries; measures at several cutoffs are drawn by cutoff."""
+    """Evaluations of the same queries, by method; measures with several cutoffs are plotted."""
     curves: Mapping[str, Sequence[Sequence[Record]]] = field(default_factory=dict)
-    """By method: a history per training, as `history_` of an estimator."""
+    """By method, the history of each training run, as `history_` of an estimator."""
     list_sizes: npt.ArrayLike | None = None
-    """Documents per query, in the order of the evaluations' values."""
+    """The number of documents of each query, in the order of the values."""
     list_grades: npt.ArrayLike | None = None
     """The highest label of each query, in the same order."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
-    """By method, in bytes."""
+    """Peak memory in bytes, by method."""
     notes: Sequence[str] = ()
-    """What a reader must know: what failed, what was left out."""
+    """Warnings for the reader, such as failed training runs."""
     figures: Sequence[tuple[str, str, str]] = ()
-    """More pictures: title, SVG, and what can be seen, for those who can't."""
+    """Additional figures: title, SVG and a description for screen readers."""
     tables: Sequence[tuple[str, Table]] = ()
     measure: str = ""
-    """The measure of gains and breakdowns; by default the first of the comparison."""
+    """The measure of gains and query groups; by default the first of the comparison."""
     validation_measure: str = ""
-    """What the curves show."""
+    """The measure of the training curves."""
     baseline: str = ""
-    """The method that gains are first shown against; by default the first."""
+    """The baseline that is selected first; by default the first method."""
 
     def __post_init__(self) -> None:
-        """Refuse what doesn't fit together."""
+        """Raise an error if names or sizes do not match."""
         if self.measure and self.measure not in self.measures:
             raise InputError(unknown("measure of this report", self.measure, self.measures))
         if self.baseline and self.baseline not in self.values:
             raise InputError(unknown("method of this report", self.baseline, self.values))
-        lists = {len(v) for by in self.values.values() for v in by.values()}
-        for what, found in (("list_sizes", self.list_sizes), ("list_grades", self.list_grades)):
-            if found is not None and lists and lists != {np.size(found)}:
+        sizes = {len(v) for by in self.values.values() for v in by.values()}
+        for name, array in (("list_sizes", self.list_sizes), ("list_grades", self.list_grades)):
+            if array is not None and sizes and sizes != {np.size(array)}:
                 raise InputError(
-                    f"{what} has {np.size(found):,} queries, but the evaluations have "
-                    f"{' or '.join(f'{n:,}' for n in sorted(lists))}; they must be of the same"
+                    f"{name} has {np.size(array):,} queries but the evaluations have "
+                    f"{' or '.join(f'{n:,}' for n in sorted(sizes))}; both need the same queries."
                 )
 
     @cached_property
     def results(self) -> Comparison | None:
-        """The comparison that was given, or one of the evaluations."""
+        """The comparison, by default of the evaluations."""
         if self.comparison is None and self.evaluations:
             return compare(self.evaluations)
         return self.comparison
 
     @cached_property
     def values(self) -> Mapping[str, Mapping[str, npt.NDArray[np.float64]]]:
-        """By method and measure, a value per query: what was evaluated, else what was compared."""
+        """Values per query by method and measure: of the evaluations, else of the comparison."""
         if self.evaluations:
-            return {name: one.values for name, one in self.evaluations.items()}
+            return {name: result.values for name, result in self.evaluations.items()}
         return {} if self.comparison is None else self.comparison.values
 
     @cached_property
     def measures(self) -> list[str]:
-        """What every method was measured by, that of the comparison first."""
+        """The measures that every method has, those of the comparison first."""
         if not self.values:
             return []
         compared = self.results.measures if self.results else []
-        known = [m for m in next(iter(self.values.values())) if m not in compared]
-        return [m for m in [*compared, *known] if all(m in by for by in self.values.values())]
+        others = [m for m in next(iter(self.values.values())) if m not in compared]
+        return [m for m in [*compared, *others] if all(m in by for by in self.values.values())]
 
     @property
     def main_measure(self) -> str:
-        """The measure of gains and breakdowns; empty if nothing was measured."""
+        """The measure of gains and query groups; empty if there are no values."""
         return self.measure or next(iter(self.measures), "")
 
     @cached_property
     def methods(self) -> list[str]:
-        """Every method that is spoken of, each with its own colour by its place here."""
+        """All methods of the report; the index of a method selects its colour."""
         compared = {} if self.results is None else self.results.values
         sources = (compared, self.values, self.curves, self.seconds, self.memory)
         return list(dict.fromkeys(name for source in sources for name in source))

@@ -1,7 +1,8 @@
-"""`write_report`: everything found, as one HTML file that opens anywhere and loads nothing."""
+"""`write_report`: a report as one self-contained HTML file."""
 
 import base64
 import hashlib
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,43 +13,47 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.plots import COLOURS
 from twinrank.display.tables import Table
-from twinrank.report import words
 from twinrank.report.breakdowns import by_cutoff, by_grade, by_length
 from twinrank.report.content import Record, ReportContent
-from twinrank.report.figures import Lines, draw_curves, draw_lines, limits, sets_of
-from twinrank.report.gains import HEIGHT, WIDTH, gains_of
-from twinrank.report.standing import standing_of
-from twinrank.report.svg import inlined
+from twinrank.report.query_gains import HEIGHT, WIDTH, gain_plots
+from twinrank.report.report_figures import Lines, draw_curves, draw_lines, limits, sets_of
+from twinrank.report.result_table import (
+    format_difference,
+    format_mean,
+    format_p_value,
+    result_table,
+)
+from twinrank.report.svg import inline_svg
 from twinrank.support.files import replacing
+from twinrank.support.plurals import counted
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-_DASHES = ("", "6 3", "1.5 2")  # as figures.STYLES, for the lines of the legend
+_DASHES = ("", "6 3", "1.5 2")  # LINE_STYLES of the figures, for the legend
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A picture with its title, what it shows in words, and its figures."""
+    """A figure with its title, a description for screen readers, and its values."""
 
     title: str
     svg: str
-    said: str
+    description: str
     lines: Lines | None = None
 
 
 def write_report(path: str | os.PathLike[str], content: ReportContent) -> None:
-    """Write a report as one self-contained HTML file, which appears whole or not at all."""
+    """Write a report as one HTML file; if that fails, an existing file stays unchanged."""
     page = render(content)
     with replacing(Path(path)) as partial:
         partial.write_bytes(page.encode("utf-8", "backslashreplace"))
 
 
 def render(content: ReportContent) -> str:
-    """The page as text. The same content gives the same page."""
+    """The HTML of a report. The same content gives the same page."""
     script = _file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
@@ -56,115 +61,119 @@ def render(content: ReportContent) -> str:
         style=_file("page.css"),
         script=script,
         script_hash=f"sha256-{digest}",
-        standing=standing_of(content),
-        gains=gains_of(content),
+        results=result_table(content),
+        gains=gain_plots(content),
         gain_size=(WIDTH, HEIGHT),
         cutoffs=list(_cutoff_panels(content)),
-        kinds=list(_kind_panels(content)),
+        groups=list(_group_panels(content)),
         curves=list(_curve_panels(content)),
         sets=sets_of(content.curves),
         losses=any("loss" in record for record in _records(content)),
         costs=_costs(content),
         tables=[_split(title, table) for title, table in content.tables],
         figures=[
-            Panel(title, inlined(svg, f"extra-{i}-"), said)
-            for i, (title, svg, said) in enumerate(content.figures)
+            Panel(title, inline_svg(svg, f"extra-{i}-"), description)
+            for i, (title, svg, description) in enumerate(content.figures)
         ],
-        look=_look,
-        words=words,
+        legend_style=_legend_style,
+        format_mean=format_mean,
+        format_difference=format_difference,
+        format_p_value=format_p_value,
         counted=counted,
     )
 
 
 @cache
 def _file(name: str) -> str:
-    """One of our own files, which holds nothing of the data."""
+    """The text of a template file."""
     return resources.files("twinrank.report").joinpath("templates", name).read_text("utf-8")
 
 
 @cache
 def _template() -> "Template":
-    """The page; every value in it is escaped unless it is marked as safe there."""
+    """The template of the page; it escapes every value that is not marked as safe."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("twinrank.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return made.get_template("page.html.j2")
+    return environment.get_template("page.html.j2")
 
 
 def _records(content: ReportContent) -> Iterator[Record]:
-    """What was noted in any epoch or round of any training."""
-    return (record for units in content.curves.values() for unit in units for record in unit)
+    """All records of all training runs."""
+    return (record for runs in content.curves.values() for run in runs for record in run)
 
 
 def _cutoff_panels(content: ReportContent) -> Iterator[Panel]:
     for i, (name, lines) in enumerate(by_cutoff(content).items()):
         svg = draw_lines(lines, content.methods, f"cutoff-{i}-", cutoffs=True)
-        yield Panel(name, svg, _said(f"Mean {name} by cutoff", lines), lines)
+        yield Panel(name, svg, _describe(f"Mean {name} by cutoff", lines), lines)
 
 
-def _kind_panels(content: ReportContent) -> Iterator[Panel]:
+def _group_panels(content: ReportContent) -> Iterator[Panel]:
     for i, (title, lines) in enumerate(
-        (("By length of the list", by_length(content)), ("By highest label", by_grade(content)))
+        (("By list length", by_length(content)), ("By highest label", by_grade(content)))
     ):
         if lines is not None:
-            svg = draw_lines(lines, content.methods, f"kind-{i}-")
-            yield Panel(title, svg, _said(f"Mean {content.main_measure}", lines), lines)
+            svg = draw_lines(lines, content.methods, f"group-{i}-")
+            yield Panel(title, svg, _describe(f"Mean {content.main_measure}", lines), lines)
 
 
-def _said(what: str, lines: Lines) -> str:
-    """A picture of lines in a sentence: who leads, at the first and at the last place."""
+def _describe(title: str, lines: Lines) -> str:
+    """A sentence about a figure: the best method at the first and at the last tick."""
     leaders = []
-    for place in dict.fromkeys((0, len(lines.places) - 1)):
-        known = {m: v[place] for m, v in lines.values.items() if not np.isnan(v[place])}
-        if known:
-            best = max(known, key=lambda method: known[method])
-            at = " ".join(lines.places[place].split())
-            leaders.append(f"at {at} {best} leads with {known[best]:.4f}")
-    return f"{what}, {counted(len(lines.values), 'method')}: {'; '.join(leaders)}."
+    for i in dict.fromkeys((0, len(lines.ticks) - 1)):
+        means = {m: v[i] for m, v in lines.values.items() if not np.isnan(v[i])}
+        if means:
+            best = max(means, key=lambda method: means[method])
+            tick = " ".join(lines.ticks[i].split())
+            leaders.append(f"at {tick} the best is {best} with {means[best]:.4f}")
+    return f"{title}, {counted(len(lines.values), 'method')}: {'; '.join(leaders)}."
 
 
 def _curve_panels(content: ReportContent) -> Iterator[Panel]:
     sets, bounds = sets_of(content.curves), limits(content.curves)
-    for i, (method, units) in enumerate(content.curves.items()):
-        if svg := draw_curves(units, sets, bounds, f"curve-{i}-"):
-            told = [_course(method, units, name) for name in (*sets, "loss")]
-            yield Panel(method, svg, ". ".join(filter(None, told)) + ".")
+    for i, (method, runs) in enumerate(content.curves.items()):
+        if svg := draw_curves(runs, sets, bounds, f"curve-{i}-"):
+            sentences = [_describe_curve(method, runs, name) for name in (*sets, "loss")]
+            yield Panel(method, svg, ". ".join(filter(None, sentences)) + ".")
 
 
-def _course(method: str, units: Sequence[Sequence[Record]], name: str) -> str:
-    """From what to what a value went, on average over the trainings."""
+def _describe_curve(method: str, runs: Sequence[Sequence[Record]], name: str) -> str:
+    """The first and the last value of a curve, averaged over the training runs."""
     ends = []
-    for unit in units:
-        found = [record[name] for record in unit if record.get(name) is not None]
-        if found:
-            ends.append((found[0], found[-1]))
+    for run in runs:
+        values = [record[name] for record in run if record.get(name) is not None]
+        if values:
+            ends.append((values[0], values[-1]))
     if not ends:
         return ""
     first, last = np.mean(ends, axis=0)
-    return f"{method}, {name}: from {first:.4f} to {last:.4f} ({counted(len(ends), 'training')})"
+    return (
+        f"{method}, {name}: from {first:.4f} to {last:.4f} ({counted(len(ends), 'training run')})"
+    )
 
 
 def _costs(content: ReportContent) -> list[dict[str, Any]]:
-    """Time and memory by method, as words and as shares of the largest."""
+    """Time and memory by method, as text and as percentages of the largest."""
     rows = []
     for method in content.methods:
         if method in content.seconds or method in content.memory:
-            row: dict[str, Any] = {"method": method, "number": content.methods.index(method)}
-            for key, source, word in (
-                ("time", content.seconds, words.time),
-                ("memory", content.memory, words.size),
+            row: dict[str, Any] = {"method": method}
+            for key, source, as_text in (
+                ("time", content.seconds, format_seconds),
+                ("memory", content.memory, format_bytes),
             ):
                 value = float(source.get(method, float("nan")))
                 largest = max((v for v in source.values() if np.isfinite(v)), default=0.0)
                 share = 100 * value / largest if largest > 0 and np.isfinite(value) else 0.0
                 row[key] = {
-                    "text": word(value),
+                    "text": as_text(value),
                     "value": value if np.isfinite(value) else None,
                     "share": f"{share:.1f}",
                 }
@@ -173,15 +182,46 @@ def _costs(content: ReportContent) -> list[dict[str, Any]]:
 
 
 def _split(title: str, table: Table) -> dict[str, Any]:
-    """A table and its notes apart, so that only the table scrolls; escaped by `to_html`."""
+    """A table and its notes, separated so that only the table scrolls; `to_html` escapes them."""
     from markupsafe import Markup
 
-    shown = replace(table, title="") if table.title == title else table
-    html, _, notes = shown.to_html().partition("</table>")
+    untitled = replace(table, title="") if table.title == title else table
+    html, _, notes = untitled.to_html().partition("</table>")
     return {"title": title, "table": Markup(html + "</table>"), "notes": Markup(notes)}
 
 
-def _look(number: int) -> dict[str, Any]:
-    """Colour and dashes of a method in the legend."""
-    round_, colour = divmod(number, len(COLOURS))
-    return {"colour": colour, "dashes": _DASHES[round_ % len(_DASHES)]}
+def _legend_style(number: int) -> dict[str, Any]:
+    """The colour and dashes of a method in the legend."""
+    cycle, colour = divmod(number, len(COLOURS))
+    return {"colour": colour, "dashes": _DASHES[cycle % len(_DASHES)]}
+
+
+def format_seconds(seconds: float) -> str:
+    """A time in at most two units.
+
+    >>> format_seconds(0.42), format_seconds(75), format_seconds(7_500)
+    ('0.4 s', '1 min 15 s', '2 h 5 min')
+    """
+    if not math.isfinite(seconds):
+        return "–"
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes.
+
+    >>> format_bytes(900), format_bytes(2_500_000), format_bytes(3.2e9), format_bytes(math.nan)
+    ('1 kB', '2.5 MB', '3.2 GB', '–')
+    """
+    if not math.isfinite(count):
+        return "–"
+    for unit, factor in (("GB", 1e9), ("MB", 1e6)):
+        if count >= factor:
+            size = count / factor
+            return f"{size:,.0f} {unit}" if size >= 100 else f"{size:.1f} {unit}"
+    return f"{count / 1e3:.0f} kB"

@@ -1,4 +1,4 @@
-"""SVG that lives inside a page: colours follow the page, names don't clash, nothing is loaded."""
+"""SVG inside an HTML page: page colours, unique ids, no scripts and no external files."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.support.errors import InputError
 
-SERIES = "series-"  # the gid of a drawn line, followed by the number of its method
+SERIES = "series-"  # the prefix of a line's gid, followed by the number of its method
 _VARIABLES = {
     **{colour: f"var(--series-{i})" for i, colour in enumerate(COLOURS)},
     "#000000": "currentColor",
@@ -20,7 +20,7 @@ _VARIABLES = {
     "#ffffff": "var(--page)",
 }
 _LOOK: Any = {
-    "svg.fonttype": "none",  # text stays text, in the page's font
+    "svg.fonttype": "none",  # text stays text, in the font of the page
     "text.parse_math": False,
     "savefig.transparent": True,
     "font.size": 9,
@@ -33,7 +33,7 @@ _LOOK: Any = {
     "axes.xmargin": 0.03,
     "axes.unicode_minus": True,
 }
-_DRAWN = {
+_ALLOWED = {
     "svg", "g", "defs", "use", "symbol", "clipPath", "mask", "pattern", "marker", "path", "rect",
     "circle", "ellipse", "line", "polyline", "polygon", "text", "tspan", "image",
     "linearGradient", "radialGradient", "stop",
@@ -45,62 +45,62 @@ _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 
 
 class Drawing:
-    """What was drawn, once drawing has ended."""
+    """The SVG text, available after the context of `svg_axes` has ended."""
 
     svg = ""
 
 
 @contextmanager
-def sketch(size: tuple[float, float], rows: int = 1, **choices: Any) -> Iterator[tuple[Any, Any]]:
-    """Axes one above the other to draw on, and where the SVG text will be."""
+def svg_axes(size: tuple[float, float], rows: int = 1) -> Iterator[tuple[Any, Any]]:
+    """Axes in one column, and the `Drawing` that receives the SVG text."""
     from matplotlib import rc_context
 
-    made = Drawing()
-    with TemporaryDirectory() as folder, rc_context(_LOOK | choices):
-        path = Path(folder) / "drawn.svg"
+    result = Drawing()
+    with TemporaryDirectory() as folder, rc_context(_LOOK):
+        path = Path(folder) / "figure.svg"
         with drawing(path, rows, 1, size) as axes:
-            yield axes[:, 0], made
-        made.svg = path.read_text("utf-8")
+            yield axes[:, 0], result
+        result.svg = path.read_text("utf-8")
 
 
-def inlined(text: str, prefix: str, names: Mapping[int, str] | None = None) -> str:
-    """An SVG document as an element of an HTML page.
+def inline_svg(text: str, prefix: str, names: Mapping[int, str] | None = None) -> str:
+    """Convert an SVG document to an element of an HTML page.
 
-    Known colours become the page's variables, so that they follow light and dark; ids that are
-    referred to get a prefix, others go; so do scripts, styles (which would hold for the whole page)
-    and anything that would be fetched. `names` are those of the lines that are methods.
+    Known colours become CSS variables, so that they follow light and dark mode. Ids that are used
+    get a prefix; other ids are removed. Scripts, styles and references to external files are
+    removed. `names` are the methods of the lines, by number.
     """
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        raise InputError(f"a figure of the report is no SVG: {error}") from error
+        raise InputError(f"A figure of the report is not SVG: {error}.") from error
     if _local(root.tag) != "svg":
-        raise InputError(f"a figure of the report is no SVG, but <{_local(root.tag)}>")
+        raise InputError(f"A figure of the report is not SVG but <{_local(root.tag)}>.")
     _clean(root, prefix)
     _drop_unused_ids(root)
-    _name(root, names or {})
-    _fit(root)
+    _name_series(root, names or {})
+    _make_responsive(root)
     return ElementTree.tostring(root, encoding="unicode", method="html")
 
 
 def _clean(element: ElementTree.Element, prefix: str) -> None:
-    """Take out what doesn't belong on a page, from an element and all in it."""
+    """Remove elements and attributes that are not allowed, recursively."""
     element.tag = _local(element.tag)
-    element.text, element.tail = (_unspaced(t) for t in (element.text, element.tail))
+    element.text, element.tail = (_without_blanks(t) for t in (element.text, element.tail))
     attributes = {_local(name): value for name, value in element.attrib.items()}
     element.attrib.clear()
     for name, value in attributes.items():
         if (kept := _attribute(name, value, prefix)) is not None:
             element.set(name, kept)
     for child in list(element):
-        if isinstance(child.tag, str) and _local(child.tag) in _DRAWN:
+        if isinstance(child.tag, str) and _local(child.tag) in _ALLOWED:
             _clean(child, prefix)
         else:
             element.remove(child)
 
 
 def _attribute(name: str, value: str, prefix: str) -> str | None:
-    """What an attribute becomes; None if it goes."""
+    """The new value of an attribute; None to remove it."""
     if name.lower().startswith("on") or "javascript:" in value.lower():
         return None
     if name == "id":
@@ -122,7 +122,7 @@ def _attribute(name: str, value: str, prefix: str) -> str | None:
 
 
 def _drop_unused_ids(root: ElementTree.Element) -> None:
-    """Ids that nothing refers to only cost space."""
+    """Remove ids that are never referenced, to save space."""
     used = set()
     for element in root.iter():
         for name, value in element.attrib.items():
@@ -135,11 +135,11 @@ def _drop_unused_ids(root: ElementTree.Element) -> None:
             del element.attrib["id"]
 
 
-def _name(root: ElementTree.Element, names: Mapping[int, str]) -> None:
-    """Say which line is which method's, for scripts and on hover."""
+def _name_series(root: ElementTree.Element, names: Mapping[int, str]) -> None:
+    """Mark each line with its method, for scripts and as a tooltip."""
     for element in root.iter():
-        if found := _METHOD.fullmatch(element.get("id", "")):
-            number = int(found[1])
+        if match := _METHOD.fullmatch(element.get("id", "")):
+            number = int(match[1])
             del element.attrib["id"]
             element.set("data-series", str(number))
             if number in names:
@@ -148,11 +148,11 @@ def _name(root: ElementTree.Element, names: Mapping[int, str]) -> None:
                 element.insert(0, title)
 
 
-def _fit(root: ElementTree.Element) -> None:
-    """As wide as its place; the figure around it says what it shows."""
+def _make_responsive(root: ElementTree.Element) -> None:
+    """Let the SVG fill its container; the surrounding figure has the description."""
     if "viewBox" not in root.attrib:
         sizes = [re.match(r"[\d.]+", root.get(name, "")) for name in ("width", "height")]
-        width, height = (found[0] if found else "100" for found in sizes)
+        width, height = (match[0] if match else "100" for match in sizes)
         root.set("viewBox", f"0 0 {width} {height}")
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
@@ -168,6 +168,6 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _unspaced(text: str | None) -> str | None:
-    """Nothing where there was only layout."""
+def _without_blanks(text: str | None) -> str | None:
+    """None for text that is only white space."""
     return text if text and text.strip() else None

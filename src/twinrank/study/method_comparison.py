@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.comparison import Comparison
 from twinrank.evaluation.result import systems_csv
@@ -19,6 +18,7 @@ from twinrank.study.source import Source
 from twinrank.study.study import MEASURES, Study
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import parse
+from twinrank.support.plurals import counted
 
 METHODS = (
     "LambdaMART",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from twinrank.boosting.engine import ENGINES
+from twinrank.boosting.engines import ENGINES
 from twinrank.boosting.session import OWN
 from twinrank.measures import measure
 from twinrank.models.architecture import architecture

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from twinrank.display.progress import looking
+from twinrank.display.progress_bars import polling
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def watching(watched: Watched, show: bool = True) -> Iterator[None]:
         yield
         return
     display = _Display(watched, live=sys.stderr.isatty())
-    with looking(display.look, display.close):
+    with polling(display.look, display.close):
         yield
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from twinrank.data.dataset import Dataset
-from twinrank.data.fingerprint import fingerprint
 from twinrank.data.folds import Fold
 from twinrank.data.layouts import load_folds
 from twinrank.data.loading import load
 from twinrank.data.store import is_store
+from twinrank.data.summary import fingerprint
 from twinrank.data.synthetic import synthetic_web_search
-from twinrank.data.table import counted
 from twinrank.support.errors import DataWarning, InputError, explained
+from twinrank.support.plurals import counted
 
 PARTS = ("train", "validation", "test")
 BUILT_IN = "built-in synthetic web search"

@@ -1,1 +1,4 @@
-"""What every room needs: errors, suggestions, the Name(option=…)@k notation, compiled loops."""
+"""Helpers for all packages: errors, files, arrays, compiled loops, random numbers, notation.
+
+Internal: import public names from `twinrank`.
+"""

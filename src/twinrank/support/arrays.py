@@ -1,8 +1,10 @@
-"""What NumPy arrays and torch tensors need to be treated alike, without importing torch."""
+"""Functions for NumPy arrays and torch tensors that do not import torch."""
 
 import sys
+from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -10,11 +12,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Array: TypeAlias = Any
-"""A NumPy array or a torch tensor: code that says `Array` works on both."""
+"""A NumPy array or a torch tensor."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def is_tensor(x: object) -> "TypeGuard[Tensor]":
-    """Tell whether `x` is a torch tensor; never imports torch."""
+    """True if `x` is a torch tensor. Does not import torch."""
     if isinstance(x, np.ndarray):
         return False
     torch = sys.modules.get("torch")
@@ -22,19 +26,19 @@ def is_tensor(x: object) -> "TypeGuard[Tensor]":
 
 
 def on_cpu(x: Array) -> bool:
-    """Tell whether the compiled loops can read `x` in place."""
+    """True if compiled loops can read `x` in place."""
     if isinstance(x, np.ndarray):
         return True
     return not is_tensor(x) or x.device.type == "cpu"
 
 
 def namespace(x: Array) -> ModuleType:
-    """`torch` for a tensor, else `numpy`: `where`, `log2`, `exp2`, `zeros_like`… are in both."""
+    """The module `torch` for a tensor, else `numpy`; many functions have the same name."""
     return sys.modules["torch"] if is_tensor(x) else np
 
 
 def to_numpy(x: Array) -> "np.ndarray[Any, Any]":
-    """View a CPU tensor, or anything NumPy understands, as a NumPy array."""
+    """View a CPU tensor, or any array-like object, as a NumPy array."""
     if isinstance(x, np.ndarray):
         return x
     if is_tensor(x):
@@ -46,27 +50,48 @@ def to_numpy(x: Array) -> "np.ndarray[Any, Any]":
 
 
 def from_numpy(values: Array, like: Array) -> Array:
-    """Turn NumPy values into a tensor if `like` is one; tensors stay what they are."""
+    """Convert NumPy values to a tensor if `like` is a tensor."""
     if is_tensor(like) and not is_tensor(values):
         return sys.modules["torch"].from_numpy(values)
     return values
 
 
 def cast(x: Array, like: Array) -> Array:
-    """`x` in the precision of `like`."""
+    """`x` with the dtype of `like`."""
     return x.to(like.dtype) if is_tensor(x) else x.astype(like.dtype, copy=False)
 
 
 def at_least_zero(x: Array) -> Array:
-    """`x` with zeros for what is negative."""
+    """`x` with negative values replaced by 0."""
     return np.maximum(x, 0) if isinstance(x, np.ndarray) else x.clip(0)
 
 
 def as_float(x: Array) -> Array:
-    """`x` in double precision, where the device has it."""
+    """`x` in float64, or in float32 on devices without float64."""
     if isinstance(x, np.ndarray):
         return x if x.dtype == np.float64 else x.astype(np.float64)
     if not is_tensor(x):
         return np.asarray(x, np.float64)
     torch = sys.modules["torch"]
     return x.to(torch.float32 if x.device.type == "mps" else torch.float64)
+
+
+def untraced(function: Function) -> Function:
+    """Exclude `function`, which uses NumPy and compiled loops, from torch.compile.
+
+    `torch.compiler.disable` does the same, but imports the compiler, which takes over a second.
+    Here it is only called while code is compiled.
+    """
+    disabled: Any = None
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        nonlocal disabled
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.compiler.is_compiling():
+            return function(*arguments, **options)
+        if disabled is None:
+            disabled = torch.compiler.disable(function)
+        return disabled(*arguments, **options)
+
+    return call  # type: ignore[return-value]

@@ -1,9 +1,9 @@
-"""Loops compiled by numba: cached on disk, free of the interpreter lock, run on our own threads.
+"""Loops compiled by numba: cached on disk, without the interpreter lock, on a thread pool.
 
 Numba's `parallel=True` is not used. Its threading layers abort when two threads enter at once
-(workqueue) or kill a child forked later (OpenMP), and it takes seconds to compile. A loop here
-releases the interpreter lock instead and is given a range of work; `in_threads` runs the ranges on
-a pool of Python threads, which any thread may enter and which a forked child builds anew.
+(workqueue) or kill child processes that are forked later (OpenMP), and it takes seconds to compile.
+Here, a loop releases the interpreter lock and works on a range. `in_threads` runs the ranges on a
+pool of Python threads. Any thread may use the pool, and a forked process creates its own.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache, wraps
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,18 +28,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
-_most: ContextVar[int] = ContextVar("twinrank_threads", default=sys.maxsize)
+_limit: ContextVar[int] = ContextVar("twinrank_threads", default=sys.maxsize)
 
 
 def compiled(function: Function) -> Function:
-    """Compile a loop at its first call for each combination of types; keep the code on disk."""
+    """Compile a loop at the first call for each combination of types, and cache it on disk."""
     return _compile(function)
 
 
 def compiled_sums(function: Function) -> Function:
-    """As `compiled`, and let the compiler reorder sums so that they run on vector units.
+    """As `compiled`, with sums reordered by the compiler so that they use SIMD instructions.
 
-    The order is fixed when the loop is compiled: the same input gives the same bits each time.
+    The order is fixed at compile time, so the same input always gives the same bits.
     """
     return _compile(function, fastmath={"reassoc", "contract", "nsz"})
 
@@ -48,16 +48,16 @@ def _compile(function: Function, **flags: Any) -> Function:
     flags |= {"nogil": True, "error_model": "numpy"}
     try:
         dispatcher = numba.njit(cache=True, **flags)(function)
-        _notice_changes(dispatcher, function)
-        _survive_failing_writes(dispatcher)
+        _invalidate_on_change(dispatcher, function)
+        _ignore_write_errors(dispatcher)
     except (RuntimeError, AttributeError):
-        # Nowhere to write, or a numba whose cache has changed inside: compile in each process.
+        # No writable folder, or another version of numba's cache: compile in each process.
         return numba.njit(**flags)(function)  # type: ignore[no-any-return]
     return dispatcher  # type: ignore[no-any-return]
 
 
-def _notice_changes(dispatcher: Any, function: Function) -> None:
-    """Numba looks for changes in a function's own file; what it calls is in the code as well."""
+def _invalidate_on_change(dispatcher: Any, function: Function) -> None:
+    """Recompile when a called module changes; numba only checks the file of the function."""
     stored = dispatcher._cache._cache_file
     folder = Path(function.__code__.co_filename).parent
     stored._source_stamp = stored._source_stamp, _sources(folder), _sources(Path(__file__).parent)
@@ -65,57 +65,65 @@ def _notice_changes(dispatcher: Any, function: Function) -> None:
 
 @cache
 def _sources(folder: Path) -> str:
-    """A hash of a folder's modules."""
+    """A hash of all modules in a folder."""
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
-def _survive_failing_writes(dispatcher: Any) -> None:
-    """A cache that can't be written (full disk, revoked permission) must not fail the call."""
+def _ignore_write_errors(dispatcher: Any) -> None:
+    """Continue without a cache if it cannot be written, for example on a full disk."""
     cache = dispatcher._cache
     save = cache.save_overload
 
-    def save_or_go_on(*arguments: Any) -> None:
+    def save_if_possible(*arguments: Any) -> None:
         try:
             save(*arguments)
         except OSError:
             cache.disable()
-            # Numba writes the index before the code: it may now name a file with older code.
+            # Numba writes the index before the code, so the index may now refer to older code.
             with suppress(OSError):
                 Path(cache._cache_file._index_path).unlink()
 
-    cache.save_overload = save_or_go_on
+    cache.save_overload = save_if_possible
 
 
 def threads() -> int:
-    """How many threads a parallel loop uses: torch's number if torch is loaded, else all cores.
+    """The number of threads of a parallel loop: that of torch if it is loaded, else all cores.
 
-    Or fewer, within `threads_at_most`.
+    `threads_at_most` can limit it.
     """
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_num_threads"):
-        found = int(torch.get_num_threads())
+        available = int(torch.get_num_threads())
     elif hasattr(os, "sched_getaffinity"):
-        found = len(os.sched_getaffinity(0))
+        available = len(os.sched_getaffinity(0))
     else:
-        found = os.cpu_count() or 1
-    return min(found, _most.get())
+        available = os.cpu_count() or 1
+    return min(available, _limit.get())
+
+
+def limit_of_threads(n_jobs: int | None) -> int | None:
+    """The smaller of `n_jobs` and the limit of this context; None if neither limits."""
+    limit = _limit.get()
+    if limit == sys.maxsize:
+        return n_jobs
+    return limit if n_jobs is None or n_jobs < 0 else min(n_jobs, limit)
 
 
 @contextmanager
 def threads_at_most(number: int | None) -> Iterator[None]:
-    """Limit the threads of loops in this context, as scikit-learn's `n_jobs`: −1, None: don't."""
-    token = _most.set(number if number is not None and number > 0 else _most.get())
+    """Limit the threads in this context, as `n_jobs` of scikit-learn; −1 and None set no limit."""
+    token = _limit.set(number if number is not None and number > 0 else _limit.get())
     try:
         yield
     finally:
-        _most.reset(token)
+        _limit.reset(token)
 
 
 def pieces(size: int, per_thread: int) -> list[tuple[int, int]]:
-    """Cut 0…size into at most `threads()` like ranges, none below `per_thread`.
+    """Split 0…size into at most `threads()` equal ranges of at least `per_thread`.
 
     >>> pieces(10, per_thread=100)
     [(0, 10)]
@@ -125,7 +133,7 @@ def pieces(size: int, per_thread: int) -> list[tuple[int, int]]:
 
 
 def spans(costs: Any, per_thread: int) -> list[tuple[int, int]]:
-    """Cut 0…len(costs) into at most `threads()` ranges of like cost, none much below `per_thread`.
+    """Split 0…len(costs) into at most `threads()` ranges of equal cost, about `per_thread` or more.
 
     >>> spans(np.array([1, 1, 1, 1]), per_thread=100)
     [(0, 4)]
@@ -141,16 +149,16 @@ def spans(costs: Any, per_thread: int) -> list[tuple[int, int]]:
 
 
 def in_threads(loop: Callable[..., None], ranges: Sequence[tuple[int, int]], *shared: Any) -> None:
-    """Call `loop(start, stop, *shared)` for every range, the first one on the calling thread."""
+    """Call `loop(start, stop, *shared)` for every range, the first on the calling thread."""
     if len(ranges) == 1:
         loop(*ranges[0], *shared)
         return
-    others = [_submit(loop, start, stop, *shared) for start, stop in ranges[1:]]
+    waits = [_submit(loop, start, stop, *shared) for start, stop in ranges[1:]]
     try:
         if ranges:
             loop(*ranges[0], *shared)
-    finally:  # never leave while another thread still writes into shared arrays
-        errors = [error for wait in others if (error := wait()) is not None]
+    finally:  # wait for threads that still write into shared arrays
+        errors = [error for wait in waits if (error := wait()) is not None]
     if errors:
         raise errors[0]
 
@@ -168,12 +176,12 @@ def _submit(loop: Callable[..., None], *arguments: Any) -> Callable[[], BaseExce
                 task.set_exception(error)
 
     with _lock:
-        wanted = max(threads() - 1, 1)
-        if _pool is None or _pool_size != wanted:
-            _pool = ThreadPoolExecutor(wanted, thread_name_prefix="twinrank")
-            _pool_size = wanted
-        # No thread can be started at interpreter exit, or beyond the system's limit. The work may
-        # be queued nevertheless: take it back, unless a thread has begun with it.
+        workers = max(threads() - 1, 1)
+        if _pool is None or _pool_size != workers:
+            _pool = ThreadPoolExecutor(workers, thread_name_prefix="twinrank")
+            _pool_size = workers
+        # At interpreter exit, or at the system's limit, no thread can start. The task may still be
+        # queued: cancel it, unless a thread has started it.
         with suppress(RuntimeError):
             _pool.submit(run)
             return task.exception
@@ -183,36 +191,15 @@ def _submit(loop: Callable[..., None], *arguments: Any) -> Callable[[], BaseExce
     return task.exception
 
 
-def untraced(function: Function) -> Function:
-    """Break the graph of torch.compile'd code at `function`, which is NumPy and compiled loops.
-
-    That is what `torch.compiler.disable` does; but it imports the compiler, which takes over a
-    second, so here it waits until somebody compiles.
-    """
-    disabled: Any = None
-
-    @wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
-        nonlocal disabled
-        torch = sys.modules.get("torch")
-        if torch is None or not torch.compiler.is_compiling():
-            return function(*arguments, **options)
-        if disabled is None:
-            disabled = torch.compiler.disable(function)
-        return disabled(*arguments, **options)
-
-    return call  # type: ignore[return-value]
-
-
 def _forget_threads() -> None:
-    """Forked children have none of the parent's threads, and perhaps a lock that nobody holds."""
+    """Reset the pool in a forked process: it has no threads, and the lock may be held."""
     global _pool, _lock
     _pool, _lock = None, threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
-    # A child forked while another thread compiles would wait for that thread for ever.
+    # A process forked while another thread compiles would wait for that thread forever.
     os.register_at_fork(
         before=global_compiler_lock.acquire,
         after_in_parent=global_compiler_lock.release,

@@ -1,4 +1,4 @@
-"""The errors that a user can cause, or meets."""
+"""Public exceptions and warnings, and helpers for their messages."""
 
 import errno
 import os
@@ -7,32 +7,38 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
-_NUMBER = re.compile(r"\(os error (\d+)\)")  # how libraries written in Rust tell it
+_NUMBER = re.compile(r"\(os error (\d+)\)")  # the format of libraries written in Rust
 
 
 class TwinRankError(Exception):
-    """Base class of the library's own errors."""
+    """Base class of all exceptions of TwinRank."""
 
 
 class InputError(TwinRankError, ValueError):
-    """What was given can't be used; the message says what, where, and what to do."""
+    """An argument or a data file is invalid.
+
+    The message says what is wrong, where, and what to do. It is a `ValueError`.
+    """
 
 
 class FileError(TwinRankError, OSError):
-    """A file or folder can't be read or written; the message says which, why, and what to do."""
+    """A file or folder cannot be read or written.
+
+    The message names the file and the reason. It is an `OSError`.
+    """
 
 
 class DataWarning(UserWarning):
-    """Data was used in a way that one should know of, such as rows of a query put together."""
+    """Data was changed while it was read, for example by sorting rows by query."""
 
 
 @contextmanager
 def explained(
     doing: str, path: str | os.PathLike[str], hint: str = "", *, exactly: bool = False
 ) -> Iterator[None]:
-    """Turn the system's errors into a `FileError` that says what was being done to which file.
+    """Convert an `OSError` to a `FileError` that names the operation and the file.
 
-    `exactly` names `path`, not a temporary file that the system had trouble with.
+    With `exactly`, the message names `path` instead of the temporary file that failed.
 
     >>> with explained("read", "nowhere.txt"):
     ...     open("nowhere.txt")
@@ -49,26 +55,26 @@ def explained(
             number = int(match[1])
         reason = error.strerror or (os.strerror(number) if number else str(error))
         if number in (errno.ENOSPC, errno.EDQUOT) and not hint:
-            hint = "make room, or choose another place"
+            hint = "free disk space or choose another folder"
         named = isinstance(error.filename, str) and not exactly
-        place = error.filename if named else os.fspath(path)
+        file = error.filename if named else os.fspath(path)
         raise FileError(
-            f"can't {doing} {place}: {reason}" + (f"; {hint}" if hint else "")
+            f"can't {doing} {file}: {reason}" + (f"; {hint}" if hint else "")
         ) from error
 
 
 def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
-    """Say that `name` is no known `kind`, with the nearest names or, failing that, all of them.
+    """The message for an unknown name: it suggests the nearest choices, or lists all of them.
 
     >>> unknown("strategy", "type4", ["type1", "type2", "type3"])
-    "unknown strategy 'type4'; did you mean type3, type2 or type1?"
+    "Unknown strategy 'type4'. Did you mean 'type3', 'type2' or 'type1'?"
     >>> unknown("kernel", "x", ["torch", "numba"])
-    "unknown kernel 'x'; choose from torch, numba"
+    "Unknown kernel 'x'. Choose from torch, numba."
     """
     known = list(choices)
     by_lower = {choice.lower(): choice for choice in reversed(known)}  # the first spelling wins
-    near = [by_lower[match] for match in get_close_matches(name.lower(), by_lower, n=3)]
-    if not near:
-        return f"unknown {kind} {name!r}; choose from {', '.join(known)}"
-    listed = near[0] if len(near) == 1 else f"{', '.join(near[:-1])} or {near[-1]}"
-    return f"unknown {kind} {name!r}; did you mean {listed}?"
+    nearest = [repr(by_lower[match]) for match in get_close_matches(name.lower(), by_lower, n=3)]
+    if not nearest:
+        return f"Unknown {kind} {name!r}. Choose from {', '.join(known)}."
+    suggestions = " or ".join(filter(None, [", ".join(nearest[:-1]), nearest[-1]]))
+    return f"Unknown {kind} {name!r}. Did you mean {suggestions}?"

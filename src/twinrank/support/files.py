@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Atomic writes of files and folders, and readers of JSON and TOML with clear errors."""
 
 import errno
 import json
@@ -10,41 +10,41 @@ import socket
 import stat
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from twinrank.support.errors import InputError, explained
 
-_HALF, _REPLACED = "partial", "replaced"
+_PARTIAL, _REPLACED = "partial", "replaced"
 _TEMPORARY = re.compile(
-    rf"\.(?P<name>.+)\.twinrank-(?P<kind>{_HALF}|{_REPLACED})"
+    rf"\.(?P<name>.+)\.twinrank-(?P<kind>{_PARTIAL}|{_REPLACED})"
     r"-(?P<place>.+-\d+)-(?P<process>\d+)-[0-9a-f]{8}",
     re.DOTALL,
 )
-_LONGEST = 100  # bytes of a name that a temporary one repeats
+_LONGEST = 100  # bytes of a name that a temporary name repeats
 _DAY = 86_400
 _ATTEMPTS = 100
-_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)  # another process was faster
+_EXISTS = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)  # another process was faster
 
 
 def shortened(name: str) -> str:
-    """The beginning of a file's name, so that more can be added: a name has 255 bytes at most."""
+    """The beginning of a file name, so that a suffix fits into the limit of 255 bytes."""
     return name.encode(errors="surrogateescape")[:_LONGEST].decode(errors="ignore")
 
 
 def check_regular(path: Path) -> None:
-    """Refuse a pipe or a device: it can't be read twice, and may never end."""
+    """Raise an error for a pipe or a device: it cannot be read twice and may never end."""
     with explained("read", path):
         mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
-        what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
-        raise InputError(f"{path} is {what}, not a file; write the data to a file first")
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise InputError(f"{path} is {kind}, not a file; write the data to a file first.")
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; what is no JSON is an error that names the file."""
+    """Read a JSON file; an error names the file."""
     with explained("read", path):
         text = path.read_bytes()
     try:
@@ -54,7 +54,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file; what is no TOML is an error that names the file."""
+    """Read a TOML file; an error names the file."""
     with explained("read", path):
         text = path.read_bytes()
     try:
@@ -66,41 +66,34 @@ def read_toml(path: Path) -> dict[str, Any]:
 def check_format(
     about: Any, name: str | Path, kind: str, version: int, what: str, hint: str = ""
 ) -> dict[str, Any]:
-    """What a file of ours says about itself, if it is of this kind and version."""
+    """Check that the header of a TwinRank file has this kind and version, and return it."""
     if not isinstance(about, dict) or about.get("format") != kind:
         raise InputError(f"{name} is not {what}")
-    found = about.get("version")
-    if found != version or isinstance(found, bool):
+    actual = about.get("version")
+    if actual != version or isinstance(actual, bool):
         raise InputError(
-            f"{name} has version {found} of the format; this TwinRank reads {version}{hint}"
+            f"{name} has version {actual} of the format; this TwinRank reads {version}{hint}"
         )
     return about
 
 
-def write_model(
-    folder: Path, config: str, about: dict[str, Any], weights: str, content: bytes
-) -> None:
-    """Write a model's folder of two files; it appears whole, in place of a model there before."""
-    with explained("write", folder):
-        there = folder.exists() and not (folder / config).is_file()
-        if there and not (folder.is_dir() and not any(folder.iterdir())):
-            raise InputError(f"{folder} exists and is not a model; choose another name")
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a folder of files. It appears whole, in place of what was there before."""
     with new_folder(folder) as partial:
-        (partial / weights).write_bytes(content)
-        text = json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False)
-        (partial / config).write_text(text + "\n", "utf-8")
+        for name, content in files.items():
+            (partial / name).write_bytes(content)
         publish(partial, folder)
 
 
 @contextmanager
 def replacing(path: Path, hint: str = "") -> Iterator[Path]:
-    """A temporary name to write a file to; it gets its real name when all went well.
+    """A temporary path to write to; the file is renamed if the context ends without an error.
 
-    What was there before stays untouched until then, and for good if anything fails. A link stays
-    a link: the file that it leads to is replaced.
+    An existing file stays unchanged until then, and if an error occurs. A link is kept; its target
+    is replaced.
     """
     real = Path(os.path.realpath(path))
-    partial = _temporary(real, shortened(real.name), _HALF)
+    partial = _temporary(real, shortened(real.name), _PARTIAL)
     with explained("write", path, hint, exactly=True):
         sweep(real.parent)
         try:
@@ -114,8 +107,8 @@ def replacing(path: Path, hint: str = "") -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path, hint: str = "") -> Iterator[Path]:
-    """A temporary folder to fill; `publish` gives it its real name, else it is removed."""
-    partial = _temporary(path, shortened(path.name), _HALF)
+    """A temporary folder to fill; it is removed unless `publish` renames it."""
+    partial = _temporary(path, shortened(path.name), _PARTIAL)
     with explained("write", path, hint):
         path.parent.mkdir(parents=True, exist_ok=True)
     with explained("write", path, hint, exactly=True):
@@ -128,11 +121,11 @@ def new_folder(path: Path, hint: str = "") -> Iterator[Path]:
 
 
 def publish(partial: Path, path: Path) -> None:
-    """Give a filled folder its real name; what had that name before goes.
+    """Rename a filled folder to its final name, replacing an existing folder.
 
-    Folders can't be exchanged in one step. For a moment the old one is aside and the new one isn't
-    there yet; never is there a folder that is half old and half new. If the new one can't be moved,
-    the old one comes back; if the process dies at that moment, `sweep` brings it back.
+    Folders cannot be exchanged atomically. The old folder is moved aside, then the new folder is
+    renamed, so a folder is never partly old and partly new. If the rename fails, the old folder is
+    restored. If the process dies in between, `sweep` restores it.
     """
     for attempt in range(_ATTEMPTS):
         aside = _temporary(path, path.name, _REPLACED)
@@ -144,13 +137,13 @@ def publish(partial: Path, path: Path) -> None:
             remove(aside)
             return
         except BaseException as error:
-            _bring_back(aside, path)
-            taken = isinstance(error, OSError) and error.errno in _TAKEN
-            if not taken or attempt + 1 == _ATTEMPTS:
+            _restore(aside, path)
+            exists = isinstance(error, OSError) and error.errno in _EXISTS
+            if not exists or attempt + 1 == _ATTEMPTS:
                 raise
 
 
-def _bring_back(aside: Path, path: Path) -> None:
+def _restore(aside: Path, path: Path) -> None:
     with suppress(OSError):
         if os.path.lexists(path):
             remove(aside)
@@ -159,52 +152,52 @@ def _bring_back(aside: Path, path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a folder, if there; a memory map of it stays readable."""
+    """Remove a file, a link or a folder if it exists; open memory maps stay readable."""
     if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
         return
     try:
         shutil.rmtree(path, ignore_errors=True)
-    except KeyboardInterrupt:  # after the work, not in the middle
+    except KeyboardInterrupt:  # finish first
         shutil.rmtree(path, ignore_errors=True)
         raise
 
 
 def sweep(folder: Path) -> None:
-    """Clear away what killed processes left in a folder: remove halves, bring back what they moved.
+    """Clean up after killed processes: remove partial files, restore replaced folders.
 
-    The leftovers of processes that can't be asked, on other machines, have to be a day old.
+    Files of processes on other machines are cleaned up when they are a day old.
     """
-    for left in folder.glob(".*.twinrank-*"):
-        if (match := _TEMPORARY.fullmatch(left.name)) is None:
+    for leftover in folder.glob(".*.twinrank-*"):
+        if (match := _TEMPORARY.fullmatch(leftover.name)) is None:
             continue
         with suppress(OSError):
-            old = time.time() - left.lstat().st_mtime > _DAY
+            old = time.time() - leftover.lstat().st_mtime > _DAY
             dead = match["place"] == _place() and not _alive(int(match["process"]))
             if not (old or dead):
                 continue
             if match["kind"] == _REPLACED:
-                _bring_back(left, folder / match["name"])
+                _restore(leftover, folder / match["name"])
             else:
-                remove(left)
+                remove(leftover)
 
 
 def _temporary(path: Path, name: str, kind: str) -> Path:
-    """A name beside the final one that says who is at work, for `sweep`."""
-    who = f"{_place()}-{os.getpid()}-{secrets.token_hex(4)}"
-    return path.with_name(f".{name}.twinrank-{kind}-{who}")
+    """A name in the same folder that identifies the process, for `sweep`."""
+    process = f"{_place()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return path.with_name(f".{name}.twinrank-{kind}-{process}")
 
 
 def _place() -> str:
-    """Where process numbers mean the same as here: the machine and, on Linux, the container."""
-    space = 0
+    """The scope of process ids: the machine and, on Linux, the container."""
+    namespace = 0
     with suppress(OSError):
-        space = Path("/proc/self/ns/pid").stat().st_ino
-    return f"{socket.gethostname()}-{space}"
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    return f"{socket.gethostname()}-{namespace}"
 
 
 def _alive(process: int) -> bool:
-    if os.name == "nt":  # there, signal 0 is Ctrl-C
+    if os.name == "nt":  # on Windows, signal 0 is Ctrl-C
         return True
     try:
         os.kill(process, 0)

@@ -1,4 +1,4 @@
-"""Memory: keeping what a training frees and asks for again in every step, and the peak of it."""
+"""Memory of the process: the allocator's settings, and the peak."""
 
 import ctypes
 import sys
@@ -6,16 +6,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
 _MOST_KEPT, _LARGEST_KEPT = 2**31 - 1, 2**25
 
 
 def keep_memory() -> None:
-    """Let this process keep the memory it frees, where the C library is glibc.
+    """Keep freed memory in the process, if the C library is glibc.
 
-    A step frees arrays of a few megabytes and asks for the same again; by default the pages go back
-    to the system each time, and clearing them anew takes up to a fifth of a step. It is a setting
-    of the whole process, so only commands choose it, never the library.
+    A training step frees arrays of a few megabytes and allocates the same again. By default the
+    pages return to the system each time, and clearing them takes up to 20 % of a step. The setting
+    holds for the whole process, so only the commands use it.
     """
     if sys.platform != "linux":
         return
@@ -26,9 +26,9 @@ def keep_memory() -> None:
 
 
 class PeakMemory:
-    """The most memory that the process held while in this context, in `bytes`.
+    """The peak memory of the process within this context, in `bytes`.
 
-    Linux can be asked to forget the peak so far; elsewhere it is that of the process's whole life.
+    Linux can reset the peak. On other systems it is the peak since the process started.
 
     >>> with PeakMemory() as memory:
     ...     kept = bytearray(1_000)

@@ -1,4 +1,4 @@
-"""The notation Name(option=value, …)@k that names measures, kernels and methods."""
+"""The notation `Name(option=value, …)@k` for measures, architectures, transforms and losses."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _WORDS: dict[str, Value] = {"none": None, "true": True, "false": False}
 
 @dataclass(frozen=True)
 class Term:
-    """One parsed name: `nDCG(gain=linear)@5` is Term("nDCG", {"gain": "linear"}, 5)."""
+    """A parsed name: `nDCG(gain=linear)@5` is Term("nDCG", {"gain": "linear"}, 5)."""
 
     name: str
     options: dict[str, Value] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Term:
 
 
 def parse(text: str) -> Term:
-    """Read `Name`, `Name@k`, `Name(key=value, …)` or `Name(key=value, …)@k`.
+    """Parse `Name`, `Name@k`, `Name(key=value, …)` or `Name(key=value, …)@k`.
 
     >>> parse("nDCG(gain=[0, 1, 3])@10")
     Term(name='nDCG', options={'gain': (0, 1, 3)}, cutoff=10)
@@ -39,29 +39,29 @@ def parse(text: str) -> Term:
     """
     match = _TERM.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise InputError(f"can't read {text!r}; write Name, Name@k or Name(option=value, …)@k")
+        raise InputError(f"Can't read {text!r}. Write Name, Name@k or Name(option=value, …)@k.")
     options: dict[str, Value] = {}
     for part in _COMMA_OUTSIDE_BRACKETS.split(match["options"] or ""):
         if not part.strip():
             continue
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not (equals and key and value):
-            raise InputError(f"can't read the option {part.strip()!r} in {text!r}; write key=value")
+            raise InputError(f"Can't read option {part.strip()!r} in {text!r}. Write key=value.")
         if key in options:
-            raise InputError(f"the option {key!r} appears twice in {text!r}")
+            raise InputError(f"Option {key!r} appears twice in {text!r}.")
         options[key] = _read(value)
     cutoff = None if match["cutoff"] is None else int(match["cutoff"])
     if cutoff == 0:
-        raise InputError(f"the cutoff in {text!r} must be at least 1")
+        raise InputError(f"The cutoff in {text!r} must be at least 1.")
     return Term(match["name"], options, cutoff)
 
 
 def check_options(name: str, term: Term, known: Sequence[str]) -> None:
-    """Refuse an option of a term that isn't one of those known."""
+    """Raise an error if a term has an option that is not known."""
     for option in term.options:
         if option not in known:
             if not known:
-                raise InputError(f"{name} has no options, but '{term}' sets {option}")
+                raise InputError(f"{name} has no options, but '{term}' sets {option}.")
             raise InputError(unknown(f"option of {name}", option, known))
 
 
@@ -70,13 +70,13 @@ def _read(text: str) -> Value:
         try:
             return tuple(_number(item) for item in text[1:-1].split(",") if item.strip())
         except ValueError:
-            raise InputError(f"a list holds numbers: {text}") from None
+            raise InputError(f"The list {text} must contain only numbers.") from None
     try:
         return _number(text)
     except ValueError:
         if not re.fullmatch(r"\w[\w.-]*", text):
             raise InputError(
-                f"can't read the value {text!r}; write a number, a word or [a, list]"
+                f"Can't read value {text!r}. Write a number, a word or a list such as [0, 1]."
             ) from None
         return _WORDS.get(text.lower(), text)
 

@@ -1,7 +1,7 @@
-"""Random numbers by counting: number i of stream `seed` is a hash, whoever computes it, and when.
+"""Counter-based random numbers: number i of a stream is a hash of seed, stream and i.
 
-So ties and noise don't depend on the number of threads, and a GPU draws what a CPU draws. The hash
-is the output function of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014).
+Ties and noise do not depend on the number of threads, and are the same on CPU and GPU. The hash is
+the output function of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014).
 """
 
 import sys
@@ -22,14 +22,14 @@ _LOW_33 = 2**33 - 1
 _LOW_52 = 2**52 - 1
 
 TIES, NOISE = 0, 1
-"""The streams of one seed: what breaks ties, what perturbs scores."""
+"""The streams of a seed: for breaking ties and for perturbing scores."""
 
 
 def random_bits(seed: Any, stream: Any, index: Any) -> Any:
     """64 random bits (an int64) for each index of a stream.
 
-    Takes int64 scalars inside compiled loops, and NumPy arrays or torch tensors outside: all of
-    them wrap on overflow, and the masks make the shifts logical.
+    The arguments are int64 scalars in compiled loops, or NumPy arrays or torch tensors. All of them
+    wrap on overflow, and the masks make the shifts logical.
     """
     z = seed + (2 * index + stream + 1) * _GOLDEN
     z = (z ^ ((z >> 30) & _LOW_34)) * _MIX_1
@@ -40,9 +40,8 @@ def random_bits(seed: Any, stream: Any, index: Any) -> Any:
 def random_word(first: Any, second: Any, index: Any) -> Any:
     """32 random bits (a uint32) for each index, for compiled loops over many values.
 
-    Vector units multiply words of 32 bits several times faster than those of 64. A sequence with
-    a seed for its start and another for its step goes through Wellons' lowbias32
-    (hash-prospector, 2018).
+    SIMD units multiply 32-bit words several times faster than 64-bit words. `first` is the start
+    and `second` the step of a sequence, which Wellons' lowbias32 hashes (hash-prospector, 2018).
     """
     x = np.uint32(first + index * (second | np.uint32(1)))
     x = np.uint32((x ^ (x >> np.uint32(16))) * np.uint32(_WORD_1))
@@ -51,16 +50,16 @@ def random_word(first: Any, second: Any, index: Any) -> Any:
 
 
 def gumbel_noise(seed: int, index: Array) -> Array:
-    """Standard Gumbel noise −log(−log u), one number for each index of an array."""
+    """Standard Gumbel noise −log(−log u) for each index of an array."""
     xp = namespace(index)
     bits = random_bits(seed, NOISE, index)
-    # 52 bits and a half, so that u is a float64 strictly between 0 and 1.
+    # 52 bits plus one half, so that u is strictly between 0 and 1.
     uniform = (as_float((bits >> 12) & _LOW_52) + 0.5) * 2.0**-52
     return -xp.log(-xp.log(uniform))
 
 
 def draw_seed(generator: Any, like: Any) -> int:
-    """One seed from a torch or NumPy generator, or from the global one of `like`'s library."""
+    """Draw a seed from a torch or NumPy generator, or from the global generator for `like`."""
     top = 2**62
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(generator, torch.Generator):
@@ -73,5 +72,5 @@ def draw_seed(generator: Any, like: Any) -> int:
     if hasattr(generator, "integers"):
         return int(generator.integers(top))
     raise InputError(
-        f"generator must be a torch.Generator, a numpy.random.Generator or None, not {generator!r}"
+        f"generator must be a torch.Generator, a numpy.random.Generator or None, not {generator!r}."
     )

@@ -1,4 +1,4 @@
-"""Loops over the lists of a flat array: scans, sorts, moves to rank order."""
+"""Compiled loops over the lists of a flat array: scans, sorts and moves to rank order."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ import numpy as np
 from twinrank.support.compiled import compiled, compiled_sums
 from twinrank.support.errors import InputError
 
-_FEW = 2048
-"""Whole numbers below this are grades as they are."""
+_MAX_GRADES = 2048
+"""Labels that are integers below this number are used as grades without change."""
 
 
 def scan(x: Any, offsets: Any, product: bool, reverse: bool) -> Any:
-    """Cumulative sum or product within each list, from its front or its back."""
+    """Cumulative sum or product within each list, from the start or from the end."""
     result = np.empty_like(x)
     _scan(x, offsets, product, reverse, result)
     return result
@@ -21,20 +21,20 @@ def scan(x: Any, offsets: Any, product: bool, reverse: bool) -> Any:
 def sort_descending(x: Any, offsets: Any) -> Any:
     """The values of each list, largest first."""
     result = np.empty_like(x)
-    if not _sort_grades(x, offsets, np.empty(_FEW, np.int64), result):
+    if not _sort_grades(x, offsets, np.empty(_MAX_GRADES, np.int64), result):
         order = np.lexsort((-x, np.repeat(np.arange(offsets.size - 1), np.diff(offsets))))
         return x[order]
     return result
 
 
 def grades_of(labels: Any, offsets: Any) -> tuple[Any, int]:
-    """Whole numbers that order each list as its labels do, and a number that all are below.
+    """Integers in the order of the labels of each list, and an upper bound of them.
 
-    Labels that are small whole numbers, as most are, are left as they are; others are numbered
-    0, 1, 2, … within each list. Counting then sorts them.
+    Labels that are small integers are returned unchanged. Other labels are numbered 0, 1, 2, …
+    within each list. Grades can be sorted by counting.
     """
     if _are_grades(labels):
-        return labels.astype(np.int64), _FEW
+        return labels.astype(np.int64), _MAX_GRADES
     of_list = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
     order = np.lexsort((labels, of_list))
     in_order = labels[order]
@@ -53,10 +53,10 @@ def settle(credit: Any, discounts: Any, slopes: Any, ranks: Any, offsets: Any) -
 
 
 def move_to_rank(x: Any, ranks: Any, offsets: Any, back: bool) -> Any:
-    """Put the value of the document ranked r at place r of its list, or `back` again."""
+    """Move the value of the document with rank r to position r of its list, or `back`."""
     result = np.empty(ranks.size)
     if not _move_to_rank(x, ranks, offsets, back, result):
-        raise InputError("ranks must lie between 1 and the length of their list")
+        raise InputError("ranks must be between 1 and the length of the list.")
     return result
 
 
@@ -70,7 +70,7 @@ def lay_out(table: Any, offsets: Any) -> Any:
 def _are_grades(x: Any) -> bool:
     if x.size == 0:
         return True
-    if not (x.min() >= 0 and x.max() < _FEW):
+    if not (x.min() >= 0 and x.max() < _MAX_GRADES):
         return False
     return bool((x == np.trunc(x)).all())
 
@@ -139,7 +139,7 @@ def count_grades(grades: Any, begin: int, end: int, counts: Any) -> int:
 
 @compiled
 def _sort_grades(x: Any, offsets: Any, counts: Any, result: Any) -> bool:
-    """Sort by counting, descending; False if some value is no small whole number."""
+    """Sort by counting, descending; False if a value is not a small integer."""
     for q in range(offsets.size - 1):
         highest = -1
         for i in range(offsets[q], offsets[q + 1]):

@@ -1,6 +1,6 @@
-"""Stable radix sort of 64-bit keys inside compiled loops.
+"""A stable radix sort of 64-bit keys for compiled loops.
 
-The loops index whole arrays rather than take slices, which numba is slow to compile.
+The loops index whole arrays, since numba compiles slices slowly.
 """
 
 from typing import Any
@@ -10,17 +10,17 @@ import numpy as np
 from twinrank.support.compiled import compiled
 
 _INSERTION = 24
-"""Up to this length an insertion sort beats the histograms."""
+"""Up to this length an insertion sort is faster."""
 
 COUNTS = 8 * 256
-"""Size of the histograms that `sort_keys` needs, one per byte of a key."""
+"""The size of the histograms of `sort_keys`, one per byte of a key."""
 
 
 @compiled
 def sort_keys(
     keys: Any, order: Any, size: int, spare_keys: Any, spare_order: Any, counts: Any
 ) -> None:
-    """Sort keys[:size] in place, ascending and stably, and order[:size] along with them."""
+    """Sort keys[:size] in place, ascending and stable, and reorder order[:size] with them."""
     if size <= _INSERTION:
         for i in range(1, size):
             key, item = keys[i], order[i]
@@ -40,7 +40,7 @@ def sort_keys(
     for byte in range(8):
         shift, histogram = np.uint64(8 * byte), 256 * byte
         if counts[histogram + ((source[0] >> shift) & np.uint64(255))] == size:
-            continue  # all keys share this byte, as float32 numbers share the lowest three
+            continue  # all keys share this byte, as float32 values share the lowest three
         place = 0
         for i in range(histogram, histogram + 256):
             place, counts[i] = place + counts[i], place
@@ -58,9 +58,9 @@ def sort_keys(
 
 @compiled
 def descending_key(value: float) -> Any:
-    """The key of a number: their ascending order is the descending order of the numbers.
+    """The key of a number; ascending keys give descending numbers.
 
-    −0 and 0 get one key; NaN is not expected.
+    −0 and 0 have the same key. NaN is not supported.
     """
     bits, sign = np.float64(value).view(np.uint64), np.uint64(1 << 63)
     if bits & sign and bits != sign:

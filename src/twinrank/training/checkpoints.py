@@ -1,4 +1,4 @@
-"""Checkpoints: one file that holds all a run needs to go on, written whole or not at all."""
+"""Checkpoints: one file with everything that a run needs to continue."""
 
 import json
 import time
@@ -6,120 +6,135 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
+from safetensors.numpy import save
 
+from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_format, replacing
-from twinrank.training.callbacks import Callback
+from twinrank.training.callbacks import Callback, Record
 from twinrank.training.loop import Progress
 from twinrank.training.validation import Best
 
 if TYPE_CHECKING:
     from twinrank.training.loop import Trainer
 
-FORMAT, VERSION = "twinrank-checkpoint", 1
+FORMAT, VERSION = "twinrank-checkpoint", 2
+_LEARNER, _KEPT = "learner.", "kept."
+_SHARE = 0.05  # of the training time that checkpoints may take
 
 
 class Checkpoints(Callback):
-    """Saves after every epoch, every few minutes within one, and when interrupted."""
+    """Save a checkpoint after iterations, within long ones, and when interrupted.
+
+    A checkpoint after an iteration is skipped while checkpoints take more than 5 % of the time:
+    boosting may have a hundred rounds per second.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    every_seconds : float, default 300
+        The time between checkpoints within an iteration.
+    """
 
     def __init__(self, path: Path, every_seconds: float = 300.0) -> None:
         self.path, self.every_seconds = path, every_seconds
-        self._last = time.monotonic()
+        self._last, self._cost = time.monotonic(), 0.0
 
-    def on_step(self, trainer: "Trainer") -> None:
-        """Save if it has been a while."""
-        if time.monotonic() - self._last >= self.every_seconds:
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """Save within a long iteration."""
+        within = trainer.progress.step < trainer.steps
+        if within and time.monotonic() - self._last >= self.every_seconds:
             self._save(trainer)
 
-    def on_epoch(self, trainer: "Trainer", _: dict[str, Any]) -> None:
-        """Save."""
-        self._save(trainer)
+    def on_iteration_end(self, trainer: "Trainer", record: Record) -> None:  # noqa: ARG002
+        """Save, unless that would take too large a share of the time."""
+        last = trainer.progress.iteration == trainer.plan.iterations or bool(trainer.stop_reason)
+        if last or time.monotonic() - self._last >= self._cost / _SHARE:
+            self._save(trainer)
 
     def on_interrupt(self, trainer: "Trainer") -> None:
         """Save."""
         self._save(trainer)
 
     def _save(self, trainer: "Trainer") -> None:
+        began = time.monotonic()
         save_checkpoint(trainer, self.path)
         self._last = time.monotonic()
+        self._cost = self._last - began
 
 
 def save_checkpoint(trainer: "Trainer", path: Path) -> None:
-    """Write weights, the best weights, the optimiser's state and the progress."""
-    tensors = {f"scorer.{k}": v for k, v in trainer.scorer.state_dict().items()}
-    if trainer.validation.best is not None:
-        tensors |= {f"best.{k}": v for k, v in trainer.validation.best.weights.items()}
-    for i, state in trainer.optimiser.state_dict()["state"].items():
-        tensors |= {
-            f"optimiser.{i}.{k}": torch.as_tensor(v) for k, v in state.items() if v is not None
-        }
-    best = trainer.validation.best
-    progress = asdict(trainer.progress) | {"seconds": trainer.seconds}
+    """Write the state of the learner, the best value and the progress."""
+    state = trainer.learner.state() if trainer.learner.resumes_exactly else {}
+    arrays: dict[str, Any] = {
+        f"{_LEARNER}{name}": np.frombuffer(part, np.uint8) for name, part in state.items()
+    }
+    arrays |= {f"{_KEPT}{name}": scores for name, scores in trainer.validation.kept.items()}
+    best = trainer.best
     about = {
         "format": FORMAT,
         "version": VERSION,
         "plan": trainer.plan.to_json(),
-        "threads": torch.get_num_threads(),
-        "progress": progress,
+        "settings": trainer.learner.settings(),
+        "threads": threads(),
+        "progress": asdict(trainer.progress) | {"seconds": trainer.seconds},
         "stop_reason": trainer.stop_reason,
-        "best": None
-        if best is None
-        else {"value": best.value, "epoch": best.epoch, "members": best.members},
+        "best": None if best is None else asdict(best),
     }
-    copies = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
+    content = save(arrays, metadata={"twinrank": json.dumps(about)})
     with replacing(path) as partial:
-        partial.write_bytes(save(copies, metadata={"twinrank": json.dumps(about)}))
+        partial.write_bytes(content)
 
 
-def load_checkpoint(trainer: "Trainer", path: Path) -> dict[str, Any]:
-    """Bring a trainer to where a checkpoint was; what the checkpoint says about itself."""
+def load_checkpoint(trainer: "Trainer", path: Path) -> None:
+    """Bring a trainer to where a checkpoint was written.
+
+    A learner that cannot continue exactly starts again instead, and gives the same model.
+    """
     with explained("read", path):
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(path, framework="np") as file:
                 about = json.loads((file.metadata() or {}).get("twinrank", "null"))
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                arrays = {name: file.get_tensor(name).copy() for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, ValueError) as error:
             raise InputError(f"{path} is damaged: {error}") from error
     about = check_format(about, path, FORMAT, VERSION, "a checkpoint of TwinRank")
-    _check_plan(trainer.plan.to_json(), about.get("plan"), path)
+    current = {"plan": trainer.plan.to_json(), "settings": trainer.learner.settings()}
+    for part, values in current.items():
+        _check_same(json.loads(json.dumps(values)), about.get(part), path)
+    if not trainer.learner.resumes_exactly:
+        return
     try:
-        _restore(trainer, about, tensors)
+        _restore(trainer, about, arrays)
     except (KeyError, TypeError, RuntimeError, ValueError) as error:
-        raise InputError(f"{path} doesn't fit this model and plan: {error}") from error
-    return about
+        raise InputError(f"{path} does not fit this model and plan: {error}") from error
 
 
-def _check_plan(plan: dict[str, Any], before: Any, path: Path) -> None:
-    """Refuse to go on with another plan; more epochs are welcome."""
+def _check_same(values: dict[str, Any], before: Any, path: Path) -> None:
+    """Refuse another plan; more iterations are allowed."""
     if not isinstance(before, dict):
         raise InputError(f"{path} is damaged: it has no plan")
-    for name in plan.keys() - {"epochs"}:
-        if plan[name] != before.get(name):
+    for name in values.keys() - {"iterations"}:
+        if values[name] != before.get(name):
             raise InputError(
-                f"{path} was trained with {name}={before.get(name)!r}, not {plan[name]!r}"
+                f"{path} was trained with {name}={before.get(name)!r}, not {values[name]!r}"
             )
 
 
-def _restore(trainer: "Trainer", about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    trainer.scorer.load_state_dict(_part(tensors, "scorer."))
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in _part(tensors, "optimiser.").items():
-        i, _, key = name.partition(".")
-        state.setdefault(int(i), {})[key] = tensor
-    trainer.optimiser.load_state_dict(
-        {"state": state, "param_groups": trainer.optimiser.state_dict()["param_groups"]}
+def _restore(trainer: "Trainer", about: dict[str, Any], arrays: dict[str, Any]) -> None:
+    trainer.learner.restore(
+        {
+            name.removeprefix(_LEARNER): array.tobytes()
+            for name, array in arrays.items()
+            if name.startswith(_LEARNER)
+        }
     )
     trainer.stop_reason = str(about["stop_reason"])
     trainer.progress = Progress(**about["progress"])
-    if about["best"] is not None:
-        trainer.validation.best = Best(**about["best"], weights=_part(tensors, "best."))
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Copies: those of the file would keep it on the disk when another has taken its place."""
-    found = ((k.removeprefix(prefix), v) for k, v in tensors.items() if k.startswith(prefix))
-    return {k: v.clone() for k, v in found}
+    trainer.validation.best = None if about["best"] is None else Best(**about["best"])
+    trainer.validation.kept = {
+        name.removeprefix(_KEPT): array for name, array in arrays.items() if name.startswith(_KEPT)
+    }

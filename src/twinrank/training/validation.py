@@ -1,4 +1,4 @@
-"""Exact measures on evaluation sets after every epoch, one of which chooses what is kept."""
+"""Exact measures on evaluation sets, and the selection of the best iteration."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -6,149 +6,117 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
-from torch import Tensor
 
 from twinrank.data.dataset import Dataset
-from twinrank.data.transforms import Transform
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.models.ensemble import Net
-from twinrank.models.scorer import score_all
 from twinrank.support.errors import InputError, unknown
-from twinrank.training.plan import RESERVED, Plan
-from twinrank.training.processes import Processes
-
-Scores = npt.NDArray[np.float32]
-_TOGETHER = 12_000  # documents that are scored together at least
+from twinrank.training.learner import Learner, Scores
+from twinrank.training.settings import RESERVED, Plan
 
 
 @dataclass
 class Best:
-    """What is kept: the best epoch so far, or each of several members from its own best epoch."""
+    """The best value so far. An ensemble keeps each of its models at its own best iteration."""
 
     value: float
-    epoch: int
-    """Of several members, the one in which any of them became better for the last time."""
-    weights: dict[str, Tensor]
-    members: list[float] = field(default_factory=list)
-    """The best value of each, if there are several."""
+    iteration: int
+    """Of an ensemble: the last iteration in which one of its models improved."""
+    values: list[float] = field(default_factory=list)
+    """The best value of each model of an ensemble; empty for a single model."""
 
-    def __str__(self) -> str:
-        if self.members:
-            return f"members kept: {self.value:.4f}, last gain in epoch {self.epoch}"
-        return f"best in epoch {self.epoch}: {self.value:.4f}"
+    def text(self, unit: str) -> str:
+        """The best value as people read it."""
+        if self.values:
+            return f"best ensemble {self.value:.4f} (last gain in {unit} {self.iteration})"
+        return f"best {self.value:.4f} ({unit} {self.iteration})"
 
 
 class Validation:
-    """Measures a net on evaluation sets, and keeps its weights where they were best.
+    """Measures a learner on evaluation sets, and tells it when to take a snapshot.
 
-    What is measured is the net as it is. Of several members it is those that are kept, each from
-    its own best epoch: on every set what training would leave if it ended now.
+    For a single model, the record shows its current value. For an ensemble it shows the value of
+    the snapshots: what training would leave if it ended now.
     """
 
-    def __init__(
-        self,
-        scorer: Net,
-        sets: Mapping[str, Dataset],
-        plan: Plan,
-        transform: Transform,
-        processes: Processes,
-    ) -> None:
+    def __init__(self, learner: Learner, sets: Mapping[str, Dataset], plan: Plan) -> None:
         self.sets = dict(sets)
-        self.selecting = selecting(plan, self.sets)
+        self.selecting = selecting_set(plan, self.sets)
         self.best: Best | None = None
-        self._scorer, self._plan, self._transform = scorer, plan, transform
-        self._processes = processes
-        self._kept: dict[str, Scores] = {}  # of the members that are kept, on every set
+        self.kept: dict[str, Scores] = {}
+        """Of an ensemble: the scores of its snapshots on every set."""
+        self._learner, self._plan = learner, plan
 
-    def measured(self, epoch: int) -> dict[str, float | None]:
-        """The mean measure on every set after an epoch, None where no query has a value."""
-        by = self.selecting
-        several = by is not None and self._scorer.architecture.members > 1
-        if by is not None and several:
-            self._keep_members(by, epoch)
-        found = {}
-        for name, data in self.sets.items():
-            with _told_of(name):
-                if several:
-                    found[name] = self._value(data, self._kept[name].mean(axis=1))
-                else:
-                    found[name] = self.measure(data)
-        if by is not None and not math.isfinite(found[by]):
+    def evaluate(self, iteration: int) -> dict[str, float | None]:
+        """The mean measure on every set, None where no query has a value."""
+        if self.selecting is None:
+            return {}
+        scores = {}
+        for name in self.sets:
+            with _naming(name):
+                scores[name] = self._learner.scores(name)
+        if self._learner.selected_models > 1:
+            self._keep_each(scores, self.selecting, iteration)
+            scores = self.kept
+        values = {name: self._value(name, columns.mean(axis=1)) for name, columns in scores.items()}
+        value = values[self.selecting]
+        if not math.isfinite(value):
             raise InputError(
-                f"evaluation set {by!r} can't select an epoch: "
-                f"{self._plan.validation_measure} has no value on any of its queries"
+                f"Evaluation set {self.selecting!r} cannot select the best {self._learner.unit}: "
+                f"{self._plan.validation_measure} has no value on any of its queries. "
+                f"Add queries with relevant documents."
             )
-        if by is not None and not several and (self.best is None or found[by] > self.best.value):
-            self.best = Best(found[by], epoch, self._weights())
-        return {name: value if math.isfinite(value) else None for name, value in found.items()}
+        if self.best is not None and self.best.values:
+            self.best.value = value
+        elif self.best is None or value > self.best.value:
+            self._learner.snapshot([0])
+            self.best = Best(value, iteration)
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
-    def measure(self, data: Dataset) -> float:
-        """The mean measure of the net as it is now, on any dataset."""
-        return self._value(data, self._scores(data))
+    def _keep_each(self, scores: dict[str, Scores], selecting: str, iteration: int) -> None:
+        """Keep each model of the ensemble at its own best iteration.
 
-    def _keep_members(self, by: str, epoch: int) -> None:
-        """Keep each member as it was in its own best epoch.
-
-        Where members are at their best at different times, the mean of their best is better than
-        the best of their mean.
+        The models peak at different times, so that the mean of their best beats the best mean.
         """
-        now, weights = self._apart(), self._weights()
-        values = [self._value(self.sets[by], column) for column in now[by].T]
+        values = [self._value(selecting, column) for column in scores[selecting].T]
         if self.best is None:
-            self.best, self._kept = Best(0.0, epoch, weights, values), now
+            self._learner.snapshot(list(range(len(values))))
+            self.best = Best(0.0, iteration, values)
+            self.kept = {name: columns.copy() for name, columns in scores.items()}
+            return
         best = self.best
-        if not self._kept:  # training was taken up again
-            self._scorer.load_state_dict(best.weights)
-            self._kept = self._apart()
-            self._scorer.load_state_dict(weights)
-        for m, value in enumerate(values):
-            if value > best.members[m]:
-                own = {k: v for k, v in weights.items() if k.startswith(f"members.{m}.")}
-                best.weights.update(own)
-                best.members[m], best.epoch = value, epoch
-                for name, kept in self._kept.items():
-                    kept[:, m] = now[name][:, m]
-        best.value = self._value(self.sets[by], self._kept[by].mean(axis=1))
+        better = [i for i, value in enumerate(values) if value > best.values[i]]
+        if better:
+            self._learner.snapshot(better)
+            best.iteration = iteration
+        for i in better:
+            best.values[i] = values[i]
+            for name, columns in scores.items():
+                self.kept[name][:, i] = columns[:, i]
 
-    def _apart(self) -> dict[str, Scores]:
-        """The scores of each member, in columns, on every set."""
-        found = {}
-        for name, data in self.sets.items():
-            with _told_of(name):
-                found[name] = self._scores(data, apart=True)
-        return found
-
-    def _scores(self, data: Dataset, apart: bool = False) -> Scores:
-        documents = max(self._plan.batch_documents, _TOGETHER)
-        part = (self._processes.rank, self._processes.count)
-        found = score_all(self._scorer, data, self._transform, documents, part, apart)
-        return self._processes.added(found)
-
-    def _value(self, data: Dataset, scores: Scores) -> float:
-        measure = self._plan.validation_measure
-        return evaluate(scores, data.y, data.lists, [measure])[measure]
-
-    def _weights(self) -> dict[str, Tensor]:
-        return {k: v.detach().clone() for k, v in self._scorer.state_dict().items()}
+    def _value(self, name: str, scores: Scores) -> float:
+        data, measure = self.sets[name], self._plan.validation_measure
+        return evaluate(np.asarray(scores), data.y, data.lists, [measure])[measure]
 
 
 @contextmanager
-def _told_of(name: str) -> Iterator[None]:
+def _naming(name: str) -> Iterator[None]:
     """Say which evaluation set an error is about."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"evaluation set {name!r}: {error}") from error
+        raise InputError(f"Evaluation set {name!r}: {error}") from error
 
 
-def selecting(plan: Plan, evaluation: Mapping[str, Dataset]) -> str | None:
-    """The name of the evaluation set that selects the best epoch, if there is one."""
-    for name in evaluation:
+def selecting_set(plan: Plan, sets: Mapping[str, Dataset]) -> str | None:
+    """The name of the evaluation set that selects the best iteration, or None without sets."""
+    for name in sets:
         if name in RESERVED:
-            raise InputError(f"an evaluation set can't be called {name!r}; choose another name")
+            raise InputError(
+                f"An evaluation set cannot be called {name!r}: the history uses that name. "
+                f"Choose another name."
+            )
     if plan.select is None:
-        return "validation" if "validation" in evaluation else next(iter(evaluation), None)
-    if plan.select not in evaluation:
-        raise InputError(unknown("evaluation set", plan.select, evaluation))
+        return "validation" if "validation" in sets else next(iter(sets), None)
+    if plan.select not in sets:
+        raise InputError(unknown("evaluation set", plan.select, sets))
     return plan.select

@@ -1,4 +1,7 @@
-"""LETOR / SVMlight text, `label qid:ID index:value … # comment`, into a table."""
+"""LETOR / SVMlight text, `label qid:ID index:value … # comment`, read into a table.
+
+Internal: import public names from `twinrank`.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,91 +9,97 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.letor.permute import permute
-from twinrank.data.letor.reading import Found, glimpse, read_letor
-from twinrank.data.options import Reading
-from twinrank.data.sources import opened
+from twinrank.data.letor.letor_reader import Contents, peek, read_letor
+from twinrank.data.letor.letor_rows import permute
 from twinrank.data.store import Arrays, Sink
+from twinrank.data.streams import opened
 from twinrank.data.table import (
+    ReadOptions,
+    Texts,
     as_ids,
     dropped_note,
+    grouped_rows,
     not_finite_notes,
     scattered_note,
-    together,
 )
-from twinrank.data.texts import Texts
 from twinrank.support.errors import InputError
 
-PARSER = "letor 1"  # another name makes old caches void
+PARSER = "letor 1"  # part of the cache key; change it to invalidate old caches
 
 
 def read_table(
     path: Path,
-    reading: Reading,
+    options: ReadOptions,
     new_sink: Callable[[], Sink],
     advance: Callable[[int], None],
 ) -> tuple[Sink, Arrays, dict[str, Any], str]:
-    """Read a file: the sink, its arrays, what goes with them, and the file's hash.
+    """Read a file; return the sink, its arrays, their metadata and the file's hash.
 
-    The width is guessed from the beginning of the file. If an index further on is higher, the file
-    is read again, this time with the width that is now known.
+    The width is estimated from the beginning of the file. If a later index is higher, the file is
+    read a second time with the width that is then known.
     """
-    if reading.features is not None and not isinstance(reading.features, int):
-        raise InputError(f"{path} has no columns to choose by name; features= is a number here")
+    if options.features is not None and not isinstance(options.features, int):
+        raise InputError(f"{path} has no column names; features= must be a number here")
     for name in ("query", "label", "docid", "ignore"):
-        if getattr(reading, name) not in (None, ()):
-            raise InputError(f"{path} is LETOR text, which has no columns: {name}= is of no use")
-    first = 0 if reading.zero_based else 1
-    highest, names = glimpse(path, reading)
-    width = reading.features or max(highest - first + 1, 1)
+        if getattr(options, name) not in (None, ()):
+            raise InputError(f"{path} is LETOR text, which has no columns; remove {name}=")
+    first = 0 if options.zero_based else 1
+    highest, names = peek(path, options)
+    width = options.features or max(highest - first + 1, 1)
     while True:
         sink = new_sink()
         try:
             with opened(path) as source:
-                found = read_letor(source, sink, width, reading, advance)
+                contents = read_letor(source, sink, width, options, advance)
                 digest = source.finish()
-            if found.highest - first < width:
-                _check(path, found, reading)
-                arrays, notes = _completed(sink, found)
+            if contents.highest - first < width:
+                _check(path, contents, options)
+                arrays, notes = _completed(sink, contents)
                 if names is not None and len(names) != width:
                     raise InputError(
-                        f"{path} names {len(names)} features in line 1, but has {width}"
+                        f"{path}, line 1: there are {len(names)} feature names but {width} "
+                        f"features; name each feature once"
                     )
                 return sink, arrays, {"feature_names": names, "notes": notes}, digest
         finally:
             sink.close()
-        width = found.highest - first + 1
+        width = contents.highest - first + 1
 
 
-def _check(path: Path, found: Found, reading: Reading) -> None:
-    if not found.documents:
-        unjudged = f" but {found.dropped:,} unjudged, dropped" if found.dropped else ""
-        raise InputError(f"{path} holds no documents{unjudged}")
-    if found.highest < 0 and reading.features is None:
+def _check(path: Path, contents: Contents, options: ReadOptions) -> None:
+    if not contents.documents:
+        dropped = (
+            f" except {contents.dropped:,} unjudged ones, which unjudged='drop' leaves out"
+            if contents.dropped
+            else ""
+        )
+        raise InputError(f"{path} has no documents{dropped}")
+    if contents.highest < 0 and options.features is None:
         raise InputError(
-            f"{path} holds no features: no line has an index:value; features= if that is right"
+            f"{path} has no features: no line has an index:value; if this is intended, pass "
+            f"features= with a number"
         )
 
 
-def _completed(sink: Sink, found: Found) -> tuple[Arrays, list[str]]:
-    """Put each query's rows together and add what belongs to queries; the arrays, and notes."""
+def _completed(sink: Sink, contents: Contents) -> tuple[Arrays, list[str]]:
+    """Group the rows by query and append the arrays of queries; return all arrays, and notes."""
     numbers: dict[bytes, int] = {}
-    runs = np.array([numbers.setdefault(name, len(numbers)) for name in found.ids])
-    order, offsets = together(np.array(found.starts), runs, found.documents)
+    runs = np.array([numbers.setdefault(name, len(numbers)) for name in contents.ids])
+    order, offsets = grouped_rows(np.array(contents.starts), runs, contents.documents)
     sink.append("offsets", offsets)
     sink.append("query_ids", as_ids([name.decode() for name in numbers]))
     if order is not None:
         sink.append("rows", order)
-    if not found.commented:
+    if not contents.commented:
         sink.discard("comments")
         sink.discard("comment_ends")
     arrays = sink.finish()
     if order is not None:
         _reorder(sink, arrays, order)
     notes = [scattered_note(runs)] if order is not None else []
-    if found.dropped:
-        notes.append(dropped_note(found.dropped))
-    return arrays, notes + not_finite_notes(found.missing, found.infinite)
+    if contents.dropped:
+        notes.append(dropped_note(contents.dropped))
+    return arrays, notes + not_finite_notes(contents.missing, contents.infinite)
 
 
 def _reorder(sink: Sink, arrays: Arrays, order: Any) -> None:

@@ -1,8 +1,6 @@
-"""Transforms of features: found by name, fitted on training data, saved as plain JSON.
+"""Feature transforms: created by name, fitted on training data, saved as plain JSON.
 
-A transform is called with features and lists, as in `transform("QueryZScore")(X, lists)`. Those
-that learn from the training data are fitted first, and a new transform comes back:
-`fitted = transform("Standardise").fit(X, lists)`.
+Internal: import public names from `twinrank`.
 """
 
 import re
@@ -10,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from twinrank.data.transforms.base import Transform
-from twinrank.data.transforms.compose import Compose
 from twinrank.data.transforms.per_query import QueryMinMax, QueryZScore
 from twinrank.data.transforms.per_value import Clip, SignedLog1p
 from twinrank.data.transforms.standardise import Standardise
+from twinrank.data.transforms.transform_base import Compose, Transform
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
 
@@ -40,8 +37,29 @@ _PLUS_OUTSIDE_BRACKETS = re.compile(r"\+(?![^(]*\))")
 
 
 def transform(name: str | Transform | Sequence[str | Transform]) -> Transform:
-    """The transform of this name, or several in a row; `none` leaves features as they are.
+    """Create a transform from its name.
 
+    The names are `QueryZScore`, `QueryMinMax`, `Standardise`, `SignedLog1p` and `Clip`. Options
+    follow in brackets, and `+` joins transforms that are applied one after the other.
+
+    Parameters
+    ----------
+    name : str, Transform, or sequence of these
+        A name such as `"QueryZScore"`, or several in the order in which they are applied. `"none"`
+        leaves the features unchanged.
+
+    Returns
+    -------
+    Transform
+        The transform; call its `fit` with training data before use.
+
+    Raises
+    ------
+    InputError
+        If a name or an option is unknown or invalid.
+
+    Examples
+    --------
     >>> transform("Clip(low=-5,high=5)")
     Clip(low=-5, high=5)
     >>> str(transform(["SignedLog1p", "QueryZScore"]))
@@ -52,10 +70,12 @@ def transform(name: str | Transform | Sequence[str | Transform]) -> Transform:
     if isinstance(name, Transform):
         return name
     if isinstance(name, list | tuple):
-        several = [transform(one) for one in name]
-        return several[0] if len(several) == 1 else Compose(tuple(several))
+        steps = [transform(step) for step in name]
+        return steps[0] if len(steps) == 1 else Compose(tuple(steps))
     if not isinstance(name, str):
-        raise InputError(f"a transform is a name, a Transform or a list of these, not {name!r}")
+        raise InputError(
+            f"a transform must be a name, a Transform or a list of these, not {name!r}"
+        )
     if name.strip() == "none":
         return Compose()
     parts = _PLUS_OUTSIDE_BRACKETS.split(name)
@@ -63,7 +83,7 @@ def transform(name: str | Transform | Sequence[str | Transform]) -> Transform:
 
 
 def from_json(data: Any) -> Transform:
-    """The transform that `to_json` wrote, every part of it checked.
+    """Create the transform that `to_json` describes, and check every part.
 
     >>> from_json({"name": "Clip", "low": 0, "high": None})
     Clip(low=0, high=None)
@@ -71,7 +91,7 @@ def from_json(data: Any) -> Transform:
     if isinstance(data, dict) and data.get("name") == "Compose":
         parts = data.get("transforms")
         if not isinstance(parts, list) or len(data) != 2:
-            raise InputError("a saved Compose must have a list of transforms, and nothing else")
+            raise InputError("a saved Compose must have only a list of transforms")
         return Compose(tuple(map(_from_object, parts)))
     return _from_object(data)
 
@@ -80,13 +100,13 @@ def _by_notation(text: str) -> Transform:
     term = parse(text)
     kind = _kind(term.name)
     if term.cutoff is not None:
-        raise InputError(f"a transform has no cutoff, but {text!r} sets @{term.cutoff}")
+        raise InputError(f"a transform has no cutoff; remove @{term.cutoff} from {text!r}")
     check_options(term.name, term, [f.name for f in fields(kind) if not f.name.endswith("_")])
     return kind(**term.options)
 
 
 def _from_object(data: Any) -> Transform:
-    """A single transform from its options and statistics."""
+    """Create a single transform from its options and statistics."""
     if not isinstance(data, dict) or not isinstance(data.get("name"), str):
         raise InputError(f"a saved transform must be an object with a name, not {data!r:.80}")
     kind = _kind(data["name"])

@@ -1,12 +1,12 @@
-"""The compiled loops behind the transforms: moments, extremes and rescaling, a row at a time.
+"""Compiled loops of the transforms: moments, extremes and rescaling, row by row.
 
-The inner loops run along a row, over features, whose values lie side by side: they take vector
-units without any sum being reordered, so that every feature is added up in document order. A list
-of ordinary length stays in the cache, where several passes over it cost little.
+The inner loops run over the features of a row, which are adjacent in memory. They are vectorised
+without reordering a sum: each feature is summed in document order. A list of ordinary length fits
+into the cache, so several passes over it are cheap.
 
-Lists are shared out among threads; one very long list is shared out by features instead. A *cell*
-is one such part of one list: cell c is part c % parts of list c // parts. Every cell is computed
-by itself, so that the number of threads changes nothing.
+Threads share the lists; a very long list is divided by features instead. A *cell* is one such part
+of one list: cell c is part c % parts of list c // parts. Each cell is computed independently, so
+the number of threads does not change the result.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ LARGEST = float(np.finfo(np.float32).max)
 def zscore_cells(
     start: int, stop: int, parts: int, x: Any, offsets: Any, out: Any, bad: Any
 ) -> None:
-    """Per-query z-scores of the cells start…stop − 1; `bad` marks lists that hold infinities."""
+    """Compute z-scores in the cells start…stop − 1; `bad` marks lists with infinities."""
     features = x.shape[1]
     count, mean, factor = np.empty(features), np.empty(features), np.empty(features)
     row = np.empty(features, np.float32)
@@ -42,7 +42,7 @@ def zscore_cells(
 def minmax_cells(
     start: int, stop: int, parts: int, x: Any, offsets: Any, out: Any, bad: Any
 ) -> None:
-    """(x − min) / (max − min) in the cells start…stop − 1; `bad` as in `zscore_cells`."""
+    """Compute (x − min) / (max − min) in the cells start…stop − 1; `bad` as in `zscore_cells`."""
     features = x.shape[1]
     least, factor = np.empty(features), np.empty(features)
     lowest, highest = np.empty(features, np.float32), np.empty(features, np.float32)
@@ -67,9 +67,9 @@ def minmax_cells(
 def rescale_rows(
     start: int, stop: int, height: int, x: Any, centre: Any, factor: Any, out: Any, bad: Any
 ) -> None:
-    """(x − centre) · factor in the tiles start…stop − 1 of `height` rows each.
+    """Compute (x − centre) · factor in the tiles start…stop − 1 of `height` rows each.
 
-    `bad` marks rows with a result that isn't finite; they are left as they are.
+    `bad` marks rows with a result that is not finite; they stay unchanged.
     """
     documents, features = x.shape
     row = np.empty(features, np.float32)
@@ -82,7 +82,7 @@ def rescale_rows(
 def moments_of_tiles(
     start: int, stop: int, height: int, x: Any, count: Any, mean: Any, squares: Any, bad: Any
 ) -> None:
-    """Count, mean and Σ(x − mean)² by feature, for the tiles start…stop − 1 of `height` rows."""
+    """Compute count, mean and Σ(x − mean)² by feature in the tiles start…stop − 1."""
     documents, features = x.shape
     n, m, s = np.empty(features), np.empty(features), np.empty(features)
     low, high = _bounds(0, 1, features)
@@ -95,7 +95,7 @@ def moments_of_tiles(
 
 @compiled
 def _bounds(part: int, parts: int, features: int) -> tuple[Any, Any]:
-    """The features of one part, from … to. Unsigned: a loop need not look for negative indices."""
+    """Return the features of one part as a range, unsigned: loops need no negative indices."""
     return np.uint64(features * part // parts), np.uint64(features * (part + 1) // parts)
 
 
@@ -103,10 +103,10 @@ def _bounds(part: int, parts: int, features: int) -> tuple[Any, Any]:
 def _moments(
     x: Any, begin: int, end: int, low: int, high: int, count: Any, mean: Any, squares: Any
 ) -> bool:
-    """Count, mean and Σ(x − mean)² of the features low…high − 1; False if one is infinite.
+    """Compute count, mean and Σ(x − mean)² of the features low…high − 1; False if one is infinite.
 
-    Two passes in double precision. Values are taken relative to the feature's first one, so that a
-    constant has exactly that mean, and no variance.
+    Two passes in double precision. The first value of a feature is subtracted from all, so a
+    constant has exactly this mean and variance 0.
     """
     shift = squares  # free until the second pass
     _first_values(x, begin, end, low, high, shift)
@@ -134,7 +134,7 @@ def _moments(
 
 @compiled
 def _first_values(x: Any, begin: int, end: int, low: int, high: int, first: Any) -> None:
-    """The first value of each feature that isn't missing, or 0."""
+    """Find the first value of each feature that is not missing, or 0."""
     for f in range(low, high):
         first[f] = np.nan
     for i in range(begin, end):
@@ -150,7 +150,7 @@ def _first_values(x: Any, begin: int, end: int, low: int, high: int, first: Any)
 
 @compiled
 def _extremes(x: Any, begin: int, end: int, low: int, high: int, lowest: Any, highest: Any) -> None:
-    """Least and largest value of each feature; ∞ and −∞ where all are missing."""
+    """Find the least and largest value of each feature; ∞ and −∞ if all are missing."""
     for f in range(low, high):
         lowest[f], highest[f] = np.inf, -np.inf
     for i in range(begin, end):
@@ -163,9 +163,10 @@ def _extremes(x: Any, begin: int, end: int, low: int, high: int, lowest: Any, hi
 def _rescale(
     x: Any, i: int, low: int, high: int, centre: Any, factor: Any, row: Any, out: Any
 ) -> bool:
-    """(x − centre) · factor of row i, 0 where x is missing; False, and nothing, unless finite.
+    """Write (x − centre) · factor of row i, 0 for missing values; return False if not finite.
 
-    By way of `row`: `out` may be `x`, and loops between overlapping arrays don't vectorise.
+    `row` is a buffer: `out` may be `x`, and loops on overlapping arrays are not vectorised. If a
+    result is not finite, nothing is written.
     """
     wrong = 0
     for f in range(low, high):

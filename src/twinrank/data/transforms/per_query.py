@@ -1,9 +1,9 @@
-"""Transforms by the statistics of each list: no fitting, and nothing learned from other queries."""
+"""Transforms with the statistics of each list; they need no fitting."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from twinrank.data.transforms.base import Floats, Transform, by_list
+from twinrank.data.transforms.transform_base import Floats, Transform, by_list
 from twinrank.lists import Lists
 
 
@@ -11,8 +11,8 @@ from twinrank.lists import Lists
 class QueryZScore(Transform):
     """(x − mean) / deviation, by feature within each list.
 
-    The deviation is the population's, √(Σ(x − mean)² / m). Missing values count in no statistic and
-    become 0, the mean; a feature that is constant in a list is 0 there.
+    The deviation is that of the population, √(Σ(x − mean)² / m). Statistics ignore missing values,
+    which become 0, the mean. A feature that is constant in a list becomes 0.
 
     >>> import numpy as np
     >>> X = np.array([[1.0, 5.0], [3.0, 5.0], [8.0, 9.0]])
@@ -25,7 +25,7 @@ class QueryZScore(Transform):
     per_query: ClassVar[bool] = True
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
-        """Statistics and result list by list, in double precision."""
+        """Standardise each list, in double precision."""
         from twinrank.data.transforms.loops import zscore_cells
 
         by_list(self, zscore_cells, x, lists, out)
@@ -35,8 +35,8 @@ class QueryZScore(Transform):
 class QueryMinMax(Transform):
     """(x − min) / (max − min), by feature within each list: from 0 to 1.
 
-    Missing values count in no statistic and become 0, the minimum; a feature that is constant in a
-    list is 0 there.
+    Statistics ignore missing values, which become 0, the minimum. A feature that is constant in a
+    list becomes 0.
 
     >>> import numpy as np
     >>> QueryMinMax()(np.array([[10.0], [30.0], [15.0], [7.0]]), Lists.from_sizes([3, 1])).ravel()
@@ -46,7 +46,7 @@ class QueryMinMax(Transform):
     per_query: ClassVar[bool] = True
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
-        """Extremes and result list by list."""
+        """Rescale each list to 0 … 1."""
         from twinrank.data.transforms.loops import minmax_cells
 
         by_list(self, minmax_cells, x, lists, out)

@@ -1,36 +1,36 @@
-"""Transforms of each value by itself; missing values stay missing."""
+"""Transforms of single values; missing values stay missing."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from twinrank.data.transforms.base import Floats, Transform, by_tile
+from twinrank.data.transforms.transform_base import Floats, Transform, by_tile
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 
 _TILE = 16_384
-"""Values that stay in the cache from one step to the next."""
+"""Values of a tile, which fit into the processor's cache."""
 
 
 @dataclass(frozen=True)
 class SignedLog1p(Transform):
-    """sign(x) · log(1 + |x|): tames counts and lengths, keeps order, zero and sign.
+    """sign(x) · log(1 + |x|): compresses counts and lengths, keeps order, zero and sign.
 
     >>> SignedLog1p()(np.array([[0.0, 1.0, -1.0]]), Lists.from_sizes([1])).round(3)
     array([[ 0.   ,  0.693, -0.693]], dtype=float32)
     """
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
-        """By NumPy, whose logarithm runs on vector units."""
+        """Apply the formula with NumPy, whose logarithm is vectorised."""
         by_tile(_signed_log1p, x.size, _TILE, 4, x.reshape(-1), out.reshape(-1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clip(Transform):
-    """min(max(x, low), high); a bound that isn't given is the largest finite float32.
+    """min(max(x, low), high); the default bounds are ± the largest finite float32.
 
-    So `Clip()` makes infinities finite, which the statistics of other transforms need.
+    `Clip()` without bounds makes infinities finite, as the statistics of other transforms need.
 
     >>> Clip(low=-5)(np.array([[-7.0, 2.0, np.inf]]), Lists.from_sizes([1]))
     array([[-5.0000000e+00,  2.0000000e+00,  3.4028235e+38]], dtype=float32)
@@ -46,28 +46,28 @@ class Clip(Transform):
                 value = value.item()
                 object.__setattr__(self, name, value)
             if value is not None and not _is_float32(value):
-                raise InputError(f"{name} of Clip must be a finite float32 number, not {value!r}")
+                raise InputError(f"{name} of Clip must be a finite float32, not {value!r}")
         low, high = self.bounds()
         if not low < high:
-            raise InputError(f"low of Clip must be below high, but {low:g} is not below {high:g}")
+            raise InputError(f"low of Clip must be below high, but low is {low:g}, high {high:g}")
 
     def bounds(self) -> tuple[np.float32, np.float32]:
-        """Both bounds as float32 has them."""
-        most = np.finfo(np.float32).max
-        low = -most if self.low is None else np.float32(self.low)
-        return low, most if self.high is None else np.float32(self.high)
+        """Return both bounds as float32."""
+        largest = np.finfo(np.float32).max
+        low = -largest if self.low is None else np.float32(self.low)
+        return low, largest if self.high is None else np.float32(self.high)
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
-        """By NumPy."""
+        """Clip with NumPy."""
         by_tile(_clip, x.size, _TILE, 1, x.reshape(-1), *self.bounds(), out.reshape(-1))
 
 
 def _signed_log1p(start: int, stop: int, height: int, x: Any, out: Any) -> None:
-    """Tile by tile, the sign kept aside since `out` may be `x`."""
-    spare = np.empty(height, np.float32)
+    """Transform tile by tile; a buffer keeps the magnitudes, because `out` may be `x`."""
+    buffer = np.empty(height, np.float32)
     for first in range(start * height, min(stop * height, x.size), height):
         tile = x[first : first + height]
-        magnitude = spare[: tile.size]
+        magnitude = buffer[: tile.size]
         np.log1p(np.abs(tile, out=magnitude), out=magnitude)
         np.copysign(magnitude, tile, out=out[first : first + height])
 
@@ -78,7 +78,7 @@ def _clip(start: int, stop: int, height: int, x: Any, low: Any, high: Any, out: 
 
 
 def _is_float32(value: object) -> bool:
-    """Whether this is a number within float32's range."""
+    """Return True for a number within the range of float32."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) <= float(np.finfo(np.float32).max)

@@ -1,12 +1,12 @@
-"""Standardisation by the mean and deviation of the training data, gathered block by block.
+"""Standardisation with the mean and deviation of the training data, computed in blocks.
 
-Statistics of many documents are merged from those of tiles of some hundred rows (Chan, Golub and
-LeVeque 1979): with counts n_a, n_b, n = n_a + n_b and δ = mean_b − mean_a,
+Statistics of tiles of some hundred rows are merged (Chan, Golub and LeVeque, 1979): with counts
+n_a, n_b, n = n_a + n_b and δ = mean_b − mean_a,
 
     mean = mean_a + δ · n_b / n
     Σ(x − mean)² = Σ_a + Σ_b + δ² · n_a · n_b / n
 
-Tiles and the order of merging depend on the shape of the data only.
+Tiles and the order of merging depend only on the shape of the data.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.transforms.base import (
+from twinrank.data.transforms.transform_base import (
     Floats,
     NotFiniteError,
     Transform,
@@ -29,16 +29,16 @@ from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 
 _TILE, _BLOCK = 2**16, 2**22
-"""Values in a tile, which stay in the cache, and in a block, which is held in memory."""
+"""Values in a tile, which fits into the processor's cache, and in a block in memory."""
 
 
 @dataclass(frozen=True)
 class Standardise(Transform):
     """(x − mean) / deviation, by feature, over all documents of the training data.
 
-    The deviation is the population's. Missing values count in no statistic and become 0, the mean.
-    A feature that is constant or missing throughout the training data is 0 ever after: a model has
-    learned nothing about its other values.
+    The deviation is that of the population. Statistics ignore missing values, which become 0, the
+    mean. A feature that is constant or always missing in the training data becomes 0 in any data,
+    because a model has learned nothing about its other values.
 
     >>> lists = Lists.from_sizes([2])
     >>> fitted = Standardise().fit(np.array([[1.0], [3.0]]), lists)
@@ -54,24 +54,24 @@ class Standardise(Transform):
         lengths = [None if numbers is None else len(numbers) for numbers in (mean, deviation)]
         if lengths[0] != lengths[1]:
             raise InputError(
-                f"mean and deviation of Standardise must align, but hold {lengths[0]} and "
-                f"{lengths[1]} numbers"
+                f"mean and deviation of Standardise need one number per feature each, not "
+                f"{lengths[0]} and {lengths[1]}"
             )
         if deviation and min(deviation) < 0:
-            raise InputError(f"a deviation must not be negative, but one is {min(deviation)}")
+            raise InputError(f"a deviation must be 0 or more, not {min(deviation)}")
         object.__setattr__(self, "mean_", mean)
         object.__setattr__(self, "deviation_", deviation)
 
     def fit_after(self, before: Sequence[Transform], X: Any, lists: Lists) -> "Standardise":
-        """Mean and deviation of every feature, after the transforms `before`."""
+        """Compute mean and deviation of each feature, after the transforms `before`."""
         if lists.documents == 0:
-            raise InputError("Standardise can't be fitted on no documents")
+            raise InputError("Standardise needs at least one document to fit")
         count, mean, squares = _moments(before, X, lists)
         deviation = np.sqrt(squares / np.maximum(count, 1))
         return Standardise(tuple(mean.tolist()), tuple(deviation.tolist()))
 
     def check_features(self, features: int) -> None:
-        """Refuse to go on unfitted, or with another number of features."""
+        """Raise an error if unfitted, or if the number of features differs."""
         if self.mean_ is None:
             raise InputError("Standardise is not fitted; call fit(X, lists) on training data first")
         if len(self.mean_) != features:
@@ -80,7 +80,7 @@ class Standardise(Transform):
             )
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
-        """Row by row, in double precision."""
+        """Standardise each row, in double precision."""
         from twinrank.data.transforms.loops import rescale_rows
 
         centre, deviation = np.array(self.mean_, np.float64), np.array(self.deviation_, np.float64)
@@ -96,11 +96,11 @@ class Standardise(Transform):
 
 
 def _moments(before: Sequence[Transform], X: Any, lists: Lists) -> Any:
-    """Count, mean and Σ(x − mean)² of every feature, after the transforms `before`."""
+    """Return count, mean and Σ(x − mean)² of each feature, after the transforms `before`."""
     features = X.shape[1]
     ends = np.r_[0 : lists.documents : _rows(_BLOCK, features), lists.documents]
-    whole = any(one.per_query for one in before)
-    units = lists if whole else Lists(ends)  # what must not be cut
+    per_query = any(step.per_query for step in before)
+    units = lists if per_query else Lists(ends)  # rows that must stay in one block
     cuts = np.unique(np.searchsorted(units.offsets, ends)).tolist()
     buffer = np.empty((int(np.diff(units.offsets[cuts]).max()), features), np.float32)
     total = np.zeros((3, features))
@@ -119,7 +119,7 @@ def _moments(before: Sequence[Transform], X: Any, lists: Lists) -> Any:
 
 
 def _moments_of_block(x: Floats) -> Any:
-    """Tiles in threads; then neighbours are merged, and merged again."""
+    """Compute the moments of tiles in threads, then merge adjacent tiles until one is left."""
     from twinrank.data.transforms.loops import moments_of_tiles
 
     rows, features = x.shape
@@ -139,7 +139,7 @@ def _moments_of_block(x: Floats) -> Any:
 
 
 def _merge(a: Any, b: Any) -> Any:
-    """The moments of two sets of documents together; either may have none."""
+    """Return the moments of the union of two sets of documents; either may be empty."""
     count = a[0] + b[0]
     share = b[0] / np.maximum(count, 1)
     away = b[1] - a[1]
@@ -147,12 +147,12 @@ def _merge(a: Any, b: Any) -> Any:
 
 
 def _rows(values: int, features: int) -> int:
-    """How many rows hold about this many values."""
+    """Return the number of rows that contain about this many values."""
     return max(values // max(features, 1), 1)
 
 
 def _numbers(name: str, values: Any) -> tuple[float, ...] | None:
-    """Finite numbers, far from overflow, as a tuple, whatever sequence they came in."""
+    """Return a sequence of finite numbers, far from overflow, as a tuple."""
     if values is None:
         return None
     if isinstance(values, np.ndarray):
@@ -160,7 +160,9 @@ def _numbers(name: str, values: Any) -> tuple[float, ...] | None:
     if not isinstance(values, list | tuple):
         raise InputError(f"{name} of Standardise must be a list of numbers, not {values!r}")
     for f, value in enumerate(values):
-        plain = isinstance(value, int | float) and not isinstance(value, bool)
-        if not plain or not abs(value) < 1e300:
-            raise InputError(f"{name} of Standardise, feature {f}: {value!r} is no finite number")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not abs(value) < 1e300:
+            raise InputError(
+                f"{name} of Standardise, feature {f}: {value!r} is not a finite number"
+            )
     return tuple(map(float, values))

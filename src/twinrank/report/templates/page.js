@@ -1,6 +1,6 @@
 "use strict";
 
-// Tables sort by their headings. Figures without a value come last, either way.
+// Headings sort their tables. Cells without a value come last in both orders.
 function sortBy(heading) {
   const table = heading.closest("table"), body = table.tBodies[0];
   const column = heading.cellIndex, sign = { ascending: 1, descending: -1 };
@@ -17,14 +17,14 @@ function sortBy(heading) {
   body.append(...rows.map(pair => pair[1]));
   for (const th of table.tHead.rows[0].cells) th.removeAttribute("aria-sort");
   heading.setAttribute("aria-sort", order);
-  const told = document.getElementById("sorted");
-  if (told) told.textContent = `Sorted by ${heading.textContent}, ${order}.`;
+  const status = document.getElementById("sorted");
+  if (status) status.textContent = `Sorted by ${heading.textContent}, ${order}.`;
 }
 for (const button of document.querySelectorAll(".sortable thead button")) {
   button.addEventListener("click", () => sortBy(button.closest("th")));
 }
 
-// What a figure means is shown on hover and on focus; arrow keys move from figure to figure.
+// A tooltip explains each value on hover and focus; arrow keys move between values.
 const tip = document.getElementById("tip");
 function show(cell) {
   tip.textContent = cell.dataset.tip.replaceAll("; ", "\n");
@@ -73,9 +73,9 @@ addEventListener("scroll", () => {
   if (!tip.hidden && cell.dataset.tip) show(cell); else hide();
 }, { capture: true, passive: true });
 
-// A method chosen in a legend stands out in every picture; chosen again, all are back.
+// A legend button highlights its method in every plot; a second click resets it.
 const chosen = new Set();
-function lightUp(preview) {
+function highlight(preview) {
   const lit = preview === undefined ? chosen : new Set([...chosen, preview]);
   document.body.classList.toggle("alone", lit.size > 0);
   for (const line of document.querySelectorAll("[data-series]")) {
@@ -89,13 +89,13 @@ for (const button of document.querySelectorAll("[data-method]")) {
   const method = button.dataset.method;
   button.addEventListener("click", () => {
     if (!chosen.delete(method)) chosen.add(method);
-    lightUp();
+    highlight();
   });
-  button.addEventListener("mouseenter", () => lightUp(method));
-  button.addEventListener("mouseleave", () => lightUp());
+  button.addEventListener("mouseenter", () => highlight(method));
+  button.addEventListener("mouseleave", () => highlight());
 }
 
-// The baseline that gains are shown against.
+// The selected baseline of the gains.
 const baseline = document.getElementById("baseline");
 if (baseline) {
   baseline.addEventListener("change", () => {

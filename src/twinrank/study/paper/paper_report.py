@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.comparison import compare
 from twinrank.report.content import ReportContent
@@ -38,6 +37,7 @@ from twinrank.study.paper.rank_error import RankError
 from twinrank.study.paper.reproduction import CONVENTION, ReproductionResults
 from twinrank.study.result_files import csv_text, write_json, write_tables
 from twinrank.support.files import replacing
+from twinrank.support.plurals import counted
 
 _TITLES = {2: "Table 2: ranks by a sigmoid", 3: "Table 3: ranks by the twin-sigmoid"}
 _OLD_LIGHTGBM = (

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.comparison import Comparison, compare
 from twinrank.evaluation.result import Evaluation
@@ -24,6 +23,7 @@ from twinrank.study.paper.published import (
     system,
 )
 from twinrank.study.result_files import csv_text
+from twinrank.support.plurals import counted
 
 _PAPER_AP = (
     "MAP@k as in the paper: AP@k divided by the sum of the k highest graded labels (paperAP@k)."

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.table import counted
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.display.tables import Cell, Table
 from twinrank.report.content import ReportContent
@@ -18,6 +17,7 @@ from twinrank.study.methods import KINDS, NET
 from twinrank.study.result_files import csv_text, write_json, write_text, write_toml
 from twinrank.study.tuning.search import Tuning
 from twinrank.study.tuning.trials import TrialRecord, best_of, importances, open_search
+from twinrank.support.plurals import counted
 
 BEST = "best.toml"
 REPORT = "report.html"

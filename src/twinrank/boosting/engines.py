@@ -1,0 +1,154 @@
+"""The interface to LightGBM and XGBoost: settings, training rounds, trained trees."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.lists import Lists
+from twinrank.support.errors import InputError, unknown
+
+ENGINES = ("lightgbm", "xgboost")
+NO_TREE = (
+    "No tree could be grown: no split of the documents reduces the loss. Lower min_data_in_leaf "
+    "or min_sum_hessian_in_leaf in engine_params."
+)
+
+_NAMES = {
+    "objective": "objective objective_type application app loss",
+    "validation_measure": "metric metrics metric_types eval_metric",
+    "num_leaves": "num_leaves num_leaf max_leaves max_leaf max_leaf_nodes",
+    "learning_rate": "learning_rate eta shrinkage_rate",
+    "n_estimators": "n_estimators num_iterations num_iteration n_iter max_iter nrounds "
+    "num_boost_round num_round num_rounds num_tree num_trees",
+    "early_stopping": "early_stopping early_stopping_round early_stopping_rounds n_iter_no_change",
+    "n_jobs": "n_jobs num_threads num_thread nthread nthreads",
+    "random_state": "random_state seed random_seed",
+    "ensemble_size": "num_class num_classes multi_strategy",
+    "categorical_features": "categorical_features categorical_feature categorical_column "
+    "cat_feature cat_column feature_types",
+}
+_OURS = {name: ours for ours, names in _NAMES.items() for name in names.split()}
+"""The engines' names for parameters that the ranker has itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Documents as an engine takes them: labels are at least 0, weights are per list."""
+
+    X: npt.NDArray[np.float32]
+    y: npt.NDArray[np.float32]
+    lists: Lists
+    weights: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSettings:
+    """How trees are grown."""
+
+    objective: str | None = None
+    """One of the engine's own objectives; None if we compute the gradients."""
+    learning_rate: float
+    num_leaves: int
+    ensemble_size: int = 1
+    """The number of trees per round, one for each model of the ensemble."""
+    categorical: tuple[int, ...] = ()
+    n_jobs: int | None = None
+    seed: int = 0
+    engine_params: Mapping[str, Any] = field(default_factory=dict)
+    """The engine's own settings, by its own names."""
+
+
+class Trees(Protocol):
+    """Trained trees."""
+
+    file: str
+    """The name of the file for `to_bytes`."""
+
+    booster: Any
+    """The engine's own object."""
+
+    @property
+    def count(self) -> int:
+        """The number of trees."""
+
+    def predict(self, X: Any, n_jobs: int | None) -> npt.NDArray[np.float32]:
+        """The score of every row."""
+
+    def contributions(self, X: Any, n_jobs: int | None) -> npt.NDArray[np.float64]:
+        """SHAP values: a column per feature, and the common base value in the last column."""
+
+    def gains(self) -> npt.NDArray[np.float64]:
+        """The total gain of the splits on each feature."""
+
+    def to_bytes(self, suffix: str = ...) -> bytes:
+        """The engine's own file."""
+
+
+class Grower(Protocol):
+    """An engine in training.
+
+    `Grower(settings, objective, rows, sets, state)` continues from `state`, which `state()` gave.
+    """
+
+    exact: bool
+    """True if training continues from `state` with the same bits."""
+
+    def grow(self, round_number: int) -> bool:
+        """Add a tree for every model of the ensemble; False if no split helps."""
+
+    def scores(self, name: str) -> npt.NDArray[Any]:
+        """The scores of an evaluation set."""
+
+    def state(self) -> bytes:
+        """All trees grown so far."""
+
+    def trees(self, rounds: int) -> Trees:
+        """The trees of the first rounds; the models of an ensemble add up to one score."""
+
+
+def engine(name: str) -> Any:
+    """The module of an engine: `Objective`, `Grower`, `FILE`, `NAME`, `SUFFIXES`, `from_bytes`."""
+    if name not in ENGINES:
+        raise InputError(unknown("engine", str(name), ENGINES))
+    module: ModuleType
+    if name == "lightgbm":
+        from twinrank.boosting import lightgbm_engine as module
+    else:
+        from twinrank.boosting import xgboost_engine as module
+    return module
+
+
+def check_engine_params(engine_params: Any) -> dict[str, Any]:
+    """Refuse settings of the engine that the ranker has a parameter for."""
+    if engine_params is None:
+        return {}
+    named = isinstance(engine_params, Mapping) and all(isinstance(k, str) for k in engine_params)
+    if not named:
+        raise InputError(f"engine_params must be a dict of settings, not {engine_params!r}")
+    for key in engine_params:
+        if key in _OURS:
+            raise InputError(f"engine_params cannot set {key}: set the ranker's {_OURS[key]}")
+    return dict(engine_params)
+
+
+def thread_count(n_jobs: int | None) -> int:
+    """The engines' number for `n_jobs`: 0 is all cores."""
+    return 0 if n_jobs is None or n_jobs < 0 else n_jobs
+
+
+@contextmanager
+def explained_by(name: str, error_class: type[Exception]) -> Iterator[None]:
+    """Turn an engine's own errors into an InputError."""
+    try:
+        yield
+    except error_class as error:
+        if isinstance(error, InputError):
+            raise
+        lines = str(error).strip().splitlines()
+        message = next((line for line in lines if line.strip()), type(error).__name__)
+        raise InputError(f"{name}: {message}") from error

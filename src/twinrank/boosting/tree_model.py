@@ -1,0 +1,113 @@
+"""Trained trees as a model: the engine's own file beside `config.json`."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.boosting.engines import ENGINES, Trees, engine
+from twinrank.boosting.tree_features import features_of, kept_from
+from twinrank.data.dataset import Dataset
+from twinrank.data.transforms import Compose
+from twinrank.data.transforms import from_json as transform_from_json
+from twinrank.models.saved_model import CONFIG, Model, damaged, is_count
+from twinrank.support.errors import InputError, explained
+from twinrank.support.files import check_regular, replacing
+from twinrank.support.plurals import counted
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TreeModel(Model):
+    """Boosted trees with their transform."""
+
+    kind: ClassVar[str] = "trees"
+    engine: str
+    trees: Trees
+    categorical: tuple[int, ...] = ()
+
+    @property
+    def per_query(self) -> bool:
+        """True if a score depends on the other documents of its query."""
+        return self.transform.per_query
+
+    def score(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float32]:
+        """The score of every document."""
+        parts = [self.trees.predict(X, n_jobs) for X in self._features(data)]
+        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+    def contributions(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float64]:
+        """SHAP values: a column per feature, and the common base value in the last column."""
+        parts = [self.trees.contributions(X, n_jobs) for X in self._features(data)]
+        return np.concatenate(parts) if parts else np.empty((0, self.features + 1))
+
+    def _features(self, data: Dataset) -> Iterator[Any]:
+        return features_of(data, self.transform, self.categorical)
+
+    def export(self, path: Path) -> None:
+        """Write the engine's own file: LightGBM's text, XGBoost's JSON or UBJSON."""
+        module = engine(self.engine)
+        if path.suffix not in module.SUFFIXES:
+            raise InputError(
+                f"Cannot write {path}: trees are exported in {module.NAME}'s own format; choose a "
+                f"name that ends in {' or '.join(module.SUFFIXES)}."
+            )
+        with replacing(path) as partial:
+            partial.write_bytes(self.trees.to_bytes(path.suffix))
+
+    def describe_export(self) -> tuple[str, str, str | None]:
+        """The engine's own file holds the trees, but no transform."""
+        held = f"{counted(self.trees.count, 'tree')} in {engine(self.engine).NAME}'s own format"
+        if self.transform == Compose():
+            return self.trees.file, held, None
+        each = ", query by query" if self.per_query else ""
+        note = f"the file does not hold the transform: apply {self.transform} first{each}"
+        return self.trees.file, held, note
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """The engine, the categorical columns and the trees."""
+        content = self.trees.to_bytes()
+        return {
+            "engine": self.engine,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "categorical": list(self.categorical),
+        }, {self.trees.file: content}
+
+    @classmethod
+    def from_parts(
+        cls, config: dict[str, Any], folder: Path, common: dict[str, Any], architecture: Any
+    ) -> Self:
+        """Read the trees; the engine only gets a file whose hash is right."""
+        if architecture is not None:
+            raise InputError("it holds trees, which have no architecture.")
+        if config.get("engine") not in ENGINES:
+            raise damaged(f"there is no engine {config.get('engine')!r}")
+        columns, features = config.get("categorical"), common["features"]
+        if not isinstance(columns, list) or not all(is_count(c, features) for c in columns):
+            raise damaged("categorical must be a list of columns")
+        categorical = tuple(columns)
+        transform = kept_from(transform_from_json(config.get("transform")), categorical)
+        transform.check_features(features)
+        module = engine(config["engine"])
+        path = folder / module.FILE
+        check_regular(path)
+        with explained("read", path):
+            content = path.read_bytes()
+        # Engines trust their files and may crash on others, so they only get what was saved.
+        if hashlib.sha256(content).hexdigest() != config.get("sha256"):
+            raise InputError(
+                f"{path.name} is damaged: it is not the file that {CONFIG} was saved with"
+            )
+        trees = module.from_bytes(content, features, categorical)
+        if trees.count % common["ensemble_size"]:
+            raise damaged(f"{trees.count} trees for ensemble_size {common['ensemble_size']}")
+        return cls(
+            engine=config["engine"],
+            trees=trees,
+            categorical=categorical,
+            transform=transform,
+            **common,
+        )

@@ -1,0 +1,199 @@
+"""Byte streams of files, compressed or not, and the state that identifies a file's version."""
+
+import gzip
+import hashlib
+import io
+import lzma
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from twinrank.support.errors import InputError, explained
+from twinrank.support.files import check_regular
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+COMPRESSED = (".gz", ".xz", ".zst")
+LETOR = (".txt", ".letor", ".svm", ".svmlight", ".libsvm", ".dat")
+FRAMES = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".ipc")
+_BLOCK = 1 << 20
+_GZIP_LEVEL = 6
+_TICK = 20_000_000  # nanoseconds; some file systems store times in steps of 10 ms
+
+
+@dataclass(frozen=True)
+class FileState:
+    """Size, time and inode of a file, which detect a change without reading it."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> "FileState":
+        """Return the current state of a file."""
+        check_regular(path)
+        with explained("read", path):
+            status = path.stat()
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+
+    @classmethod
+    def settled(cls, path: Path) -> "FileState":
+        """Return the state of a file; wait if the next change could get the same time."""
+        now = cls.of(path)
+        if time.time_ns() - now.mtime_ns > _TICK:
+            return now
+        time.sleep(_TICK / 1e9)
+        return cls.of(path)
+
+    def to_json(self) -> dict[str, int]:
+        """Return the state as plain JSON."""
+        return asdict(self)
+
+
+def content_hash(path: Path) -> str:
+    """Return the SHA-256 hash of a file."""
+    with explained("read", path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def plain_suffix(path: Path) -> str:
+    """Return the suffix of the format, without the suffix of the compression.
+
+    >>> plain_suffix(Path("train.csv.gz")), plain_suffix(Path("train.txt"))
+    ('.csv', '.txt')
+    """
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return name.suffix.lower()
+
+
+class _Hashed(io.RawIOBase):
+    """A file that hashes the bytes read from it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self.consumed = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        count = self._file.readinto(view)  # type: ignore[attr-defined]
+        self._digest.update(view[:count])
+        self.consumed += count
+        return int(count)
+
+    def finish(self) -> str:
+        while self.read(_BLOCK):
+            pass
+        return self._digest.hexdigest()
+
+
+class _Xz(io.RawIOBase):
+    """Content of xz archives; unlike LZMAFile, it raises an error for other data after them."""
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        self._file = file
+        self._archive = lzma.LZMADecompressor()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = b""
+        while not content:
+            packed = b""
+            if self._archive.eof:
+                packed = self._following()
+                if not packed:
+                    return 0
+                self._archive = lzma.LZMADecompressor()
+            elif self._archive.needs_input:
+                packed = self._file.read(_BLOCK) or b""
+                if not packed:
+                    raise EOFError
+            content = self._archive.decompress(packed, len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def _following(self) -> bytes:
+        """Return the bytes after an archive and its padding of zeros."""
+        packed = self._archive.unused_data.lstrip(b"\0")
+        while not packed and (block := self._file.read(_BLOCK)):
+            packed = block.lstrip(b"\0")
+        return packed
+
+
+_READERS: dict[str, Callable[[io.RawIOBase], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
+    ".xz": _Xz,
+    ".zst": zstd.ZstdFile,
+}
+
+
+class ByteStream:
+    """The decompressed content of a file."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self.path = path
+        self._raw = _Hashed(file)
+        reader = _READERS.get(path.suffix.lower())
+        self._content: Any = reader(self._raw) if reader else self._raw
+
+    @property
+    def consumed(self) -> int:
+        """Number of bytes of the compressed file that have been read."""
+        return self._raw.consumed
+
+    def fill(self, buffer: memoryview) -> int:
+        """Read until the buffer is full or the file ends; return the number of bytes."""
+        filled = 0
+        try:
+            while filled < len(buffer):
+                count = self._content.readinto(buffer[filled:])
+                if not count:
+                    break
+                filled += count
+        except EOFError as error:
+            raise InputError(f"{self.path} is truncated: the archive is incomplete") from error
+        except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
+            raise InputError(f"{self.path} is damaged, or its suffix is wrong: {error}") from error
+        return filled
+
+    def finish(self) -> str:
+        """Read the file to its end and return its SHA-256 hash."""
+        return self._raw.finish()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[ByteStream]:
+    """Open a file, compressed or not; an OSError becomes a FileError that names the file."""
+    check_regular(path)
+    with explained("read", path), path.open("rb", buffering=0) as file:
+        yield ByteStream(path, file)
+
+
+@contextmanager
+def written(path: Path, name: Path) -> Iterator[IO[bytes]]:
+    """Open `path` for writing, compressed by the suffix of `name`; the output is reproducible."""
+    suffix = name.suffix.lower()
+    with path.open("wb") as file, ExitStack() as stack:
+        packed: Any = file
+        if suffix == ".gz":  # without a name or a time in the header
+            packed = stack.enter_context(gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0))
+        elif suffix == ".xz":
+            packed = stack.enter_context(lzma.LZMAFile(file, "wb"))
+        elif suffix == ".zst":
+            checksum = {int(zstd.CompressionParameter.checksum_flag): 1}
+            packed = stack.enter_context(zstd.ZstdFile(file, "wb", options=checksum))
+        yield packed

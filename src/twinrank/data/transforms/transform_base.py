@@ -1,0 +1,299 @@
+"""The base class of transforms, their composition, and the functions that run their loops."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from twinrank.lists import Lists, check_lists
+from twinrank.lists.per_list import frozen
+from twinrank.support.arrays import to_numpy
+from twinrank.support.errors import InputError
+from twinrank.support.notation import Term, Value
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+_PER_THREAD = 200_000
+"""Below this many values a second thread costs more than it saves."""
+
+
+class FeatureError(InputError):
+    """A feature value that a transform cannot use, with its position for a better message."""
+
+    feature, list, place, reason = 0, 0, 0, ""  # numbers from 0; `place` is within the list
+
+    def named(self, query_ids: Any, feature_names: Sequence[str] | None) -> InputError:
+        """Return the error with the query's id and the feature's name, or its number from 1."""
+        name = self.feature + 1 if feature_names is None else repr(feature_names[self.feature])
+        query = query_ids[self.list]
+        return InputError(
+            f"feature {name} of document {self.place + 1} of query {query} is {self.reason}"
+        )
+
+
+class NotFiniteError(Exception):
+    """A row with a feature whose result is not finite; `invalid` is a mask of such features."""
+
+    def __init__(self, transform: "Transform", x: Floats, row: int, invalid: Any) -> None:
+        self.transform, self.row, self.feature = transform, row, int(invalid.argmax())
+        self.value = x[row, self.feature]
+
+    def within(self, lists: Lists, first: int = 0) -> FeatureError:
+        """Return the error for the user, if the rows start at document `first` of the lists."""
+        document = first + self.row
+        number = int(lists.list_of(document))
+        reason = f"{self.value:g}, which {self.transform} can't use; add Clip before it"
+        error = FeatureError(
+            f"feature {self.feature} of document {document} (list {number}) is {reason}"
+        )
+        error.feature, error.list, error.reason = self.feature, number, reason
+        error.place = document - int(lists.offsets[number])
+        return error
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Base class of feature transforms; `twinrank.transform` creates one by name.
+
+    A transform is an immutable value. `fit` returns a new transform with the statistics of the
+    training data, and calling that one transforms any data. Subclasses define `apply`. Subclasses
+    with statistics also define `fit_after` and `check_features`, and store the statistics in fields
+    whose names end in `_`. All other fields are options.
+
+    Examples
+    --------
+    >>> from twinrank import Lists, transform
+    >>> lists = Lists.from_sizes([2])
+    >>> transform("QueryZScore").fit([[1.0], [3.0]], lists)([[5.0], [9.0]], lists).ravel()
+    array([-1.,  1.], dtype=float32)
+    """
+
+    per_query: ClassVar[bool] = False
+    """True if a document's result depends on the other documents of its list."""
+
+    def fit(self, X: Any, lists: Lists) -> Self:
+        """Return the transform with the statistics of the training data.
+
+        Parameters
+        ----------
+        X : array, shape (n_documents, n_features)
+            The features; NaN means missing. A memory map is read in blocks of some megabytes.
+        lists : Lists
+            Which documents belong together.
+
+        Returns
+        -------
+        Transform
+            A fitted transform; `self` does not change.
+        """
+        return self.fit_after((), _matrix(X, lists), lists)
+
+    def __call__(self, X: Any, lists: Lists, out: Floats | None = None) -> Floats:
+        """Return the transformed features.
+
+        Parameters
+        ----------
+        X : array, shape (n_documents, n_features)
+            The features; NaN means missing.
+        lists : Lists
+            Which documents belong together.
+        out : array of float32, optional
+            Where to write the result; may be `X` itself. After an error its content is undefined.
+
+        Returns
+        -------
+        array of float32, shape (n_documents, n_features)
+            The transformed features, in a new array or in `out`.
+
+        Raises
+        ------
+        InputError
+            If the transform is not fitted, a shape is wrong, or a result is not finite.
+        """
+        X = _matrix(X, lists)
+        self.check_features(X.shape[1])
+        if out is None:
+            out = np.empty(X.shape, np.float32)
+        else:
+            _check_out(out, X)
+        try:
+            apply_all([self], X, lists, out)
+        except NotFiniteError as error:
+            raise error.within(lists) from None
+        return out
+
+    def fit_after(self, before: "Sequence[Transform]", X: Any, lists: Lists) -> Self:  # noqa: ARG002
+        """Fit on the output of the fitted transforms `before`.
+
+        Parameters
+        ----------
+        before : sequence of Transform
+            Transforms that are applied to `X` first.
+        X, lists
+            As in `fit`.
+        """
+        return self
+
+    def check_features(self, features: int) -> None:
+        """Raise an error if the number of features differs from the training data.
+
+        Parameters
+        ----------
+        features : int
+            The number of features of the data to transform.
+        """
+
+    def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
+        """Write the transformed rows of `x` to `out`.
+
+        Parameters
+        ----------
+        x, out : array of float32, shape (n_documents, n_features)
+            Contiguous arrays, which may be the same.
+        lists : Lists
+            Which documents belong together.
+        """
+        raise NotImplementedError
+
+    def options(self) -> dict[str, Value]:
+        """Return the options that differ from their defaults."""
+        options = [field for field in fields(self) if not field.name.endswith("_")]
+        values = {field.name: getattr(self, field.name) for field in options}
+        return {f.name: values[f.name] for f in options if values[f.name] != f.default}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return options and statistics as plain JSON, from which the transform can be rebuilt."""
+        values = {field.name.rstrip("_"): getattr(self, field.name) for field in fields(self)}
+        plain = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
+        return {"name": type(self).__name__, **plain}
+
+    def __str__(self) -> str:
+        return str(Term(type(self).__name__, self.options()))
+
+
+@dataclass(frozen=True)
+class Compose(Transform):
+    """Transforms applied one after the other, written `SignedLog1p + QueryZScore`.
+
+    Each is fitted on the output of those before it. Nested `Compose` objects are flattened. An
+    empty `Compose` leaves features unchanged.
+    """
+
+    transforms: tuple[Transform, ...] = ()
+
+    def __post_init__(self) -> None:
+        flat: list[Transform] = []
+        for step in self.transforms:
+            if not isinstance(step, Transform):
+                raise InputError(
+                    f"Compose needs Transform objects, not {step!r}; create them with transform()"
+                )
+            flat += step.transforms if isinstance(step, Compose) else [step]
+        object.__setattr__(self, "transforms", tuple(flat))
+
+    @property
+    def per_query(self) -> bool:  # type: ignore[override]
+        """True if a step depends on the other documents of a list."""
+        return any(step.per_query for step in self.transforms)
+
+    def fit_after(self, before: Sequence[Transform], X: Any, lists: Lists) -> "Compose":
+        """Fit each step in turn, in blocks of X, without a transformed copy of X."""
+        fitted = list(before)
+        for step in self.transforms:
+            fitted.append(step.fit_after(fitted, X, lists))
+        return Compose(tuple(fitted[len(before) :]))
+
+    def check_features(self, features: int) -> None:
+        """Check each step; no transform changes the number of features."""
+        for step in self.transforms:
+            step.check_features(features)
+
+    def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
+        """Apply the steps, all but the first in place."""
+        apply_all(self.transforms, x, lists, out)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the steps as plain JSON."""
+        return {"name": "Compose", "transforms": [step.to_json() for step in self.transforms]}
+
+    def __str__(self) -> str:
+        return " + ".join(map(str, self.transforms)) or "none"
+
+
+def apply_all(transforms: Sequence[Transform], X: Any, lists: Lists, out: Floats) -> None:
+    """Apply transforms one after the other, all but the first in place."""
+    x, result = X.view(np.ndarray), out.view(np.ndarray)  # a memory map as a plain array
+    if not transforms or not is_plain(x):
+        np.copyto(result, x, casting="same_kind")
+        x = result
+    for step in transforms:
+        step.apply(read_only(x), lists, result)
+        x = result
+
+
+def is_plain(x: Any) -> bool:
+    """Return True if the loops can read the array without a copy."""
+    return bool(x.dtype == np.float32 and x.flags.c_contiguous)
+
+
+def read_only(x: Floats) -> Floats:
+    """Return a read-only view, so loops are compiled for one type: memory maps are read-only."""
+    return frozen(x.view())  # type: ignore[no-any-return]
+
+
+def by_list(
+    transform: Transform, loop: Callable[..., None], x: Floats, lists: Lists, out: Floats
+) -> None:
+    """Run a loop over cells: lists, or parts of their features if one list has most of the rows."""
+    from twinrank.support.compiled import in_threads, spans, threads
+
+    features, bad = x.shape[1], np.zeros(len(lists), np.bool_)
+    parts = threads() if lists.longest * threads() > lists.documents else 1
+    parts = max(min(parts, features), 1)
+    ranges = spans(np.repeat(lists.sizes * features // parts, parts), _PER_THREAD)
+    in_threads(loop, ranges, parts, x, lists.offsets, out, bad)
+    if bad.any():
+        start, end = lists.offsets[bad.argmax() :][:2]
+        infinite = np.isinf(x[start:end])
+        row = int(infinite.any(axis=1).argmax())
+        raise NotFiniteError(transform, x, int(start) + row, infinite[row])
+
+
+def by_tile(loop: Callable[..., None], rows: int, height: int, cost: int, *shared: Any) -> None:
+    """Run a loop over tiles of `height` rows; tiles do not depend on the number of threads."""
+    from twinrank.support.compiled import in_threads, spans
+
+    tiles = -(-rows // height)
+    in_threads(loop, spans(np.full(tiles, height * cost), _PER_THREAD), height, *shared)
+
+
+def _matrix(X: Any, lists: Lists) -> Any:
+    """Check that X is a numeric array with one row per document."""
+    check_lists(lists)
+    X = to_numpy(X)
+    if X.ndim != 2:
+        raise InputError(f"X must have shape (documents, features), but has shape {X.shape}")
+    if X.dtype.kind not in "fiub":
+        raise InputError(f"X must contain numbers, not {X.dtype}")
+    if X.shape[0] != lists.documents:
+        raise InputError(
+            f"X has {X.shape[0]} rows but lists has {lists.documents} documents; pass one row per "
+            f"document"
+        )
+    return X
+
+
+def _check_out(out: Any, X: Any) -> None:
+    if not isinstance(out, np.ndarray):
+        raise InputError(f"out must be a NumPy array, not {type(out).__name__}")
+    if out.dtype != np.float32 or out.shape != X.shape:
+        raise InputError(
+            f"out must be float32 of shape {X.shape}, not {out.dtype} of shape {out.shape}"
+        )
+    if not (out.flags.c_contiguous and out.flags.writeable):
+        raise InputError("out must be C-contiguous and writeable")
+    addresses = [array.__array_interface__["data"][0] for array in (X, out)]
+    same = addresses[0] == addresses[1] and (X.dtype, X.strides) == (out.dtype, out.strides)
+    if not same and np.may_share_memory(X, out):
+        raise InputError("out overlaps X partly; pass X itself or a separate array")

@@ -1,0 +1,131 @@
+"""TREC runs (`query Q0 document rank score tag`), qrels (`query 0 document grade`), and scores.
+
+Score files have one score per line, as LightGBM writes them.
+"""
+
+import math
+import os
+from array import array
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from twinrank.data.streams import opened
+from twinrank.support.errors import InputError
+
+Scores = dict[str, dict[str, float]]
+Grades = dict[str, dict[str, int]]
+_RUN = "a run has six columns, query Q0 document rank score tag"
+_QRELS = "qrels have four columns, query 0 document grade"
+_PIECE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Run:
+    """A TREC run: scores by query and document, and the tag of the last line as its name."""
+
+    name: str
+    scores: Mapping[str, Mapping[str, float]]
+
+
+def read_run(path: str | os.PathLike[str]) -> Run:
+    """Read a run, plain or compressed; its scores order the documents, its ranks are ignored."""
+    source, scores, tag = Path(path).expanduser(), Scores(), b""
+    for number, fields in _rows(source):
+        if len(fields) != 6:
+            raise _error(source, number, b" ".join(fields), _RUN)
+        query, _, document, _, score, tag = fields
+        try:
+            value = float(score)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise _error(source, number, score, "a score must be a finite number")
+        by_document = scores.setdefault(_text(source, number, query), {})
+        name = _text(source, number, document)
+        if name in by_document:
+            raise _repeated(source, number, document, query)
+        by_document[name] = value
+    if not scores:
+        raise InputError(f"{source} has no retrieved documents")
+    return Run(_text(source, number, tag), scores)
+
+
+def read_qrels(path: str | os.PathLike[str]) -> Grades:
+    """Read judgements, plain or compressed, as grades by query and document."""
+    source, grades = Path(path).expanduser(), Grades()
+    for number, fields in _rows(source):
+        if len(fields) != 4:
+            raise _error(source, number, b" ".join(fields), _QRELS)
+        query, _, document, grade = fields
+        try:
+            value = int(grade)
+        except ValueError:
+            raise _error(source, number, grade, "a grade must be a whole number") from None
+        by_document = grades.setdefault(_text(source, number, query), {})
+        name = _text(source, number, document)
+        if name in by_document:
+            raise _repeated(source, number, document, query)
+        by_document[name] = value
+    if not grades:
+        raise InputError(f"{source} has no judgements")
+    return grades
+
+
+def read_scores(path: str | os.PathLike[str]) -> "array[float]":
+    """Read scores, one per line, plain or compressed."""
+    source, scores = Path(path).expanduser(), array("d")
+    for number, fields in _rows(source):
+        try:
+            (score,) = map(float, fields)
+        except ValueError:
+            raise _error(source, number, b" ".join(fields), "expected one score per line") from None
+        if math.isnan(score):
+            raise InputError(f"{source}, line {number}: the score is NaN")
+        scores.append(score)
+    return scores
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """Iterate over lines that are not blank: their number, and their fields.
+
+    Spaces and tabs separate fields; other blanks, such as U+00A0, may be part of a name.
+    """
+    number, rest = 0, b""
+    with opened(path) as source:
+        while True:
+            piece = bytearray(_PIECE)
+            count = source.fill(memoryview(piece))
+            lines = (rest + piece[:count]).split(b"\n")
+            rest = lines.pop() if count == _PIECE else b""
+            for line in lines:
+                number += 1
+                fields = (line if number > 1 else line.removeprefix(BOM_UTF8)).split()
+                if fields:
+                    yield number, fields
+            if count < _PIECE:
+                return
+
+
+def _text(path: Path, number: int, field: bytes) -> str:
+    try:
+        return field.decode()
+    except UnicodeDecodeError:
+        raise _error(path, number, field, "not UTF-8 text") from None
+
+
+def _error(path: Path, number: int, field: bytes, message: str) -> InputError:
+    return InputError(f"{path}, line {number}: {message}; found {_short(field)}")
+
+
+def _repeated(path: Path, number: int, document: bytes, query: bytes) -> InputError:
+    return InputError(
+        f"{path}, line {number}: query {_short(query)} has document {_short(document)} twice"
+    )
+
+
+def _short(field: bytes) -> str:
+    """Quote a field, shortened to 80 characters, with escapes for bytes that are not UTF-8."""
+    text = field.decode(errors="backslashreplace")
+    return repr(text if len(text) <= 80 else text[:80] + "…").replace("\\\\x", "\\x")

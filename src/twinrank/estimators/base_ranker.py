@@ -1,0 +1,402 @@
+"""The estimator interface that all rankers share: fit, predict, rank, score, save, load, export."""
+
+import os
+from abc import ABC
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from twinrank.data.dataset import Dataset
+from twinrank.data.folds import cut
+from twinrank.estimators.checks import check_evaluation, check_features, usable
+from twinrank.estimators.inputs import as_dataset, as_evaluation_sets, list_weights
+from twinrank.estimators.parameters import (
+    checked_parameters,
+    loaded_parameters,
+    saved_parameters,
+)
+from twinrank.models.kinds import class_of
+from twinrank.models.saved_model import Model, load_model, save_model
+from twinrank.support.errors import InputError
+from twinrank.training.callbacks import Callback
+from twinrank.training.console import console
+from twinrank.training.fitting import check_parameters, train_model
+from twinrank.training.learner import learner_class
+from twinrank.training.run_folder import Run
+
+
+class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
+    """A ranker with scikit-learn's interface; subclasses have the parameters of one learner.
+
+    Attributes
+    ----------
+    model_ : Model
+        The fitted model.
+    history_ : list of dict
+        One record per iteration: `iteration`, `seconds`, and the value on each evaluation set.
+    best_iteration_ : int
+        The epoch or round that was kept; the last one without an evaluation set.
+    best_score_ : float or None
+        The validation measure of the kept model; None without an evaluation set.
+    n_features_in_ : int
+        The number of features.
+    feature_names_in_ : array of str
+        Their names, if the training data had names.
+    """
+
+    kind: ClassVar[str]
+    """The name in `KINDS`."""
+    validation_measure: Any
+    verbose: Any
+    random_state: Any
+
+    @classmethod
+    def unit(cls) -> str:
+        """What one iteration is called: "epoch" or "round"."""
+        return learner_class(cls.kind).unit
+
+    @classmethod
+    def iterations_parameter(cls) -> str:
+        """The parameter for the number of iterations: "epochs" or "n_estimators"."""
+        return learner_class(cls.kind).iterations_parameter
+
+    def check_parameters(self, documents: int = 0) -> dict[str, Any]:
+        """The parameters with "auto" resolved for so many documents.
+
+        Raises
+        ------
+        InputError
+            If a parameter cannot be used.
+        """
+        return check_parameters(self.kind, checked_parameters(self._parameters()), documents)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        eval_set: Any = None,
+        eval_qid: Any = None,
+        eval_group: Any = None,
+        eval_fraction: float | None = None,
+        callbacks: Sequence[Callback] = (),
+        run: str | os.PathLike[str] | Run | None = None,
+        resume: bool = False,
+    ) -> Self:
+        """Train on features, labels and queries, or on a Dataset.
+
+        Queries with a single document, nothing relevant or weight 0 are ignored in training.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
+            The features. A Dataset brings its own labels and queries.
+        y : array, shape (n_documents,)
+            Labels: at least 0, or -1 for unjudged documents, which count as 0.
+        qid : array, shape (n_documents,)
+            The query of each document; rows of a query may be scattered.
+        group : array, shape (n_queries,)
+            Instead of `qid`: the number of documents of each query, in order.
+        sample_weight : array, shape (n_queries,) or (n_documents,), optional
+            Weights of queries, in the order in which queries first appear; or of documents, equal
+            within a query.
+        eval_set : optional
+            Evaluation sets: (X, y, qid), a Dataset, a dict of these by name, or [(X, y)] with
+            `eval_qid=[qid]` or `eval_group`. They are evaluated after every iteration. The set
+            "validation", or else the first, selects the best iteration.
+        eval_qid, eval_group : list, optional
+            The queries of each set in a list `eval_set`.
+        eval_fraction : float, optional
+            Use this fraction of the queries as evaluation set instead.
+        callbacks : sequence of Callback, default ()
+            See `twinrank.training.Callback`.
+        run : path, optional
+            A folder for the history, checkpoints, curves and the model. Ctrl-C and SIGTERM then
+            finish the current step and save a checkpoint. Under torchrun, all processes train one
+            net together.
+        resume : bool, default False
+            Continue the training in the folder `run`, to the very same model. Parameters and data
+            must be those that it was started with.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If parameters or data cannot be used.
+        """
+        data, weights = labelled(X, y, qid, group, sample_weight)
+        sets = as_evaluation_sets(eval_set, eval_qid, eval_group)
+        if eval_fraction is not None:
+            if sets:
+                raise InputError("Pass eval_set or eval_fraction, not both.")
+            kept, held = _split(data, eval_fraction, self.random_state)
+            sets, data = {"validation": data.select(held)}, data.select(kept)
+            weights = None if weights is None else weights[kept]
+        if resume and run is None:
+            raise InputError("resume=True needs the folder of a run: pass run=.")
+        folder = run
+        if run is not None and not isinstance(run, Run):
+            folder = Run(Path(run).expanduser(), resume)
+        self._train(data, weights, sets, callbacks, folder)  # type: ignore[arg-type]
+        return self
+
+    def predict(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float32]:
+        """Score documents.
+
+        A score depends on the document and, if the model or its transform works per query, on the
+        other documents of the query.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
+            The features, as in `fit`.
+        qid, group : array, optional
+            The queries, as in `fit`; required if scores depend on them.
+
+        Returns
+        -------
+        array of float32, shape (n_documents,)
+            One score per row, in the order of the rows; higher is better.
+        """
+        data = self._query_data(X, qid, group)
+        scores = self._scores(data)
+        return scores if data is X else np.asarray(data.in_source_order(scores), np.float32)
+
+    def rank(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.int64]:
+        """Rank documents within their queries.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
+            The features, as in `fit`.
+        qid, group : array
+            The queries, as in `fit`.
+
+        Returns
+        -------
+        array of int, shape (n_documents,)
+            Ranks from 1 for the best; equal scores are ranked in row order.
+        """
+        from twinrank.ranks.exact import exact_ranks
+
+        self._check_fitted()
+        data = as_dataset(X, qid=qid, group=group)
+        ranks = exact_ranks(self._scores(data), data.lists, ties="stable")
+        return np.asarray(ranks if data is X else data.in_source_order(ranks), np.int64)
+
+    def score(
+        self, X: Any, y: Any = None, qid: Any = None, group: Any = None, sample_weight: Any = None
+    ) -> float:
+        """The mean of `validation_measure` over queries.
+
+        Parameters
+        ----------
+        X, y, qid, group, sample_weight
+            As in `fit`.
+
+        Returns
+        -------
+        float
+            The (weighted) mean over the queries with something relevant; NaN if there is none.
+        """
+        from twinrank.evaluation.evaluate import evaluate
+
+        self._check_fitted()
+        data, weights = labelled(X, y, qid, group, sample_weight)
+        name = str(self.validation_measure)
+        evaluation = evaluate(self._scores(data), data.y, data.lists, [name])
+        if weights is None:
+            return evaluation[name]
+        counts = ~np.isnan(evaluation.values[name]) & (weights > 0)
+        values, weights = evaluation.values[name][counts], weights[counts]
+        return float(np.average(values, weights=weights)) if values.size else float("nan")
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the fitted model as a folder, which `load` reads.
+
+        Parameters and the history are saved too, but not an objective that is a callable.
+
+        Parameters
+        ----------
+        folder : path
+            Where the model goes; an earlier model there is replaced.
+        """
+        self._check_fitted()
+        save_model(self.model_, Path(folder).expanduser())
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model as one file that scores without TwinRank.
+
+        A net becomes an ONNX file (.onnx) with its transforms. Trees become their engine's own
+        file (LightGBM: .txt, XGBoost: .json or .ubj), without transforms.
+
+        Parameters
+        ----------
+        path : path
+            The file; its ending must fit the model.
+        """
+        self._check_fitted()
+        self.model_.export(Path(path).expanduser())
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """Read a fitted ranker from a folder that `save`, `fit(run=…)` or `twinrank train` wrote.
+
+        Parameters
+        ----------
+        folder : path
+            The folder of the model or of the run.
+
+        Returns
+        -------
+        ranker
+            With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
+        """
+        return cls._from_model(load_model(Path(folder).expanduser()), folder)
+
+    @classmethod
+    def _from_model(cls, model: Model, folder: Any, **parameters: Any) -> Self:
+        if model.kind != cls.kind:
+            other = estimator_class(model.kind).__name__
+            raise InputError(f"{folder} holds a {other}: use {other}.load.")
+        known = loaded_parameters(model.provenance, cls._get_param_names())
+        ranker = cls(**{**known, **parameters})
+        ranker._adopt(model)
+        return ranker
+
+    def _train(
+        self,
+        data: Dataset,
+        weights: Any,
+        sets: dict[str, Dataset],
+        callbacks: Sequence[Callback] = (),
+        run: Run | None = None,
+        previous: Model | None = None,
+        calls: int = 0,
+    ) -> None:
+        """Check the data, train and keep the model."""
+        own = self._parameters()
+        parameters = checked_parameters(own)
+        if previous is not None:
+            parameters = self._continued_parameters(parameters, previous)
+        trainable, used = usable(data, weights)
+        check_evaluation(sets, data, type(self).__name__)
+        for part in (trainable, *sets.values()):
+            self._check_values(part, previous)
+        shown = console() if self.verbose and (run is None or run.group.is_main) else []
+        saved = saved_parameters(own)
+        model = train_model(
+            self.kind,
+            parameters,
+            saved,
+            trainable,
+            used,
+            sets,
+            [*shown, *callbacks],
+            run,
+            previous,
+            calls,
+        )
+        names = data.feature_names
+        if names is None and previous is not None:
+            names = previous.feature_names
+        self._adopt(replace(model, feature_names=names))
+
+    def _continued_parameters(
+        self,
+        parameters: dict[str, Any],
+        previous: Model,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """The parameters of a training that continues from a model."""
+        return parameters
+
+    def _check_values(self, data: Dataset, model: Model | None) -> None:
+        """Refuse feature values that the learner, or a fitted model, cannot take."""
+
+    def _parameters(self) -> dict[str, Any]:
+        """The parameters of the ranker itself; subclasses of users may have more."""
+        own = next(c for c in type(self).__mro__ if "kind" in vars(c))
+        return {name: getattr(self, name) for name in own._get_param_names()}  # type: ignore[attr-defined]
+
+    def _adopt(self, model: Model) -> None:
+        """Keep a model, and set the fitted attributes."""
+        self.model_: Any = model
+        self.history_: list[dict[str, Any]] = model.history
+        self.best_iteration_: int | None = model.best_iteration
+        self.best_score_: float | None = model.best_score
+        self.n_features_in_ = model.features
+        if model.feature_names is not None:
+            self.feature_names_in_ = np.array(model.feature_names, object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _query_data(self, X: Any, qid: Any, group: Any) -> Dataset:
+        """The data to score; queries are needed if scores depend on them."""
+        self._check_fitted()
+        has_queries = isinstance(X, Dataset) or qid is not None or group is not None
+        if self.model_.per_query and not has_queries:
+            raise InputError("Scores depend on the other documents of a query: pass qid or group.")
+        return as_dataset(X, qid=qid, group=group, one_query=True)
+
+    def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
+        self._check(data)
+        self._check_values(data, self.model_)
+        scores: npt.NDArray[np.float32] = self.model_.score(data, getattr(self, "n_jobs", None))
+        return scores
+
+    def _check(self, data: Dataset) -> None:
+        """Refuse other features than those of the model."""
+        names = getattr(self, "feature_names_in_", None)
+        check_features(data, self.n_features_in_, names, type(self).__name__)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet; call fit first"
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = True
+        return tags
+
+
+def estimator_class(kind: str) -> type[BaseRanker]:
+    """The estimator of a kind, by its name in `KINDS`."""
+    found: type[BaseRanker] = class_of(kind, "estimator")
+    return found
+
+
+def load_ranker(folder: Path, architecture: Any = None) -> BaseRanker:
+    """The ranker in a run's folder, or in a folder that `save` wrote, of any kind."""
+    model = load_model(folder, architecture)
+    own = {} if architecture is None else {"architecture": architecture}
+    return estimator_class(model.kind)._from_model(model, folder, **own)
+
+
+def labelled(X: Any, y: Any, qid: Any, group: Any, sample_weight: Any) -> tuple[Dataset, Any]:
+    """Data with labels, and the weight of every query or None."""
+    data = as_dataset(X, y, qid=qid, group=group, labelled=True)
+    return data, list_weights(sample_weight, data, own_order=data is X)
+
+
+def _split(data: Dataset, fraction: float, seed: Any) -> list[npt.NDArray[np.int64]]:
+    """The numbers of the queries for training, and for validation."""
+    if isinstance(fraction, bool) or not 0 < fraction < 1:
+        raise InputError(f"eval_fraction must lie between 0 and 1, not {fraction!r}")
+    if data.queries < 2:
+        raise InputError("eval_fraction needs at least two queries, but there is one.")
+    return cut(data.queries, [1 - fraction], seed)

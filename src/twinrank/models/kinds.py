@@ -1,0 +1,44 @@
+"""The registry of learners. A new kind of ranker is one line here and three classes.
+
+Classes are imported when they are used, so that only nets import torch.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from twinrank.support.errors import InputError, unknown
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where the classes of one kind of ranker are, as "module:class"."""
+
+    learner: str
+    """A `Learner`: how it is trained."""
+    model: str
+    """A `Model`: how it scores and is saved."""
+    estimator: str
+    """A `BaseRanker`: its parameters."""
+
+
+KINDS = {
+    "net": Kind(
+        learner="twinrank.training.net_learner:NetLearner",
+        model="twinrank.models.net_model:NetModel",
+        estimator="twinrank.estimators.ranker:Ranker",
+    ),
+    "trees": Kind(
+        learner="twinrank.training.tree_learner:TreeLearner",
+        model="twinrank.boosting.tree_model:TreeModel",
+        estimator="twinrank.estimators.boosted:BoostedRanker",
+    ),
+}
+
+
+def class_of(kind: str, role: str) -> Any:
+    """The class of a kind: its "learner", "model" or "estimator"."""
+    if kind not in KINDS:
+        raise InputError(unknown("kind of ranker", str(kind), KINDS))
+    module, _, name = getattr(KINDS[kind], role).partition(":")
+    return getattr(import_module(module), name)

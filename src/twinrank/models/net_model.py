@@ -1,0 +1,179 @@
+"""A trained net as a model: `model.safetensors` beside `config.json`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from twinrank.data.dataset import Dataset
+from twinrank.data.transforms import from_json as transform_from_json
+from twinrank.models.architecture import Architecture
+from twinrank.models.columns import apart
+from twinrank.models.ensemble import (
+    CustomNet,
+    Net,
+    build_net,
+    import_path,
+    models_of,
+    resolve_architecture,
+)
+from twinrank.models.saved_model import CONFIG, Model, damaged
+from twinrank.models.scorer import score_all
+from twinrank.support.errors import InputError, explained
+from twinrank.support.files import check_regular
+
+WEIGHTS = "model.safetensors"
+SCORED_TOGETHER = 12_000
+"""Documents that are scored in one batch."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NetModel(Model):
+    """A net, or an ensemble of nets, with its transform."""
+
+    kind: ClassVar[str] = "net"
+    net: Net
+    custom: str | None = None
+    """The import path of a user's own net."""
+
+    @property
+    def per_query(self) -> bool:
+        """True if a score depends on the other documents of its query."""
+        return self.net.per_query or self.transform.per_query
+
+    def score(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float32]:  # noqa: ARG002
+        """The score of every document, batch by batch."""
+        columns = score_all(self.net, data, self.transform, SCORED_TOGETHER)
+        mean: npt.NDArray[np.float32] = columns.mean(axis=1)
+        return mean
+
+    def export(self, path: Path) -> None:
+        """Write the net with its transforms as an ONNX file."""
+        if any(isinstance(net, CustomNet) for net in models_of(self.net)):
+            raise InputError(
+                f"{self.custom} is your own net: export it with torch.onnx.export. TwinRank "
+                f"exports its own architectures."
+            )
+        from twinrank.models.onnx_export import export_onnx
+
+        export_onnx(self, path)
+
+    def describe_export(self) -> tuple[str, str, str | None]:
+        """An ONNX file holds everything."""
+        from twinrank.models.onnx_export import summary
+
+        return "model.onnx", summary(self), None
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """The architecture, and the weights as safetensors."""
+        state = self.net.state_dict()
+        tensors = {name: t.detach().cpu().contiguous() for name, t in state.items()}
+        chosen = self.net.architecture
+        return {
+            "architecture": {"custom": self.custom} if chosen is None else chosen.to_json(),
+            "categories": {str(c): n for c, n in self.net.categories.items()},
+        }, {WEIGHTS: save(tensors)}
+
+    @classmethod
+    def from_parts(
+        cls, config: dict[str, Any], folder: Path, common: dict[str, Any], architecture: Any
+    ) -> Self:
+        """Read the weights; nothing is built before all shapes are known to fit."""
+        categories = config.get("categories")
+        if not isinstance(categories, dict):
+            raise damaged("categories must be an object")
+        tensors = _read_tensors(folder / WEIGHTS)
+        described = config.get("architecture")
+        custom = described.get("custom") if isinstance(described, dict) else None
+        if custom is not None:
+            net = _custom_net(custom, architecture, common, tensors)
+        elif architecture is not None:
+            raise InputError("it is not a net of your own: load it without architecture=.")
+        else:
+            net = _own_net(Architecture.from_json(described), categories, common, tensors)
+        transform = apart(transform_from_json(config.get("transform")), net.categories)
+        transform.check_features(common["features"])
+        return cls(net=net.eval(), transform=transform, custom=custom, **common)
+
+
+def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    with explained("read", path):
+        if not path.exists():
+            raise InputError(f"there is no {path.name} in it")
+        check_regular(path)
+        content = path.read_bytes()
+    try:
+        tensors = load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise InputError(f"{path.name} is damaged: {error}") from error
+    # In format 1, an ensemble's nets were called members.
+    return {
+        f"models.{name.removeprefix('members.')}" if name.startswith("members.") else name: tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def _custom_net(
+    custom: Any, architecture: Any, common: Mapping[str, Any], tensors: dict[str, torch.Tensor]
+) -> Net:
+    if architecture is None:
+        raise InputError(
+            f"its net is your own, {custom}. Pass it: Ranker.load(folder, architecture=…). "
+            f"TwinRank never imports code by itself."
+        )
+    chosen = resolve_architecture(architecture)
+    size = common["ensemble_size"]
+    if isinstance(chosen, Architecture):
+        raise InputError(f"its net is your own, {custom}, not {architecture}.")
+    net = build_net(common["features"], chosen, size)
+    _check_tensors(tensors, net.state_dict())
+    net.load_state_dict(tensors)
+    return net
+
+
+def _own_net(
+    chosen: Architecture,
+    categories: dict[Any, int],
+    common: Mapping[str, Any],
+    tensors: dict[str, torch.Tensor],
+) -> Net:
+    features, size = common["features"], common["ensemble_size"]
+    if max(max(chosen.depth, 1) * size, len(categories)) > len(tensors):
+        raise InputError(f"{WEIGHTS} has {len(tensors)} tensors, too few for {CONFIG}")
+    widest = max((max(t.shape, default=0) for t in tensors.values()), default=0)
+    if max(features - len(categories), chosen.width if chosen.depth else 0) > widest:
+        raise InputError(f"{WEIGHTS} holds weights of another shape than {CONFIG} says")
+    with torch.device("meta"):
+        expected = build_net(features, chosen, size, categories).state_dict()
+    _check_tensors(tensors, expected)
+    net = build_net(features, chosen, size, categories, torch.Generator())
+    net.load_state_dict(tensors)
+    return net
+
+
+def _check_tensors(tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    for name in sorted(expected.keys() ^ tensors.keys()):
+        what = "lacks" if name in expected else "has an unknown"
+        raise InputError(f"{WEIGHTS} {what} tensor {name}")
+    for name, tensor in tensors.items():
+        shape, kind = expected[name].shape, expected[name].dtype
+        if tensor.shape != shape or tensor.dtype != kind:
+            raise InputError(
+                f"{WEIGHTS}: {name} has shape {tuple(tensor.shape)} and type {tensor.dtype}, "
+                f"the architecture needs {tuple(shape)} and {kind}"
+            )
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise InputError(f"{WEIGHTS}: {name} holds values that are not finite")
+        if name.endswith("running_var") and bool((tensor < 0).any()):
+            raise InputError(f"{WEIGHTS}: {name} holds a negative variance")
+
+
+def path_of(chosen: Any) -> str | None:
+    """The import path of a user's own net; None for TwinRank's architectures."""
+    return None if isinstance(chosen, Architecture) else import_path(chosen)

@@ -1,0 +1,115 @@
+"""Export of a model to one ONNX file, transforms included, checked against our own scores."""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.data.dataset import Dataset
+from twinrank.models.net_model import NetModel
+from twinrank.models.onnx_graph import Graph, add_scores, onnx_library
+from twinrank.support.errors import InputError
+from twinrank.support.files import replacing
+
+SUFFIX = ".onnx"
+TOLERANCE = 1e-5
+"""The largest accepted difference of scores, relative to the largest score or, if less, to 1."""
+
+_QUERY_SIZES = (1, 100)  # documents of the random queries on which scores are compared
+
+
+def export_onnx(model: NetModel, path: Path) -> None:
+    """Write a model as an ONNX file: X [documents, features] in, scores [documents] out.
+
+    If a score depends on the other documents of its query (QueryZScore, norm="query"), a call takes
+    the documents of one query; otherwise it takes any documents. The file is written only if
+    onnxruntime computes the same scores from it.
+    """
+    if path.suffix != SUFFIX:
+        raise InputError(f"can't write {path}: a net is exported to ONNX; choose a name with .onnx")
+    runtime = _runtime()
+    content = onnx_model(model)
+    onnx_library().checker.check_model(content, full_check=True)
+    serialised = content.SerializeToString()
+    _compare(model, session(runtime, serialised))
+    with replacing(path) as partial:
+        partial.write_bytes(serialised)
+
+
+def onnx_model(model: NetModel) -> Any:
+    """The model as an `onnx.ModelProto`."""
+    graph = Graph()
+    scores = add_scores(graph, model.net, model.transform, model.per_query)
+    return graph.model(model.features, scores, metadata(model), summary(model))
+
+
+def summary(model: NetModel) -> str:
+    """One line for people: input, output, and transforms."""
+    queries = "one query per call" if model.per_query else "any documents per call"
+    return (
+        f"X [documents, {model.features}] → scores [documents], float32, {queries}; "
+        f"transforms included: {model.transform}"
+    )
+
+
+def metadata(model: NetModel) -> dict[str, str]:
+    """The file's metadata; values are text or JSON."""
+    parameters = model.provenance.get("parameters", {})
+    names = model.feature_names
+    entries = {
+        "twinrank": version("twinrank"),
+        "features": json.dumps(model.features),
+        "feature_names": json.dumps(None if names is None else list(names), ensure_ascii=False),
+        "transforms": str(model.transform),
+        "one_query_per_call": json.dumps(model.per_query),
+        "architecture": json.dumps(model.parts()[0]["architecture"]),
+        "categories": json.dumps(model.net.categories),
+    }
+    for name in ("objective", "strategy"):
+        if isinstance(parameters.get(name), str):
+            entries[name] = parameters[name]
+    return entries
+
+
+def session(runtime: Any, content: bytes) -> Any:
+    """An onnxruntime session on one thread."""
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def _runtime() -> Any:
+    onnx_library()
+    try:
+        import onnxruntime
+    except ImportError as missing:
+        raise InputError("ONNX needs two packages: pip install 'twinrank[onnx]'") from missing
+    return onnxruntime
+
+
+def _compare(model: NetModel, onnx_session: Any) -> None:
+    """Raise an error if the graph's scores of random queries differ from the model's."""
+    for size in _QUERY_SIZES:
+        X = _random_query(model, size)
+        expected = model.score(Dataset.from_arrays(X, group=[size], unjudged="keep"))
+        (scores,) = onnx_session.run(None, {"X": X})
+        difference = float(np.abs(scores - expected).max())
+        limit = TOLERANCE * max(1.0, float(np.abs(expected).max()))
+        if not difference <= limit:
+            raise InputError(
+                f"not exported: onnxruntime's scores of {size} random documents differ from the "
+                f"model's by up to {difference:.2g}; at most {limit:.2g} is accepted"
+            )
+
+
+def _random_query(model: NetModel, documents: int) -> npt.NDArray[np.float32]:
+    """Random features, every second one skewed, and random categories, some of them unknown."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(documents, model.features))
+    X[:, ::2] = np.exp(X[:, ::2])
+    for column, count in model.net.categories.items():
+        X[:, column] = random.integers(-1, count + 1, documents)
+    return X.astype(np.float32)

@@ -1,0 +1,287 @@
+"""A model as an ONNX graph: its transforms, its embeddings and its layers.
+
+The arithmetic is that of our own code. Statistics are float64, and the result of each transform is
+rounded to float32. All documents of a call are one query. NaN is a missing value.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor, nn
+
+from twinrank.data.transforms import (
+    Clip,
+    Compose,
+    QueryMinMax,
+    QueryZScore,
+    SignedLog1p,
+    Standardise,
+    Transform,
+)
+from twinrank.models.columns import Apart
+from twinrank.models.ensemble import Net, models_of
+from twinrank.models.layers import QueryNorm
+from twinrank.models.scorer import Scorer
+from twinrank.support.errors import InputError
+
+Value: TypeAlias = str | npt.NDArray[Any] | np.generic
+"""The input of a node: the name of another node's result, or a constant."""
+
+Columns = npt.NDArray[np.int64]
+
+OPSET, IR = 17, 8
+"""Runtimes since 2022 read these versions; the newest operator in use is LayerNormalization."""
+
+_ZERO, _ONE, _INFINITY = np.float64(0), np.float64(1), np.float64(np.inf)
+
+_ACTIVATIONS: dict[type[nn.Module], tuple[str, dict[str, float]]] = {
+    nn.ReLU: ("Relu", {}),
+    nn.CELU: ("Elu", {"alpha": 1.0}),  # equal for α = 1, and more runtimes have Elu
+    nn.LeakyReLU: ("LeakyRelu", {"alpha": 0.01}),
+    nn.Tanh: ("Tanh", {}),
+    nn.Sigmoid: ("Sigmoid", {}),
+}
+
+
+def onnx_library() -> Any:
+    """The package `onnx`, an optional dependency."""
+    try:
+        import onnx
+    except ImportError as missing:
+        raise InputError("ONNX needs two packages: pip install 'twinrank[onnx]'") from missing
+    return onnx
+
+
+class Graph:
+    """An ONNX graph under construction.
+
+    `graph("Add", x, np.float32(1))` appends a node and returns the name of its result.
+    """
+
+    def __init__(self) -> None:
+        self._onnx = onnx_library()
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+
+    def __call__(self, operator: str, *inputs: Value, **attributes: Any) -> str:
+        """Append a node; its result is named by the operator and a number."""
+        name = f"{operator}_{len(self._nodes)}"
+        names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
+        self._nodes.append(self._onnx.helper.make_node(operator, names, [name], **attributes))
+        return name
+
+    def cast(self, x: Value, dtype: type[np.generic]) -> str:
+        """Convert values to another type."""
+        to = self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return self("Cast", x, to=to)
+
+    def model(self, features: int, result: str, metadata: dict[str, str], summary: str) -> Any:
+        """The finished model: float32 X [documents, features] in, scores [documents] out."""
+        helper, floats = self._onnx.helper, self._onnx.TensorProto.FLOAT
+        last = helper.make_node("Identity", [result], ["scores"])
+        graph = helper.make_graph(
+            [*self._nodes, last],
+            "twinrank",
+            [helper.make_tensor_value_info("X", floats, ["documents", features])],
+            [helper.make_tensor_value_info("scores", floats, ["documents"])],
+            self._constants,
+        )
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR,
+            producer_name="twinrank",
+            producer_version=metadata["twinrank"],
+            doc_string=summary,
+        )
+        helper.set_model_props(model, metadata)
+        return model
+
+    def _constant(self, values: npt.NDArray[Any] | np.generic) -> str:
+        name = f"constant_{len(self._constants)}"
+        array = np.ascontiguousarray(values).reshape(np.shape(values))  # keeps 0-d arrays 0-d
+        self._constants.append(self._onnx.numpy_helper.from_array(array, name))
+        return name
+
+
+def add_scores(graph: Graph, scorer: Net, transform: Transform, per_query: bool) -> str:
+    """Append the transforms and the net, and return the name of the scores.
+
+    A document with a value that `predict` refuses gets NaN. If a score depends on the other
+    documents of the query, all of them get NaN.
+    """
+    plain = np.array([c for c in range(scorer.features) if c not in scorer.categories], np.int64)
+    numbers, refused = [], None
+    if plain.size:
+        x = graph("Gather", "X", plain, axis=1) if scorer.categories else "X"
+        x, nan_if_refused = transformed(graph, x, transform, plain)
+        numbers, refused = [x], graph("ReduceSum", nan_if_refused, np.array([1]), keepdims=0)
+    outputs = [_net_output(graph, numbers, net) for net in models_of(scorer)]
+    mean = outputs[0] if len(outputs) == 1 else graph("Mean", *outputs)
+    scores = graph("Squeeze", mean, np.array([1]))
+    if refused is None:
+        return scores
+    if per_query:
+        refused = graph("ReduceSum", refused, np.array([0]))
+    return graph("Add", scores, refused)
+
+
+def _net_output(graph: Graph, numbers: list[str], scorer: Scorer) -> str:
+    """The output of one net; `numbers` names its numeric features, if it has any."""
+    parts = list(numbers)
+    for (column, count), table in zip(scorer.categories.items(), scorer.embeddings, strict=True):
+        parts.append(_embedded(graph, column, count, table))
+    x = parts[0] if len(parts) == 1 else graph("Concat", *parts, axis=1)
+    for layer in scorer.layers:
+        x = _layer(graph, x, layer)
+    return x
+
+
+def _embedded(graph: Graph, column: int, count: int, table: Any) -> str:
+    """The embedding of a column; values that are no category use the last row."""
+    x = graph("Gather", "X", np.int64(column), axis=1)
+    end = np.float32(count)
+    within = graph("And", graph("GreaterOrEqual", x, np.float32(0)), graph("Less", x, end))
+    known = graph("And", within, graph("Equal", x, graph("Floor", x)))
+    number = graph.cast(graph("Where", known, x, end), np.int64)
+    return graph("Gather", _values(table.weight), number, axis=0)
+
+
+def _layer(graph: Graph, x: str, layer: nn.Module) -> str:
+    kind = type(layer)
+    if kind in _ACTIVATIONS:
+        operator, options = _ACTIVATIONS[kind]
+        return graph(operator, x, **options)
+    if isinstance(layer, nn.Linear):
+        return graph("Gemm", x, _values(layer.weight), _values(layer.bias), transB=1)
+    if isinstance(layer, nn.BatchNorm1d):
+        tensors = (layer.weight, layer.bias, layer.running_mean, layer.running_var)
+        return graph("BatchNormalization", x, *map(_values, tensors), epsilon=layer.eps)
+    if isinstance(layer, nn.LayerNorm):
+        weight, bias = _values(layer.weight), _values(layer.bias)
+        return graph("LayerNormalization", x, weight, bias, axis=-1, epsilon=layer.eps)
+    if isinstance(layer, QueryNorm):
+        return _query_norm(graph, x, layer)
+    if kind is nn.GELU:  # x · (1 + erf(x / √2)) / 2; opset 17 has no Gelu
+        error = graph("Erf", graph("Mul", x, np.float32(np.sqrt(0.5))))
+        half = graph("Mul", x, np.float32(0.5))
+        return graph("Mul", half, graph("Add", error, np.float32(1)))
+    if kind is nn.SiLU:
+        return graph("Mul", x, graph("Sigmoid", x))
+    raise InputError(f"a layer {kind.__name__} can't be exported to ONNX")
+
+
+def _query_norm(graph: Graph, x: str, layer: QueryNorm) -> str:
+    """(x − mean) / √(var + ε) · weight + bias, with the statistics of this call's documents."""
+    x = graph.cast(x, np.float64)
+    centred = graph("Sub", x, graph("ReduceMean", x, axes=[0]))
+    variance = graph("ReduceMean", graph("Mul", centred, centred), axes=[0])
+    deviation = graph("Sqrt", graph("Add", variance, np.float64(layer.epsilon)))
+    weight, bias = (_values(tensor).astype(np.float64) for tensor in (layer.weight, layer.bias))
+    scaled = graph("Mul", graph("Div", centred, deviation), weight)
+    return graph.cast(graph("Add", scaled, bias), np.float32)
+
+
+def _values(tensor: Tensor | None) -> Any:
+    assert tensor is not None  # our norms always have weights and running statistics
+    return tensor.detach().cpu().numpy()
+
+
+def transformed(graph: Graph, x: str, transform: Transform, columns: Columns) -> tuple[str, str]:
+    """Append a transform; return its result, and zeros that are NaN where a value is refused.
+
+    0 · result is NaN if the result isn't finite. The zeros of every transform with statistics are
+    added up, because the next one would treat its NaN as a missing value.
+    """
+    if isinstance(transform, Apart):
+        transform = transform.within
+    results: list[str] = []
+    for step in transform.transforms if isinstance(transform, Compose) else (transform,):
+        if type(step) not in TRANSFORM_NODES:
+            known = ", ".join(kind.__name__ for kind in TRANSFORM_NODES)
+            raise InputError(f"{step} can't be exported to ONNX; transforms that can: {known}")
+        x = TRANSFORM_NODES[type(step)](graph, x, step, columns)
+        if not isinstance(step, Clip | SignedLog1p):
+            results.append(x)
+    if x not in results:
+        results.append(x)
+    zeros = [graph("Mul", result, np.float32(0)) for result in results]
+    return x, zeros[0] if len(zeros) == 1 else graph("Sum", *zeros)
+
+
+def _zscore(graph: Graph, x: str, _: Any, __: Columns) -> str:
+    """(x − mean) · √(n / Σ(x − mean)²); sums start at the minimum, so constants give exactly 0."""
+    x, missing = _doubles(graph, x)
+    minimum = graph("ReduceMin", graph("Where", missing, _INFINITY, x), axes=[0])
+    count = graph("ReduceSum", graph.cast(graph("Not", missing), np.float64), np.array([0]))
+    count = graph("Max", count, _ONE)
+    above = graph("Where", missing, _ZERO, graph("Sub", x, minimum))
+    mean = graph("Add", minimum, graph("Div", graph("ReduceSum", above, np.array([0])), count))
+    centred = graph("Where", missing, _ZERO, graph("Sub", x, mean))
+    squares = graph("ReduceSum", graph("Mul", centred, centred), np.array([0]))
+    factor = graph("Sqrt", graph("Div", count, squares))
+    factor = graph("Where", graph("Greater", squares, _ZERO), factor, _ZERO)
+    return graph.cast(graph("Mul", centred, factor), np.float32)
+
+
+def _minmax(graph: Graph, x: str, _: Any, __: Columns) -> str:
+    """(x − min) / (max − min)."""
+    x, missing = _doubles(graph, x)
+    minimum = graph("ReduceMin", graph("Where", missing, _INFINITY, x), axes=[0])
+    maximum = graph("ReduceMax", graph("Where", missing, -_INFINITY, x), axes=[0])
+    spread = graph("Sub", maximum, minimum)
+    factor = graph("Where", graph("Greater", spread, _ZERO), graph("Div", _ONE, spread), _ZERO)
+    scaled = graph("Mul", graph("Sub", x, minimum), factor)
+    return graph.cast(graph("Where", missing, _ZERO, scaled), np.float32)
+
+
+def _standardise(graph: Graph, x: str, transform: Standardise, columns: Columns) -> str:
+    """(x − mean) / deviation, with the statistics of the training data."""
+    mean = np.array(transform.mean_, np.float64)[columns]
+    deviation = np.array(transform.deviation_, np.float64)[columns]
+    factor = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+    x, missing = _doubles(graph, x)
+    scaled = graph("Mul", graph("Sub", x, mean), factor)
+    return graph.cast(graph("Where", missing, _ZERO, scaled), np.float32)
+
+
+def _signed_log1p(graph: Graph, x: str, _: Any, __: Columns) -> str:
+    """sign(x) · log(1 + |x|), with log(1 + a) = log(u) · a / (u − 1), u = 1 + a as rounded.
+
+    ONNX has no log1p. The quotient corrects the rounding error of u (Goldberg, "What every computer
+    scientist should know about floating-point arithmetic", 1991, theorem 4).
+    """
+    x = graph.cast(x, np.float64)
+    a = graph("Abs", x)
+    u = graph("Add", a, _ONE)
+    less = graph("Sub", u, _ONE)
+    log = graph("Div", graph("Mul", graph("Log", u), a), less)
+    usual = graph("And", graph("Greater", less, _ZERO), graph("Less", less, _INFINITY))
+    log = graph("Where", usual, log, a)
+    signed = graph("Where", graph("Less", x, _ZERO), graph("Neg", log), log)
+    return graph.cast(signed, np.float32)
+
+
+def _clip(graph: Graph, x: str, transform: Clip, _: Columns) -> str:
+    """min(max(x, low), high), by comparisons: they keep NaN, and ONNX's Clip may not."""
+    low, high = transform.bounds()
+    x = graph("Where", graph("Less", x, low), low, x)
+    return graph("Where", graph("Greater", x, high), high, x)
+
+
+TRANSFORM_NODES: dict[type[Transform], Callable[[Graph, str, Any, Columns], str]] = {
+    QueryZScore: _zscore,
+    QueryMinMax: _minmax,
+    Standardise: _standardise,
+    SignedLog1p: _signed_log1p,
+    Clip: _clip,
+}
+"""The function that appends each transform, given the graph, its input, the transform, columns."""
+
+
+def _doubles(graph: Graph, x: str) -> tuple[str, str]:
+    """x as float64, and a mask of its missing values."""
+    x = graph.cast(x, np.float64)
+    return x, graph("IsNaN", x)

@@ -1,0 +1,222 @@
+"""Trained models and their folders: `config.json`, the weights or trees, and the history.
+
+Loading executes no code from the folder.
+"""
+
+import json
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.data.dataset import Dataset
+from twinrank.data.transforms import Compose, Transform
+from twinrank.models.kinds import class_of
+from twinrank.support.errors import InputError, explained
+from twinrank.support.files import check_format, read_json, write_folder
+
+FORMAT, VERSION = "twinrank-model", 2
+CONFIG, HISTORY = "config.json", "history.jsonl"
+RUN, RUN_MODEL = "run.json", "model"
+"""A run folder holds `run.json`, and its model in the folder `model`."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Model(ABC):
+    """A trained model: all that is needed to score, and how it was trained."""
+
+    kind: ClassVar[str]
+
+    features: int
+    feature_names: tuple[str, ...] | None = None
+    transform: Transform = field(default_factory=Compose)
+    ensemble_size: int = 1
+    best_iteration: int | None = None
+    """The iteration that was kept; of an ensemble of nets, the last one that improved a net."""
+    best_score: float | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+    """How it was trained: parameters, plan, data, versions."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    @abstractmethod
+    def per_query(self) -> bool:
+        """True if a score depends on the other documents of its query."""
+
+    @abstractmethod
+    def score(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float32]:
+        """The score of every document."""
+
+    @abstractmethod
+    def export(self, path: Path) -> None:
+        """Write a file that scores without TwinRank."""
+
+    @abstractmethod
+    def describe_export(self) -> tuple[str, str, str | None]:
+        """The usual name of an exported file, what it holds, and what it leaves out, if any."""
+
+    @abstractmethod
+    def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """What this kind adds to `config.json`, and its files by name."""
+
+    @classmethod
+    @abstractmethod
+    def from_parts(
+        cls, config: dict[str, Any], folder: Path, common: dict[str, Any], architecture: Any
+    ) -> Self:
+        """Read what `parts` wrote, every part of it checked."""
+
+    def config(self) -> dict[str, Any]:
+        """Everything but the weights and the history, as JSON."""
+        names = self.feature_names
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "twinrank": version("twinrank"),
+            "kind": self.kind,
+            "features": self.features,
+            "feature_names": None if names is None else list(names),
+            "transform": self.transform.to_json(),
+            "ensemble_size": self.ensemble_size,
+            "best_iteration": self.best_iteration,
+            "best_score": self.best_score,
+            **self.parts()[0],
+            "provenance": self.provenance,
+        }
+
+
+def save_model(model: Model, folder: Path) -> None:
+    """Write a model's folder. It appears whole, and replaces an earlier model."""
+    with explained("write", folder):
+        occupied = folder.exists() and not (folder / CONFIG).is_file()
+        if occupied and not (folder.is_dir() and not any(folder.iterdir())):
+            raise InputError(f"{folder} exists and is not a model; choose another name.")
+    text = json.dumps(model.config(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    history = "".join(json.dumps(record) + "\n" for record in model.history)
+    files = {**model.parts()[1], HISTORY: history.encode(), CONFIG: text.encode()}
+    write_folder(folder, files)
+
+
+def load_model(folder: Path, architecture: Any = None) -> Model:
+    """Read a model's folder, or that of a run; `architecture` is a user's own net, if it is one."""
+    place = model_folder(folder)
+    path = place / CONFIG
+    with explained("read", path):
+        if not path.is_file():
+            raise InputError(f"{place} is not a model: it has no {CONFIG}.")
+    config = _upgraded(read_json(path))
+    try:
+        check_format(config, CONFIG, FORMAT, VERSION, "the configuration of a TwinRank model")
+        model_class: type[Model] = class_of(str(config.get("kind")), "model")
+        return model_class.from_parts(config, place, _common(config, place), architecture)
+    except InputError as error:
+        raise InputError(f"Cannot load {place}: {error}") from error
+
+
+def model_folder(folder: Path) -> Path:
+    """The folder of the model itself: inside a run's folder, or the folder that `save` wrote."""
+    with explained("read", folder):
+        if not folder.exists():
+            raise InputError(f"{folder} is not a model: there is no such folder.")
+        if not (folder / RUN).is_file():
+            return folder
+        if not (folder / RUN_MODEL).exists():
+            raise InputError(
+                f"The run in {folder} is not complete. Finish it with: "
+                f"twinrank train --resume {shlex.quote(str(folder))}"
+            )
+        return folder / RUN_MODEL
+
+
+def is_count(value: Any, below: float = float("inf"), least: int = 0) -> bool:
+    """True for a whole number in a range; JSON's true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < below
+
+
+def damaged(what: str) -> InputError:
+    """The error for a configuration that nobody's `save` wrote."""
+    return InputError(f"{CONFIG} is damaged: {what}")
+
+
+def _common(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The arguments of every kind of model, but for its transform."""
+    features, names = config.get("features"), config.get("feature_names")
+    if not is_count(features, 2**31, least=1):
+        raise damaged(f"features must be a positive whole number, not {features!r}")
+    if names is not None:
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise damaged("feature_names must be a list of names")
+        if len(names) != features:
+            raise damaged(f"it has {len(names)} names for {features} features")
+    provenance = config.get("provenance")
+    if not isinstance(provenance, dict) or not isinstance(provenance.get("parameters", {}), dict):
+        raise damaged("provenance must be an object")
+    size = config.get("ensemble_size")
+    if not is_count(size, 2**31, least=1):
+        raise damaged(f"ensemble_size must be a positive whole number, not {size!r}")
+    iteration, score = config.get("best_iteration"), config.get("best_score")
+    if iteration is not None and not is_count(iteration):
+        raise damaged(f"best_iteration must be a whole number, not {iteration!r}")
+    if score is not None and (isinstance(score, bool) or not isinstance(score, int | float)):
+        raise damaged(f"best_score must be a number, not {score!r}")
+    return {
+        "features": features,
+        "feature_names": None if names is None else tuple(names),
+        "ensemble_size": size,
+        "best_iteration": iteration,
+        "best_score": score,
+        "provenance": provenance,
+        "history": _history(folder / HISTORY),
+    }
+
+
+def _history(path: Path) -> list[dict[str, Any]]:
+    """The records of a history file; none if there is no file."""
+    with explained("read", path):
+        lines = path.read_bytes().splitlines() if path.is_file() else []
+    try:
+        records = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path.name} is damaged: {error}") from error
+    if not all(isinstance(record, dict) for record in records):
+        raise InputError(f"{path.name} is damaged: every line must be an object")
+    return records
+
+
+def _upgraded(config: Any) -> Any:
+    """The configuration of a model in format 1, as format 2 has it."""
+    if not isinstance(config, dict) or config.get("version") != 1:
+        return config
+    if config.get("format") == "twinrank-boosted-model":
+        size = config.get("members", 1)
+        config = {**config, "kind": "trees"}
+    elif config.get("format") == FORMAT and isinstance(config.get("architecture"), dict):
+        architecture = dict(config["architecture"])
+        size = architecture.pop("members", 1)
+        config = {**config, "kind": "net", "architecture": architecture}
+    else:
+        return config
+    provenance = config.get("provenance")
+    about = provenance if isinstance(provenance, dict) else {}
+    parameters = about.get("parameters")
+    if isinstance(parameters, dict):
+        parameters = {k: v for k, v in parameters.items() if k != "members"}
+        name = parameters.get("architecture")
+        if isinstance(name, str) and "members" in name:
+            parameters["architecture"] = "auto"
+        about = {**about, "parameters": {**parameters, "ensemble_size": size}}
+    return {
+        **config,
+        "format": FORMAT,
+        "version": VERSION,
+        "ensemble_size": size,
+        "best_iteration": about.get("rounds"),
+        "best_score": about.get("best_value"),
+        "provenance": about if isinstance(provenance, dict) else provenance,
+    }

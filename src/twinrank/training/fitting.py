@@ -1,0 +1,94 @@
+"""One training from an estimator's parameters to a model: what `fit` and `twinrank train` do."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.data.dataset import Dataset
+from twinrank.data.summary import fingerprint
+from twinrank.models.saved_model import Model
+from twinrank.support.compiled import threads
+from twinrank.support.versions import versions
+from twinrank.training.callbacks import Callback
+from twinrank.training.checkpoints import load_checkpoint
+from twinrank.training.distributed import ProcessGroup
+from twinrank.training.learner import Task, learner_class
+from twinrank.training.loop import Trainer
+from twinrank.training.run_folder import Run
+from twinrank.training.settings import Plan
+from twinrank.training.validation import selecting_set
+
+
+def check_parameters(
+    kind: str, parameters: Mapping[str, Any], documents: int = 0
+) -> dict[str, Any]:
+    """An estimator's parameters with "auto" resolved; InputError for those that cannot be used."""
+    learner = learner_class(kind)
+    resolved = learner.resolve(parameters, documents)
+    Plan.of(resolved, learner.iterations_parameter)
+    learner.check(resolved)
+    return resolved
+
+
+def train_model(
+    kind: str,
+    parameters: Mapping[str, Any],
+    saved: Mapping[str, Any],
+    data: Dataset,
+    weights: npt.NDArray[np.float64] | None,
+    evaluation: Mapping[str, Dataset],
+    callbacks: Sequence[Callback] = (),
+    run: Run | None = None,
+    previous: Model | None = None,
+    calls: int = 0,
+) -> Model:
+    """Train a model, in a run's folder if there is one.
+
+    `data` holds trainable queries only, `weights` one weight per query. `saved` are the parameters
+    as JSON. `previous` is the model to continue from, and `calls` how often that has happened:
+    each call has its own random numbers.
+    """
+    resolved = check_parameters(kind, parameters, data.documents)
+    learner_type = learner_class(kind)
+    plan = Plan.of(resolved, learner_type.iterations_parameter, calls)
+    selecting_set(plan, evaluation)
+    group = ProcessGroup() if run is None else run.group
+    about = {
+        "parameters": dict(saved),
+        "plan": plan.to_json(),
+        "data": {"name": data.name, "queries": data.queries, "documents": data.documents},
+        "threads": threads(),
+        "versions": versions(*learner_type.packages(resolved)),
+    }
+    if run is not None:
+        run.open(kind, about, {"train": _fingerprint(data, weights), **_fingerprints(evaluation)})
+    task = Task(data, weights, evaluation, plan, group, previous)
+    learner = learner_type.prepare(resolved, task)
+    trainer = Trainer(learner, task, callbacks if run is None else run.callbacks(callbacks))
+    if run is not None and run.resume and run.checkpoint.exists():
+        load_checkpoint(trainer, run.checkpoint)
+    trainer.run()
+    best, history = trainer.best, trainer.progress.history
+    model = replace(
+        learner.finish(),
+        history=history,
+        best_iteration=len(history) if best is None else best.iteration,
+        best_score=None if best is None else best.value,
+        provenance=about,
+    )
+    if run is not None and group.is_main:
+        run.complete(model, learner.unit, plan.validation_measure)
+    return model
+
+
+def _fingerprint(data: Dataset, weights: npt.NDArray[np.float64] | None) -> str:
+    own = fingerprint(data)
+    return own if weights is None else f"{own}-{zlib.crc32(weights.tobytes()):08x}"
+
+
+def _fingerprints(sets: Mapping[str, Dataset]) -> dict[str, str]:
+    return {name: fingerprint(data) for name, data in sets.items()}

@@ -1,0 +1,485 @@
+"""Nets as a learner: ragged batches, any loss, any torch module, one or several processes."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from copy import deepcopy
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from twinrank.data.batches import Batch
+from twinrank.data.dataset import Dataset
+from twinrank.data.transforms import Transform, transform
+from twinrank.data.transforms.base import FeatureError
+from twinrank.losses import NAMES as LOSSES
+from twinrank.losses import is_loss
+from twinrank.losses import loss as loss_by_name
+from twinrank.losses.base import RankingLoss
+from twinrank.losses.direct import DirectLoss
+from twinrank.measures import NAMES, Measure
+from twinrank.models.columns import apart
+from twinrank.models.ensemble import Net, build_net, models_of, resolve_architecture
+from twinrank.models.net_model import SCORED_TOGETHER, NetModel, path_of
+from twinrank.models.scorer import score_all
+from twinrank.models.threads import threads_for
+from twinrank.support.errors import InputError, unknown
+from twinrank.support.notation import parse
+from twinrank.training.distributed import explaining_lost_processes
+from twinrank.training.learner import Learner, Scores, Task, TrainingError
+from twinrank.training.settings import as_plain, check_number, seed_of
+
+Loss = Callable[..., Tensor]
+OPTIMISERS = ("adam", "adamw", "sgd")
+PRECISIONS = ("full", "mixed")
+SCHEDULES = ("constant", "halve", "cosine")
+_KEEP_BYTES = 1024**3  # transformed features that are kept from one epoch to the next
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetSettings:
+    """Batches and the optimiser."""
+
+    batch_documents: int = 12_000
+    shuffle: bool = True
+    learning_rate: float = 1e-3
+    optimiser: str = "adam"
+    weight_decay: float = 0.0
+    """An L2 penalty for adam and sgd, decoupled for adamw."""
+    schedule: str = "constant"
+    halve_every: int = 20
+    clip: float | None = None
+    """The largest norm of the gradient."""
+    precision: str = "full"
+    """ "mixed": the net computes in bfloat16 where that is safe; losses and measures never do."""
+
+    def __post_init__(self) -> None:
+        check_number("batch_documents", self.batch_documents, whole=True)
+        check_number("halve_every", self.halve_every, whole=True)
+        check_number("learning_rate", self.learning_rate)
+        if self.weight_decay != 0:
+            check_number("weight_decay", self.weight_decay)
+        if self.clip is not None:
+            check_number("clip", self.clip)
+        if not isinstance(self.shuffle, bool):
+            raise InputError(f"shuffle must be true or false, not {self.shuffle!r}")
+        for name, choices in (
+            ("optimiser", OPTIMISERS),
+            ("schedule", SCHEDULES),
+            ("precision", PRECISIONS),
+        ):
+            if getattr(self, name) not in choices:
+                raise InputError(unknown(name, str(getattr(self, name)), choices))
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> "NetSettings":
+        """The settings in an estimator's parameters."""
+        settings = cls(**{f.name: as_plain(parameters[f.name]) for f in fields(cls)})
+        if settings.precision == "mixed" and device_of(parameters["device"]) == "cpu":
+            raise InputError("precision='mixed' needs a GPU, and the device is the CPU; use 'full'")
+        return settings
+
+    def learning_rate_of(self, epoch: int, epochs: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        if self.schedule == "halve":
+            return self.learning_rate * 0.5 ** (epoch // self.halve_every)
+        if self.schedule == "cosine":
+            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * epoch / epochs))
+        return self.learning_rate
+
+
+class NetLearner(Learner):
+    """Trains a net on any loss.
+
+    `loss` is any callable (scores, labels, lists), called with `weights=` if queries are weighted.
+    """
+
+    kind: ClassVar[str] = "net"
+    unit: ClassVar[str] = "epoch"
+    iterations_parameter: ClassVar[str] = "epochs"
+
+    def __init__(
+        self,
+        net: Net,
+        loss: Loss,
+        transform: Transform,
+        task: Task,
+        settings: NetSettings,
+        device: str = "cpu",
+        ahead: int = 2,
+        custom: str | None = None,
+    ) -> None:
+        self.net, self.loss, self.transform, self.custom = net, loss, transform, custom
+        self.task, self.group, self.plan, self.device = (
+            task,
+            task.group,
+            task.plan,
+            torch.device(device),
+        )
+        self._settings, self.selected_models = settings, net.ensemble_size
+        net.to(self.device)
+        self._weights = list(net.parameters())
+        self._precision = self._weights[0].dtype
+        self._query_weights = _tensor(task.weights)
+        self._shares, self._counted = _shares_of(loss, task.data, task.weights)
+        self.optimiser = _optimiser(net, settings, self.device)
+        self._wrapped = self.group.wrap(net)
+        self._batches = task.data.batches(
+            settings.batch_documents,
+            random_state=task.plan.seed if settings.shuffle else None,
+            transform=transform,
+            ahead=ahead,
+            keep=_KEEP_BYTES,
+        )
+        self._loss_sum, self._queries = 0.0, 0  # of the current epoch
+        self._best: dict[str, Tensor] = {}
+
+    @classmethod
+    def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
+        """Replace "auto"; only the default architecture becomes an ensemble by itself."""
+        own = dict(parameters)
+        if own["architecture"] != "auto" and own["ensemble_size"] == "auto":
+            own["ensemble_size"] = 1
+        return super().resolve(own, documents)
+
+    @classmethod
+    def check(cls, parameters: Mapping[str, Any]) -> None:
+        """Raise InputError for parameters that cannot be used."""
+        device_of(parameters["device"])
+        NetSettings.of(parameters)
+        transform(parameters["transforms"])
+        _ensemble_size(parameters)
+        resolve_architecture(parameters["architecture"], parameters["mode"])
+        loss_of(parameters)
+
+    @classmethod
+    def packages(cls, parameters: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: ARG003
+        """Results depend on torch."""
+        return ("torch",)
+
+    @classmethod
+    def prepare(cls, parameters: Mapping[str, Any], task: Task) -> Self:
+        """Build the net, fit the transform and choose the loss."""
+        chosen = resolve_architecture(parameters["architecture"], parameters["mode"])
+        if task.previous is None:
+            net, fitted = _fresh_net(parameters, chosen, task)
+            custom = path_of(chosen)
+        else:
+            net, fitted, custom = _continued_net(parameters, chosen, task)
+        loss = loss_of(parameters)
+        if task.weights is not None:
+            _check_takes_weights(loss)
+        settings, device = NetSettings.of(parameters), device_of(parameters["device"])
+        return cls(net, loss, fitted, task, settings, device, custom=custom)
+
+    def settings(self) -> dict[str, Any]:
+        """The batches and the optimiser."""
+        return asdict(self._settings)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Leave the caller's random generator as it is."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            yield
+
+    def count_steps(self, iteration: int) -> int:
+        """The number of batches of an epoch."""
+        return len(self._batches.plan(iteration))
+
+    def steps(self, iteration: int, first: int) -> Iterator[int]:
+        """Learn from the batches of an epoch."""
+        rate = self._settings.learning_rate_of(iteration, self.plan.iterations)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.net.train()
+        batches = self._batches.plan(iteration)[first:]
+        sizes = self.task.data.lists.sizes
+        shares = [self.group.share(queries, sizes[queries]) for queries in batches]
+        made = closing(self._batches.made([queries for queries, _ in shares]))
+        with self._threads(), made as own_batches:
+            whole = zip(own_batches, batches, shares, strict=True)
+            for step, (batch, queries, (_, counts)) in enumerate(whole, first):
+                seed_step(self.device, self.plan.seed, iteration, step, self.group.rank)
+                self._step(batch, queries, counts, f"in epoch {iteration + 1}, step {step + 1}")
+                yield int(sizes[queries].sum())
+
+    def record(self) -> dict[str, float]:
+        """The mean loss and the learning rate of the epoch."""
+        loss = self._loss_sum / max(self._queries, 1)
+        self._loss_sum, self._queries = 0.0, 0
+        return {"loss": loss, "learning_rate": self.optimiser.param_groups[0]["lr"]}
+
+    def scores(self, name: str) -> Scores:
+        """The scores of each net on an evaluation set."""
+        documents = max(self._settings.batch_documents, SCORED_TOGETHER)
+        part = (self.group.rank, self.group.size)
+        data = self.task.evaluation[name]
+        return self.group.all_reduce_array(
+            score_all(self.net, data, self.transform, documents, part)
+        )
+
+    def snapshot(self, models: list[int]) -> None:
+        """Copy the weights of these nets."""
+        for name, weight in self.net.state_dict().items():
+            if len(models) == self.selected_models or int(name.split(".")[1]) in models:
+                self._best[name] = weight.detach().clone()
+
+    def state(self) -> dict[str, bytes]:
+        """The weights, the best weights, the optimiser and the loss of the current epoch."""
+        optimiser = {
+            f"{i}.{key}": torch.as_tensor(value)
+            for i, values in self.optimiser.state_dict()["state"].items()
+            for key, value in values.items()
+            if value is not None
+        }
+        sums = torch.tensor([self._loss_sum, self._queries], dtype=torch.float64)
+        return {
+            "net": _to_bytes(self.net.state_dict()),
+            "best": _to_bytes(self._best),
+            "optimiser": _to_bytes(optimiser),
+            "epoch": _to_bytes({"loss": sums}),
+        }
+
+    def restore(self, state: Mapping[str, bytes]) -> None:
+        """Continue from `state`."""
+        self.net.load_state_dict(load(state["net"]))
+        self._best = {k: v.to(self.device) for k, v in load(state["best"]).items()}
+        optimiser: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in load(state["optimiser"]).items():
+            i, _, key = name.partition(".")
+            optimiser.setdefault(int(i), {})[key] = tensor
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": optimiser, "param_groups": groups})
+        loss, queries = load(state["epoch"])["loss"].tolist()
+        self._loss_sum, self._queries = loss, int(queries)
+
+    def finish(self) -> NetModel:
+        """The model with the best weights, on the CPU."""
+        if self._best:
+            self.net.load_state_dict(self._best)
+        net = self.net.cpu().eval()
+        return NetModel(
+            features=net.features,
+            feature_names=self.task.data.feature_names,
+            transform=self.transform,
+            ensemble_size=net.ensemble_size,
+            net=net,
+            custom=self.custom,
+        )
+
+    def _threads(self) -> AbstractContextManager[None]:
+        """One thread for small steps, unless batches are prepared beside them."""
+        data = self.task.data
+        kept = data.documents * data.features * 4 <= _KEEP_BYTES
+        documents = max(self._settings.batch_documents, data.documents // max(data.queries, 1))
+        return threads_for(self.net, documents) if kept else nullcontext()
+
+    def _step(self, batch: Batch, whole: npt.NDArray[np.int64], counts: bool, where: str) -> None:
+        """Learn from this process's share of a batch."""
+        loss, problem = self._loss_of(batch)
+        counted = int(self._counted[whole].sum())
+        # The share of this process's mean in the mean over the whole batch. With weights, a heavy
+        # batch also counts more than a light one.
+        share = float(self._shares[batch.queries].sum()) / max(counted, 1) if counts else 0.0
+        problems, value = self.group.all_reduce(
+            [bool(problem), 0.0 if problem else share * float(loss.detach())]
+        )
+        if problems:
+            raise self._error(problem, where, batch)
+        self.optimiser.zero_grad()
+        with explaining_lost_processes():
+            # Processes average their gradients, so a share is multiplied by their number. The loss
+            # is the mean over an ensemble, and each net learns as if it were alone.
+            factor = share * self.group.size * self.net.ensemble_size
+            (loss * factor).backward()  # type: ignore[no-untyped-call]
+        if not self._clip_gradient():  # before the weights are spoilt
+            raise self._error("the gradient is not finite", where, batch)
+        self.optimiser.step()
+        self.group.average_buffers(self.net)
+        self._loss_sum += value * counted
+        self._queries += counted
+
+    def _clip_gradient(self) -> bool:
+        """Clip the gradient if the settings say so; True if it is finite."""
+        clip = self._settings.clip
+        if clip is not None:  # each net of an ensemble by itself
+            parts = [net.parameters() for net in models_of(self.net)]
+            norms = [torch.nn.utils.clip_grad_norm_(part, clip) for part in parts]
+            norm = torch.stack(norms).max()
+        else:  # one vector: a norm for each of a net's small tensors costs more than copying them
+            gradients = [w.grad.reshape(-1) for w in self._weights if w.grad is not None]
+            norm = torch.linalg.vector_norm(torch.cat(gradients or [torch.zeros(0)]))
+        return math.isfinite(norm)
+
+    def _loss_of(self, batch: Batch) -> tuple[Tensor, str]:
+        """The mean loss of a batch's queries, and what is wrong with it, if anything."""
+        X = torch.from_numpy(batch.X).to(self.device, self._precision)
+        labels = torch.from_numpy(batch.y).to(self.device)
+        weighted = {}
+        if self._query_weights is not None:
+            weights = self._query_weights[torch.from_numpy(batch.queries)]
+            weighted["weights"] = weights.to(self.device)
+        mixed = self._settings.precision == "mixed"
+        # With several processes, the forward pass communicates too.
+        with (
+            explaining_lost_processes(),
+            torch.autocast(self.device.type, torch.bfloat16, enabled=mixed),
+        ):
+            scores = self._wrapped(X, batch.lists).to(self._precision)
+        if not bool(torch.isfinite(scores).all()):
+            return scores, "scores are not finite"
+        columns = scores.unbind(1) if scores.ndim == 2 else [scores]
+        losses = [self.loss(column, labels, batch.lists, **weighted) for column in columns]
+        for loss in losses:
+            if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+                raise InputError("A loss must return one number, as a tensor with a gradient.")
+        mean = losses[0] if len(losses) == 1 else torch.stack(losses).mean()
+        value = float(mean.detach())
+        return mean, "" if math.isfinite(value) else f"the loss is {value}"
+
+    def _error(self, what: str, where: str, batch: Batch) -> TrainingError:
+        infinite = batch.lists.any(~np.isfinite(batch.X).all(axis=1))
+        queries = batch.queries[infinite] if infinite.any() else batch.queries
+        names = ", ".join(map(str, self.task.data.query_ids[queries[:5]]))
+        more = ", …" if queries.size > 5 else ""
+        advice = "Check their features and labels, or lower the learning rate."
+        if infinite.any():
+            advice = "Their features are not finite: transform them, or remove these queries."
+        message = f"{what} {where}, on the queries {names}{more}. {advice}" if what else ""
+        message = message[:1].upper() + message[1:]
+        return TrainingError("\n".join(text for text in self.group.all_gather(message) if text))
+
+
+def loss_of(parameters: Mapping[str, Any]) -> Any:
+    """The objective as a loss: a measure, a loss by name, or the user's own callable."""
+    objective = parameters["objective"]
+    if callable(objective) and not isinstance(objective, Measure):
+        return objective
+    if isinstance(objective, str):
+        if is_loss(objective):
+            return loss_by_name(objective, parameters["mode"])
+        if (name := parse(objective).name) not in NAMES:
+            raise InputError(unknown("objective", name, [*NAMES, *LOSSES]))
+    names = ("strategy", "alpha", "perturbation", "samples")
+    return DirectLoss(objective, **{name: parameters[name] for name in names})
+
+
+def device_of(name: str) -> str:
+    """A device by name; "auto" is a GPU if there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.device(name)
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
+        raise InputError(f"There is no device {name!r} here; use auto, cpu or cuda.") from None
+    return name
+
+
+def seed_step(device: torch.device, seed: int, epoch: int, step: int, rank: int = 0) -> None:
+    """Seed torch for one step: dropout, ties and noise depend on nothing else.
+
+    Each of several processes has its own seeds; the first has those of a single process.
+    """
+    key = [seed, epoch, step, rank] if rank else [seed, epoch, step]
+    words = np.random.SeedSequence(key).generate_state(2, np.uint32)
+    number = int(words[0]) << 31 | int(words[1]) >> 1
+    if device.type == "cpu":
+        # torch.manual_seed would also seed GPUs, which formats a traceback for later use.
+        torch.default_generator.manual_seed(number)
+    else:
+        torch.manual_seed(number)
+
+
+def _ensemble_size(parameters: Mapping[str, Any]) -> int:
+    size = parameters["ensemble_size"]
+    check_number("ensemble_size", size, whole=True, least=1)
+    return int(size)
+
+
+def _fresh_net(parameters: Mapping[str, Any], chosen: Any, task: Task) -> tuple[Net, Transform]:
+    data = task.data
+    generator = torch.Generator().manual_seed(seed_of(parameters["random_state"]))
+    size = _ensemble_size(parameters)
+    net = build_net(data.features, chosen, size, parameters["categories"], generator)
+    try:
+        fitted = apart(transform(parameters["transforms"]), net.categories)
+        return net, fitted.fit(data.X, data.lists)
+    except FeatureError as error:
+        raise error.named(data.query_ids, data.feature_names) from None
+
+
+def _continued_net(
+    parameters: Mapping[str, Any], chosen: Any, task: Task
+) -> tuple[Net, Transform, str | None]:
+    """A copy of the previous net, so that a failure leaves the fitted model as it is."""
+    previous = task.previous
+    assert isinstance(previous, NetModel)
+    if previous.features != task.data.features:
+        raise InputError(
+            f"X has {task.data.features} features, but the model has {previous.features}."
+        )
+    own = previous.net.architecture
+    if path_of(chosen) != previous.custom if own is None else chosen != own:
+        raise InputError("partial_fit cannot change the architecture; call fit.")
+    if _ensemble_size(parameters) != previous.ensemble_size:
+        raise InputError("partial_fit cannot change ensemble_size; call fit.")
+    return deepcopy(previous.net), previous.transform, previous.custom
+
+
+def _tensor(weights: npt.NDArray[np.float64] | None) -> Tensor | None:
+    return None if weights is None else torch.as_tensor(weights, dtype=torch.float64)
+
+
+def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    copies = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
+    return save(copies)
+
+
+def _shares_of(
+    loss: Loss, data: Dataset, weights: npt.NDArray[Any] | None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """The share of each query in a mean loss, 1 on average, and which queries count at all."""
+    counted = np.ones(data.queries, bool)
+    if isinstance(loss, RankingLoss):
+        counted = loss.counted(np.maximum(data.y, 0), data.lists)
+    shares = counted.astype(np.float64)
+    return (shares if weights is None else shares * weights / np.mean(weights)), counted
+
+
+def _optimiser(net: Net, settings: NetSettings, device: torch.device) -> torch.optim.Optimizer:
+    classes: dict[str, Any] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "sgd": torch.optim.SGD,
+    }
+    optimiser: torch.optim.Optimizer = classes[settings.optimiser](
+        net.parameters(),
+        lr=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        fused=device.type in ("cpu", "cuda"),
+    )
+    return optimiser
+
+
+def _check_takes_weights(loss: Any) -> None:
+    """Refuse weighted queries if the loss cannot take weights."""
+    function = loss.forward if isinstance(loss, torch.nn.Module) else loss
+    try:
+        names = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some callables have no signature
+        return
+    if "weights" in names or any(p.kind is p.VAR_KEYWORD for p in names.values()):
+        return
+    name = getattr(function, "__name__", type(loss).__name__)
+    raise InputError(
+        f"sample_weight needs an objective that takes weights, but {name}({', '.join(names)}) does "
+        f"not. Write (scores, labels, lists, weights=None), with one weight per list."
+    )

@@ -1,0 +1,153 @@
+"""A training as a folder: `run.json`, `history.jsonl`, a checkpoint, the model and its curves."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from twinrank.display.plots import COLOURS, drawing
+from twinrank.models.kinds import KINDS
+from twinrank.models.saved_model import HISTORY, RUN, RUN_MODEL, Model, save_model
+from twinrank.support.errors import InputError, explained
+from twinrank.support.files import check_format, read_json, replacing, sweep
+from twinrank.training.callbacks import Callback, HistoryFile, StopOnInterrupt
+from twinrank.training.checkpoints import Checkpoints
+from twinrank.training.distributed import ProcessGroup, current_group
+from twinrank.training.settings import RESERVED
+
+FORMAT, VERSION = "twinrank-run", 2
+CHECKPOINT = "checkpoint.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The folder of one training. Of several processes, the main one writes."""
+
+    folder: Path
+    resume: bool = False
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """How `twinrank train --resume` finds the data again."""
+    save_every: float = 300.0
+    """Seconds between checkpoints within an iteration."""
+    group: ProcessGroup = field(default_factory=current_group)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint's file."""
+        return self.folder / CHECKPOINT
+
+    def open(self, kind: str, about: Mapping[str, Any], data: Mapping[str, str]) -> None:
+        """Make the folder, or check that it holds this very training."""
+        if self.resume:
+            self._check(kind, about["parameters"], data)
+            return
+        problem: InputError | None = None
+        if self.group.is_main:
+            try:
+                claim(self.folder)
+                self._write({"kind": kind, **about, "data": dict(data)})
+            except InputError as error:
+                problem = error
+        messages = [m for m in self.group.all_gather("" if problem is None else str(problem)) if m]
+        if messages:
+            raise InputError(messages[0]) from problem
+
+    def callbacks(self, own: Sequence[Callback]) -> list[Callback]:
+        """The callbacks of a training in this folder."""
+        if not self.group.is_main:
+            return [StopOnInterrupt()]
+        history = HistoryFile(self.folder / HISTORY)
+        # The checkpoint comes last, so that it knows what other callbacks have decided.
+        return [StopOnInterrupt(), history, *own, Checkpoints(self.checkpoint, self.save_every)]
+
+    def complete(self, model: Model, unit: str, measure: str) -> None:
+        """Write the model and the curves."""
+        save_model(model, self.folder / RUN_MODEL)
+        for suffix in (".svg", ".png"):
+            draw_history(model.history, unit, measure, self.folder / f"curves{suffix}")
+
+    def _write(self, about: Mapping[str, Any]) -> None:
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            **about,
+            "source": dict(self.source),
+            "processes": self.group.size,
+        }
+        with replacing(self.folder / RUN) as partial:
+            text = json.dumps(content, indent=1, ensure_ascii=False, default=str)
+            partial.write_text(text + "\n", "utf-8")
+
+    def _check(self, kind: str, parameters: Mapping[str, Any], data: Mapping[str, str]) -> None:
+        before = read_run(self.folder)
+        if before["kind"] != kind:
+            raise InputError(f"The run in {self.folder} trains {before['kind']}, not {kind}.")
+        current = json.loads(json.dumps(dict(parameters), default=str))
+        for name in current.keys() | before["parameters"].keys():
+            ours, theirs = current.get(name), before["parameters"].get(name)
+            if ours != theirs and name not in ("verbose", "n_jobs", "device"):
+                raise InputError(
+                    f"The run in {self.folder} was started with {name}={theirs!r}, not {ours!r}."
+                )
+        for name in data.keys() | before["data"].keys():
+            if data.get(name) != before["data"].get(name):
+                raise InputError(
+                    f"The {name} data is not what it was when the run in {self.folder} started."
+                )
+
+
+def claim(folder: Path) -> None:
+    """Make a run's folder, which must be new or empty."""
+    with explained("write", folder):
+        sweep(folder)  # files of a run that was killed before it started
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise InputError(
+                f"{folder} exists and is not empty; choose another folder, or resume the run in it"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """The content of `run.json`, checked."""
+    path = folder / RUN
+    with explained("read", path):
+        if not path.is_file():
+            raise InputError(f"{folder} is not the folder of a run: it has no {RUN}")
+    hint = "; train again in a new folder"
+    about = check_format(read_json(path), path, FORMAT, VERSION, "the description of a run", hint)
+    kinds = {"kind": str, "parameters": dict, "source": dict, "data": dict, "threads": int}
+    for key, kind in {**kinds, "processes": int}.items():
+        if not isinstance(about.get(key), kind):
+            raise InputError(f"{path} is damaged: {key} is missing or has the wrong type")
+    if about["kind"] not in KINDS:
+        raise InputError(f"{path} is damaged: there is no learner {about['kind']!r}")
+    return about
+
+
+def draw_history(history: list[dict[str, Any]], unit: str, measure: str, path: Path) -> None:
+    """Plot the loss, if there is one, and the measure on every evaluation set."""
+    sets = [name for name in history[-1] if name not in RESERVED]
+    panels = [*(["loss"] if "loss" in history[-1] else []), *(["sets"] if sets else [])]
+    if not panels:
+        return
+    with drawing(path, 1, len(panels), (4.5 * len(panels), 3.2)) as axes:
+        for axis, panel in zip(axes[0], panels, strict=True):
+            axis.xaxis.get_major_locator().set_params(integer=True)
+            if panel == "loss":
+                _plot(axis, history, "loss", color=COLOURS[0])
+                axis.set(title="Training objective", xlabel=unit, ylabel="loss")
+                continue
+            for i, name in enumerate(sets):
+                _plot(axis, history, name, color=COLOURS[i % len(COLOURS)], label=name)
+            axis.set(title=measure, xlabel=unit, ylabel=f"mean {measure}")
+            axis.legend()
+
+
+def _plot(axis: Any, history: list[dict[str, Any]], name: str, **style: Any) -> None:
+    records = [record for record in history if record.get(name) is not None]
+    marker = "o" if len(records) < 30 and name != "loss" else None
+    iterations = [record["iteration"] for record in records]
+    axis.plot(
+        iterations, [record[name] for record in records], marker=marker, markersize=3, **style
+    )
