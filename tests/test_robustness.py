@@ -186,7 +186,7 @@ class TestErrors:
     @pytest.mark.parametrize("generator", [0, 7, "seed", np.random.RandomState(0)])
     def test_generator(self, function, generator):
         start = "generator must be a torch.Generator, a numpy.random.Generator or None, not "
-        assert message_of(function, generator=generator) == start + repr(generator)
+        assert message_of(function, generator=generator) == f"{start}{generator!r}."
 
     @pytest.mark.parametrize("lists", [[2, 1], torch.tensor([0, 0, 1])])
     @pytest.mark.parametrize("function", WITH_GRADIENT)

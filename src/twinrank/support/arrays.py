@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = Any
 """A NumPy array or a torch tensor."""
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
