@@ -226,7 +226,7 @@ def test_failures_are_told_and_the_others_shown(compare, folder):
     code, out, err = compare(*words)
     assert code == 1
     assert "LambdaMART" in out
-    assert "Failed: AP-type3 (Linear), fold 1, seed 0: there is no device 'abacus' here" in err
+    assert "Failed: AP-type3 (Linear), fold 1, seed 0: There is no device 'abacus' here" in err
     assert "Not in the table: AP-type3 (Linear)" in err
 
 

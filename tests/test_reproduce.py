@@ -201,13 +201,15 @@ def test_gradients_of_figure_1():
 def histories():
     """A loss that falls as nDCG@5 rises, a metric that rises as it falls, and trees."""
     epochs = range(1, 9)
-    falling = [{"epoch": e, "loss": 9.0 - e} for e in epochs]
+    falling = [{"iteration": e, "loss": 9.0 - e} for e in epochs]
     for record in falling[1::2]:
-        record |= {"validation": 0.1 * record["epoch"], "test": 0.05 * record["epoch"]}
+        record |= {"validation": 0.1 * record["iteration"], "test": 0.05 * record["iteration"]}
     rising = [
-        {"epoch": e, "loss": -0.1 * e, "validation": 0.9 - 0.1 * e, "test": 0.5} for e in epochs
+        {"iteration": e, "loss": -0.1 * e, "validation": 0.9 - 0.1 * e, "test": 0.5} for e in epochs
     ]
-    trees = [{"round": e, "train": 0.1 * e, "validation": 0.1 * e, "test": None} for e in epochs]
+    trees = [
+        {"iteration": e, "train": 0.1 * e, "validation": 0.1 * e, "test": None} for e in epochs
+    ]
     return {"ListNet": falling, "AP-type3": rising, "LambdaMART(L)": trees}
 
 

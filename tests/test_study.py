@@ -192,8 +192,8 @@ class TestRunning:
         assert found.peak_memory_bytes > 10_000_000
         assert found.seconds > 0
         assert found.features == 136
-        assert [record["round"] for record in found.history] == [1, 2, 3]
-        assert [record["epoch"] for record in results.units_of(NET)[0].history] == [1, 2]
+        assert [record["iteration"] for record in found.history] == [1, 2, 3]
+        assert [record["iteration"] for record in results.units_of(NET)[0].history] == [1, 2]
 
     def test_values_are_pooled_in_the_order_of_folds(self, results):
         found = results.evaluations()[TREES]
@@ -284,7 +284,7 @@ class TestRunning:
         found = study.run(tmp_path, jobs=1, progress=False)
         with pytest.raises(tr.InputError, match="no method of this study is complete") as error:
             found.comparison()
-        assert "there is no device 'abacus' here" in str(error.value)
+        assert "There is no device 'abacus' here" in str(error.value)
 
     def test_stop_and_go_on(self, results, tmp_path, monkeypatch, trained):
         def train(unit, source, callbacks=()):

@@ -15,7 +15,6 @@ import optuna
 import pytest
 
 import twinrank as tr
-from twinrank.boosting.session import Session
 from twinrank.models.architecture import architecture
 from twinrank.study.methods import KINDS
 from twinrank.study.result_files import toml
@@ -35,7 +34,7 @@ from twinrank.study.tuning.trials import (
 from twinrank.study.tuning.tuning_report import train_options, write_best
 from twinrank.study.units import full_parameters, one_thread
 from twinrank.support.errors import InputError
-from twinrank.training.plan import MODES
+from twinrank.training.settings import DEFAULTS
 
 SPLIT = Split(Source(queries=20, cut=1))
 SMALL = {"width": Span(4, 16, start=8), "depth": Span(1, 2, start=1)}
@@ -76,26 +75,26 @@ class TestSearch:
         assert (first["objective"], first["strategy"], first["learning_rate"]) == (
             "nDCG",
             "type3",
-            MODES["default"]["learning_rate"],
+            DEFAULTS["net"]["default"]["learning_rate"],
         )
         for name, value in Space("net").start().items():
             if name == "architecture":
                 assert architecture(value) == architecture("Small")  # nets are searched one by one
             else:
                 own = getattr(tr.Ranker(), name)
-                assert value in (own, MODES["default"].get(name))
-        trees = Session.of(tr.BoostedRanker().get_params()).parameters
+                assert value in (own, DEFAULTS["net"]["default"].get(name))
+        trees = tr.BoostedRanker().check_parameters()
         for name, value in Space("trees").start().items():
             assert name == "engine_params" or value == trees[name]
         assert len({json.dumps(one.parameters) for one in whole}) == 4
 
-    def test_members_are_held_fixed_for_measures_alone(self):
+    def test_ensembles_are_held_fixed_for_measures_alone(self):
         measure, own = (
-            Space("trees", {"members": 2, "objective": name}).start()
+            Space("trees", {"ensemble_size": 2, "objective": name}).start()
             for name in ("AP", "LambdaMART")
         )
-        assert measure["members"] == 2
-        assert "members" not in own
+        assert measure["ensemble_size"] == 2
+        assert "ensemble_size" not in own
 
     def test_what_a_killed_process_left_counts_for_nothing(self, whole, tmp_path):
         """The same trials as without the kill: so the seed decides, not the process."""
@@ -194,18 +193,18 @@ class TestPruning:
 
     def test_below_the_median_a_trial_ends(self, trial):
         with pytest.raises(optuna.TrialPruned):
-            ReportToTrial(trial, 10).on_epoch(None, {"epoch": 2, "validation": 0.1})
+            ReportToTrial(trial, 10).on_iteration_end(None, {"iteration": 2, "validation": 0.1})
 
     def test_the_best_so_far_counts(self, trial):
         reports = ReportToTrial(trial, 10)
-        reports.on_epoch(None, {"epoch": 1, "validation": 0.6})
-        reports.on_epoch(None, {"epoch": 2, "validation": 0.1})
+        reports.on_iteration_end(None, {"iteration": 1, "validation": 0.6})
+        reports.on_iteration_end(None, {"iteration": 2, "validation": 0.1})
         assert trial.study.trials[-1].intermediate_values == {1: 0.6, 2: 0.6}
 
     def test_not_in_the_last_epoch_nor_before_the_warm_up(self, trial):
-        ReportToTrial(trial, 10).on_round(None, {"round": 10, "validation": 0.1})
+        ReportToTrial(trial, 10).on_iteration_end(None, {"iteration": 10, "validation": 0.1})
         reports_every_tenth = ReportToTrial(trial, 300)
-        reports_every_tenth.on_round(None, {"round": 9, "validation": 0.1})
+        reports_every_tenth.on_iteration_end(None, {"iteration": 9, "validation": 0.1})
         assert list(trial.study.trials[-1].intermediate_values) == [10]
 
 

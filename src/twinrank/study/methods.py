@@ -1,21 +1,20 @@
 """Methods by name, such as `AP-type3 (CE4.L)`, and the two kinds of models: nets and trees."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from twinrank.boosting.engines import ENGINES
-from twinrank.boosting.session import OWN
 from twinrank.measures import measure
 from twinrank.models.architecture import architecture
 from twinrank.ranks.strategies import as_strategy
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, check_options, parse
+from twinrank.training.tree_learner import ENGINE_OBJECTIVES
 
 if TYPE_CHECKING:
-    from twinrank.estimators.base import BaseRanker
+    from twinrank.estimators.base_ranker import BaseRanker
 
 _DIRECT = re.compile(r"(?P<objective>.+?)-(?P<strategy>type\w*|swap)\s*(?:\((?P<model>.+)\))?")
 _NAMED = re.compile(r"(?P<objective>[\w:]+(?:\([^()]*\))?)(?:\s+\((?P<model>.+)\))?")
@@ -28,66 +27,31 @@ _EXAMPLES = (
 
 @dataclass(frozen=True)
 class ModelKind:
-    """Everything that differs between nets and trees in a study."""
+    """Nets or trees: an estimator by its name in `twinrank.models.kinds`."""
 
     name: str
-    unit: str
-    """One iteration of training: "epoch" or "round"."""
-    iterations_parameter: str
-    """The parameter of the estimator with the number of iterations."""
 
     @property
     def estimator(self) -> "type[BaseRanker]":
         """The class that is trained."""
-        if self is NET:
-            from twinrank.estimators.ranker import Ranker
+        from twinrank.estimators.base_ranker import estimator_class
 
-            return Ranker
-        from twinrank.estimators.boosted import BoostedRanker
-
-        return BoostedRanker
+        return estimator_class(self.name)
 
     @property
-    def modes(self) -> Mapping[str, Mapping[str, Any]]:
-        """The values of "auto" by mode."""
-        if self is NET:
-            from twinrank.training.plan import MODES
+    def unit(self) -> str:
+        """One iteration of training: "epoch" or "round"."""
+        return self.estimator.unit()
 
-            return MODES
-        from twinrank.boosting.session import MODES as TREE_MODES
-
-        return TREE_MODES
-
-    def on_one_thread(self, parameters: Mapping[str, Any]) -> Any:
-        """An estimator to train in `one_thread()`; trees need a parameter for it."""
-        own = {} if self is NET else {"n_jobs": 1}
-        return self.estimator(**{**parameters, **own})
-
-    def check(self, parameters: dict[str, Any]) -> None:
-        """Raise an error if the estimator could not be trained with these parameters."""
-        from twinrank.estimators.plain import checked_parameters
-
-        if self is not NET:
-            from twinrank.boosting.session import Session as Boosting
-
-            Boosting.of(checked_parameters(parameters))
-            return
-        from twinrank.training.session import Session
-
-        session = Session(checked_parameters(parameters))
-        session.plan()
-        session.loss()
-
-    def best_iteration(self, ranker: Any) -> int | None:
-        """The epoch or round that a fitted estimator kept."""
-        best: int | None = ranker.best_epoch_ if self is NET else ranker.best_iteration_
-        return best
+    @property
+    def iterations_parameter(self) -> str:
+        """The parameter of the estimator with the number of iterations."""
+        return self.estimator.iterations_parameter()
 
 
-NET = ModelKind("net", "epoch", "epochs")
-TREES = ModelKind("trees", "round", "n_estimators")
+NET, TREES = ModelKind("net"), ModelKind("trees")
 KINDS = {kind.name: kind for kind in (NET, TREES)}
-ENSEMBLE_SIZE = "members"
+ENSEMBLE_SIZE = "ensemble_size"
 """The parameter of estimators with the number of models in an ensemble."""
 
 
@@ -96,7 +60,7 @@ class Method:
     """A method that can be trained: an objective, a strategy and a model.
 
     `strategy` is empty for baseline losses and for the own objectives of boosters. `model` is the
-    architecture of a net, "Boosted", or "Boosted(engine=xgboost, members=5)".
+    architecture of a net, "Boosted", or "Boosted(engine=xgboost, ensemble_size=5)".
     """
 
     objective: str
@@ -104,7 +68,7 @@ class Method:
     model: str = _ARCHITECTURE
 
     def __str__(self) -> str:
-        if self.objective in OWN:
+        if self.objective in ENGINE_OBJECTIVES:
             xgboost = self._options.get("engine") == "xgboost"
             return f"{self.objective} (XGBoost)" if xgboost else self.objective
         name = f"{self.objective}-{self.strategy}" if self.strategy else self.objective
@@ -131,7 +95,7 @@ class Method:
 
     def has(self, parameter: str) -> bool:
         """True if the method has a parameter of this name."""
-        if parameter == ENSEMBLE_SIZE and self.objective in OWN:
+        if parameter == ENSEMBLE_SIZE and self.objective in ENGINE_OBJECTIVES:
             return False
         return parameter in self.estimator._get_param_names()
 
@@ -160,7 +124,7 @@ def method(name: "str | Method") -> Method:
         as_strategy(direct.strategy)
         return direct
     match = _NAMED.fullmatch(text)
-    if match is not None and match["objective"] in OWN:
+    if match is not None and match["objective"] in ENGINE_OBJECTIVES:
         return _own(match["objective"], match["model"], text)
     if match is None or not _is_loss(match["objective"]):
         raise InputError(_unreadable(text))
@@ -200,7 +164,7 @@ def _boosted(engine: str, ensemble_size: int | None = None) -> str:
 
 def _own(objective: str, model: str | None, text: str) -> Method:
     """The method of a booster's own objective, with or without the name of the booster."""
-    engine = OWN[objective][0]
+    engine = ENGINE_OBJECTIVES[objective][0]
     if model is not None and model.lower() != engine:
         raise InputError(f"can't read the method {text!r}: {objective} is always {engine}'s")
     return Method(objective, "", _boosted(engine))
@@ -219,7 +183,7 @@ def _unreadable(text: str) -> str:
     """The message for a name that can't be read, with similar baselines or the forms of names."""
     from twinrank.losses import NAMES
 
-    baselines, name = [*OWN, *NAMES], text.partition("(")[0].strip()
+    baselines, name = [*ENGINE_OBJECTIVES, *NAMES], text.partition("(")[0].strip()
     if get_close_matches(name.lower(), [baseline.lower() for baseline in baselines]):
         return unknown("method", name, baselines)
     return f"can't read the method {text!r}; {_EXAMPLES}; or a baseline: {', '.join(baselines)}"

@@ -8,18 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
-from twinrank.estimators.plain import saved_parameters
+from twinrank.estimators.parameters import saved_parameters
 from twinrank.lists import Lists
 from twinrank.study.methods import Method, ModelKind, method
 from twinrank.study.source import Source
+from twinrank.support.compiled import threads_at_most
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.memory import PeakMemory
+from twinrank.training.callbacks import Callback
+
+if TYPE_CHECKING:
+    from twinrank.training.loop import Trainer
 
 PROTOCOL = 2
 """Increased when a unit with the same settings would give other results than before."""
@@ -114,9 +119,12 @@ def full_parameters(
     for key in parameters:
         if key not in known:
             raise InputError(unknown(f"parameter of {estimator.__name__}", key, known))
-    full = estimator(**{**parameters, **chosen.parameters()}).get_params(deep=False)
-    chosen.kind.check(full)
-    plain: dict[str, Any] = json.loads(json.dumps(saved_parameters(full)))
+    ranker = estimator(**{**parameters, **chosen.parameters()})
+    # The machine that trains may have devices that this one lacks.
+    devices = {"device": "auto"} if "device" in known else {}
+    estimator(**{**ranker.get_params(deep=False), **devices}).check_parameters()
+    saved = saved_parameters(ranker.get_params(deep=False))
+    plain: dict[str, Any] = json.loads(json.dumps(saved))
     return {key: value for key, value in plain.items() if key not in _NOT_IN_KEY}
 
 
@@ -126,10 +134,10 @@ def train_unit(unit: Unit, source: Source, callbacks: Sequence[Any] = ()) -> Uni
     The number of threads changes the last bits of a net. With one thread, the result of a unit does
     not depend on the machine or on other units that run at the same time.
     """
-    sets, kind = source.sets(unit.fold), unit.kind
+    sets = source.sets(unit.fold)
     with one_thread(), PeakMemory() as memory:
-        ranker = kind.on_one_thread({**unit.parameters, "random_state": unit.seed})
-        kind.check(ranker.get_params(deep=False))  # slow imports happen here, untimed
+        ranker = unit.kind.estimator(**unit.parameters, random_state=unit.seed)
+        ranker.check_parameters()  # slow imports happen here, untimed
         begun = time.perf_counter()
         ranker.fit(
             sets["train"], eval_set={part: sets[part] for part in unit.watch}, callbacks=callbacks
@@ -139,7 +147,7 @@ def train_unit(unit: Unit, source: Source, callbacks: Sequence[Any] = ()) -> Uni
     return UnitResult(
         unit,
         ranker.history_,
-        kind.best_iteration(ranker),
+        ranker.best_iteration_,
         ranker.best_score_,
         seconds,
         memory.bytes,
@@ -157,47 +165,11 @@ def one_thread() -> Iterator[None]:
 
     from twinrank.models.threads import one_torch_thread
 
-    with one_torch_thread(), threadpool_limits(1):
+    with one_torch_thread(), threads_at_most(1), threadpool_limits(1):
         yield
 
 
-class IterationCallback:
-    """A training callback with the same hooks for nets and trees; subclasses override them."""
-
-    def on_train_begin(self, total: int) -> None:
-        """Training starts and has so many iterations at most."""
-
-    def on_step_end(self, done: float) -> None:
-        """A net has learnt from a batch; `done` counts iterations."""
-
-    def on_iteration_end(self, iteration: int, value: float | None) -> None:
-        """An epoch or round has ended with this validation value, if it was evaluated."""
-
-    def on_start(self, trainer: Any) -> None:
-        """Call `on_train_begin`."""
-        trees = hasattr(trainer, "rounds")
-        self.on_train_begin(trainer.rounds if trees else trainer.plan.epochs)
-
-    def on_step(self, trainer: Any) -> None:
-        """Call `on_step_end`."""
-        progress = trainer.progress
-        self.on_step_end(progress.epoch + progress.step / max(trainer.steps, 1))
-
-    def on_epoch(self, _: Any, record: Mapping[str, Any]) -> None:
-        """Call `on_iteration_end`."""
-        self.on_iteration_end(record["epoch"], record.get("validation"))
-
-    def on_round(self, _: Any, record: Mapping[str, Any]) -> None:
-        """Call `on_iteration_end`."""
-        self.on_iteration_end(record["round"], record.get("validation"))
-
-    def on_interrupt(self, _: Any) -> None:
-        """Do nothing."""
-
-    on_stop = on_end = on_interrupt
-
-
-class StatusFile(IterationCallback):
+class StatusFile(Callback):
     """A callback that writes the progress of a unit to a small file.
 
     If the process that started this one has ended, this process ends too: no process waits for the
@@ -210,21 +182,21 @@ class StatusFile(IterationCallback):
         self._written = 0.0
         self._write(at_once=True)
 
-    def on_train_begin(self, total: int) -> None:
+    def on_train_begin(self, trainer: "Trainer") -> None:
         """Write the number of iterations."""
-        self._status["total"] = total
+        self._status["total"] = trainer.plan.iterations
         self._write(at_once=True)
 
-    def on_step_end(self, done: float) -> None:
+    def on_step_end(self, trainer: "Trainer") -> None:
         """Write the progress within an epoch."""
-        self._status["done"] = done
+        progress = trainer.progress
+        self._status["done"] = progress.iteration + progress.step / max(trainer.steps, 1)
         self._write()
 
-    def on_iteration_end(self, iteration: int, value: float | None) -> None:
+    def on_iteration_end(self, _: "Trainer", record: dict[str, Any]) -> None:
         """Write the progress and the last validation value."""
-        self._status["done"] = iteration
-        if value is not None:
-            self._status["value"] = value
+        self._status["done"] = record["iteration"]
+        self._status["value"] = record.get("validation", self._status["value"])
         self._write()
 
     def remove(self) -> None:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from twinrank.display.plots import COLOURS, FORMATS, drawing
 from twinrank.display.tables import Cell, Table
-from twinrank.study.methods import NET, TREES
 from twinrank.study.paper.published import TREES_METHOD, VALIDATION
 from twinrank.study.result_files import csv_text
 from twinrank.support.files import replacing
@@ -99,16 +98,15 @@ class Panel:
         """The panel of a unit's history: loss by epoch, or nDCG@5 on the training data by tree."""
         if not history:
             raise ValueError(f"{system} has no history")
-        unit = (TREES if method == TREES_METHOD else NET).unit
         measured = {
-            name: _series(history, unit, name)
+            name: _series(history, name)
             for name in ("validation", "test")
             if any(record.get(name) is not None for record in history)
         }
         if method == TREES_METHOD:
-            objective, optimised = _series(history, unit, "train"), f"{VALIDATION} on train"
+            objective, optimised = _series(history, "train"), f"{VALIDATION} on train"
         else:
-            epochs, loss = _series(history, unit, "loss")
+            epochs, loss = _series(history, "loss")
             direct = method == "ApproxNDCG" or method.endswith(_METRICS)
             name = "nDCG, smoothed" if method == "ApproxNDCG" else method.rpartition("-")[0]
             objective = (epochs, -loss if direct else loss)
@@ -131,8 +129,8 @@ class Panel:
         return float(spearmanr(objective, values[second]).statistic)
 
 
-def _series(history: Sequence[Mapping[str, Any]], unit: str, name: str) -> tuple[Floats, Floats]:
-    known = [(record[unit], record[name]) for record in history if record.get(name) is not None]
+def _series(history: Sequence[Mapping[str, Any]], name: str) -> tuple[Floats, Floats]:
+    known = [(r["iteration"], r[name]) for r in history if r.get(name) is not None]
     iterations, values = np.array(known, np.float64).reshape(-1, 2).T
     return iterations, values
 

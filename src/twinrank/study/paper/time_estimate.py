@@ -11,6 +11,7 @@ from twinrank.study.methods import NET, ModelKind
 from twinrank.study.source import Source
 from twinrank.study.units import Unit, one_thread
 from twinrank.support.errors import TwinRankError
+from twinrank.training.settings import resolve
 
 _QUERIES = 24  # queries that a net is timed on, spread over all lengths
 _DOCUMENTS = 50_000  # documents that trees are timed on
@@ -64,7 +65,7 @@ def _time(unit: Unit, train: Dataset) -> tuple[float, float]:
     sample = _sample(train, _QUERIES if kind is NET else _queries_with(train, _DOCUMENTS))
     own = {"random_state": unit.seed, kind.iterations_parameter: _ITERATIONS}
     with one_thread():
-        ranker = kind.on_one_thread({**unit.parameters, **own})
+        ranker = kind.estimator(**{**unit.parameters, **own})
         try:
             ranker.fit(sample)
         except TwinRankError:  # the study will report it
@@ -99,5 +100,4 @@ def _sample(data: Dataset, queries: int) -> Dataset:
 
 def _parameter(unit: Unit, name: str) -> int:
     """A parameter, or the value of "auto" in the unit's mode."""
-    value = unit.parameters[name]
-    return int(unit.kind.modes[unit.parameters["mode"]][name] if value == "auto" else value)
+    return int(resolve(unit.kind.name, unit.parameters)[name])

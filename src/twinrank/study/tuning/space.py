@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twinrank.boosting.session import OWN
 from twinrank.estimators.parameters import settings_of
 from twinrank.losses import is_loss
 from twinrank.models.architecture import Architecture, architecture
@@ -22,6 +21,7 @@ from twinrank.study.units import full_parameters
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import read_toml
 from twinrank.support.notation import Term
+from twinrank.training.tree_learner import ENGINE_OBJECTIVES
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -246,7 +246,7 @@ def _matters(name: str, values: Mapping[str, Any]) -> bool:
     if name == "samples" and values.get("perturbation") == 0:
         return False
     objective = str(values.get("objective", ""))
-    indirect = objective in OWN or (bool(objective) and is_loss(objective))
+    indirect = objective in ENGINE_OBJECTIVES or (bool(objective) and is_loss(objective))
     return not (indirect and name in _DIRECT)
 
 

@@ -23,8 +23,9 @@ from twinrank.study.methods import KINDS
 from twinrank.study.progress import Item
 from twinrank.study.scheduler import DIED, Job
 from twinrank.study.tuning.search import Tuning
-from twinrank.study.units import IterationCallback, one_thread
+from twinrank.study.units import one_thread
 from twinrank.support.errors import TwinRankError, explained
+from twinrank.training.callbacks import Callback
 
 JOURNAL = "trials.journal"
 _WARM_UP = 0.1  # the share of epochs or rounds before which no trial is pruned
@@ -181,15 +182,16 @@ def _train(
     tuning: Tuning, model: str, parameters: Mapping[str, Any], report: "ReportToTrial"
 ) -> tuple[float, int | None]:
     """The best validation value, and the epoch or round in which it was reached."""
-    sets, kind = tuning.split.sets(), KINDS[model]
+    sets = tuning.split.sets()
     with one_thread():
-        ranker = kind.on_one_thread(parameters)
+        ranker = KINDS[model].estimator(**parameters)
         validation = {"validation": sets["validation"]}
         ranker.fit(sets["train"], eval_set=validation, callbacks=[report])
-    return float(ranker.best_score_), kind.best_iteration(ranker)
+    assert ranker.best_score_ is not None
+    return ranker.best_score_, ranker.best_iteration_
 
 
-class ReportToTrial(IterationCallback):
+class ReportToTrial(Callback):
     """A callback that reports the best value so far to Optuna, and prunes the trial.
 
     A trial is pruned if its best value is below the median of the others' at the same iteration.
@@ -199,8 +201,9 @@ class ReportToTrial(IterationCallback):
         self._trial, self._total, self._every = trial, total, max(1, total // _REPORTS)
         self._best: float | None = None
 
-    def on_iteration_end(self, iteration: int, value: float | None) -> None:
+    def on_iteration_end(self, _: Any, record: dict[str, Any]) -> None:
         """Report now and then; raise `optuna.TrialPruned` to end the training."""
+        iteration, value = record["iteration"], record.get("validation")
         if value is not None and (self._best is None or value > self._best):
             self._best = value
         if self._best is None or iteration % self._every:
