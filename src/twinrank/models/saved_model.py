@@ -191,7 +191,7 @@ def _history(path: Path) -> list[dict[str, Any]]:
 
 def _upgraded(config: Any) -> Any:
     """The configuration of a model in format 1, as format 2 has it."""
-    if not isinstance(config, dict) or config.get("version") != 1:
+    if not isinstance(config, dict) or config.get("version") != 1 or config["version"] is True:
         return config
     if config.get("format") == "twinrank-boosted-model":
         size = config.get("members", 1)

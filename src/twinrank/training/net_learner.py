@@ -17,7 +17,7 @@ from torch import Tensor
 from twinrank.data.batches import Batch
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
-from twinrank.data.transforms.base import FeatureError
+from twinrank.data.transforms.transform_base import FeatureError
 from twinrank.losses import NAMES as LOSSES
 from twinrank.losses import is_loss
 from twinrank.losses import loss as loss_by_name
