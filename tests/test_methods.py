@@ -63,3 +63,43 @@ def test_the_name_or_a_parameter_gives_the_ensemble_size():
 
 def test_the_default_methods_exist():
     assert len({method(name) for name in METHODS}) == len(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "written"),
+    [
+        ("LambdaMART", Method("LambdaMART", "", "Boosted"), "LambdaMART"),
+        ("rank_xendcg (LightGBM)", Method("rank_xendcg", "", "Boosted"), "rank_xendcg"),
+        ("rank:ndcg", Method("rank:ndcg", "", "Boosted(engine=xgboost)"), "rank:ndcg (XGBoost)"),
+        ("AP-type2 (Boosted)", Method("AP", "type2", "Boosted"), "AP-type2 (Boosted)"),
+        (
+            "nDCG@5-type3 (Boosted(engine=xgboost))",
+            Method("nDCG@5", "type3", "Boosted(engine=xgboost)"),
+            "nDCG@5-type3 (Boosted(engine=xgboost))",
+        ),
+        ("ListNet", Method("ListNet", "", "Small"), "ListNet (Small)"),
+        ("ListNet (R4.L)", Method("ListNet", "", "R4.L"), "ListNet (R4.L)"),
+    ],
+)
+def test_methods_of_trees_and_losses(name, expected, written):
+    assert method(name) == expected
+    assert str(expected) == written
+    assert method(written) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("LambdaMart", "can't read the method"),
+        ("LambdaMART (CE4.L)", "always lightgbm's"),
+        ("AP-type3 (Boosted(engine=catboost))", "Unknown engine 'catboost'"),
+        ("AP-type3 (Boosted(depth=3))", "depth"),
+        ("AP-type3 (Boostedd)", "Unknown model 'Boostedd'"),
+        ("ListNet (Boosted)", "a loss for nets"),
+        ("ListNet(beta=2)", "beta"),
+    ],
+)
+def test_invalid_methods_of_trees_and_losses(name, complaint):
+    with pytest.raises(tr.InputError) as error:
+        method(name)
+    assert complaint in str(error.value)
