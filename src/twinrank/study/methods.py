@@ -60,7 +60,8 @@ class Method:
     """A method that can be trained: an objective, a strategy and a model.
 
     `strategy` is empty for baseline losses and for the own objectives of boosters. `model` is the
-    architecture of a net, "Boosted", or "Boosted(engine=xgboost, ensemble_size=5)".
+    architecture of a net ("Small", "Small(ensemble_size=5)", or your own net as
+    "package.module:name"), "Boosted", or "Boosted(engine=xgboost, ensemble_size=5)".
     """
 
     objective: str
@@ -89,9 +90,10 @@ class Method:
         named: dict[str, Any] = {"objective": self.objective}
         if self.strategy:
             named["strategy"] = self.strategy
-        if self.kind is NET:
-            return named | {"architecture": self.model}
-        return named | {"engine": _ENGINE} | self._options
+        if self.kind is TREES:
+            return named | {"engine": _ENGINE} | self._options
+        name, size = _without_size(self.model)
+        return named | {"architecture": name} | ({} if size is None else {ENSEMBLE_SIZE: size})
 
     def has(self, parameter: str) -> bool:
         """True if the method has a parameter of this name."""
@@ -141,8 +143,15 @@ def _model(name: str | None) -> str:
     if name is None:
         return _ARCHITECTURE
     if not name.strip().startswith(_BOOSTED):
-        architecture(name)
-        return name
+        chosen, size = _without_size(name.strip())
+        if ":" in chosen:
+            from twinrank.models.ensemble import resolve_architecture
+
+            resolve_architecture(chosen)
+        else:
+            architecture(chosen)
+        _check_size(1 if size is None else size)
+        return name.strip()
     term = parse(name.strip())
     if term.name != _BOOSTED or term.cutoff is not None:
         raise InputError(unknown("model", name, [_BOOSTED]))
@@ -151,9 +160,27 @@ def _model(name: str | None) -> str:
     if engine not in ENGINES:
         raise InputError(unknown("engine", engine, ENGINES))
     size = term.options.get(ENSEMBLE_SIZE, 1)
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise InputError(f"{ENSEMBLE_SIZE} must be a whole number from 1 on, not {size!r}")
+    _check_size(size)
     return _boosted(engine, size if ENSEMBLE_SIZE in term.options else None)
+
+
+def _without_size(model: str) -> tuple[str, Any]:
+    """The architecture of a net without its ensemble size, and that size or None.
+
+    >>> _without_size("CE4.L(dropout=0.1, ensemble_size=3)")
+    ('CE4.L(dropout=0.1)', 3)
+    """
+    head, bracket, rest = model.partition("(")
+    if not bracket or ENSEMBLE_SIZE not in rest:
+        return model, None
+    options = dict(parse(f"X({rest}").options)
+    size = options.pop(ENSEMBLE_SIZE, None)
+    return str(Term("X", options)).replace("X", head.strip(), 1), size
+
+
+def _check_size(size: Any) -> None:
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise InputError(f"{ENSEMBLE_SIZE} must be a whole number of at least 1, not {size!r}")
 
 
 def _boosted(engine: str, ensemble_size: int | None = None) -> str:
