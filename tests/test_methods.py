@@ -37,7 +37,7 @@ def test_methods_are_read_and_written(name, expected):
         ("AP-type3 (CE6)", "Unknown architecture 'CE6'"),
         (
             "AP-type3 (Boosted(ensemble_size=0))",
-            "ensemble_size must be a whole number from 1 on, not 0",
+            "ensemble_size must be a whole number of at least 1, not 0",
         ),
         ("AP-type3 (Boosted(leaves=3))", "Unknown option of Boosted 'leaves'"),
         ("LambdaMART (Boosted(ensemble_size=5))", "LambdaMART is always lightgbm's"),
@@ -90,7 +90,7 @@ def test_methods_of_trees_and_losses(name, expected, written):
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("LambdaMart", "can't read the method"),
+        ("LambdaMart", "Did you mean 'LambdaMART'"),
         ("LambdaMART (CE4.L)", "always lightgbm's"),
         ("AP-type3 (Boosted(engine=catboost))", "Unknown engine 'catboost'"),
         ("AP-type3 (Boosted(depth=3))", "depth"),

@@ -150,7 +150,8 @@ def _model(name: str | None) -> str:
             resolve_architecture(chosen)
         else:
             architecture(chosen)
-        _check_size(1 if size is None else size)
+        if size is not None:
+            _check_size(size)
         return name.strip()
     term = parse(name.strip())
     if term.name != _BOOSTED or term.cutoff is not None:
@@ -159,9 +160,10 @@ def _model(name: str | None) -> str:
     engine = str(term.options.get("engine", _ENGINE))
     if engine not in ENGINES:
         raise InputError(unknown("engine", engine, ENGINES))
-    size = term.options.get(ENSEMBLE_SIZE, 1)
-    _check_size(size)
-    return _boosted(engine, size if ENSEMBLE_SIZE in term.options else None)
+    boosted_size: Any = term.options.get(ENSEMBLE_SIZE)
+    if boosted_size is not None:
+        _check_size(boosted_size)
+    return _boosted(engine, boosted_size)
 
 
 def _without_size(model: str) -> tuple[str, Any]:
