@@ -56,6 +56,8 @@ class Trainer:
         The number of documents in the latest step.
     best : Best or None
         The best value so far and its iteration.
+    note : str
+        What users should know about how the training started; usually empty.
     stop_reason : str
         Why training ends before the last iteration; empty if it does not.
     seconds : float
@@ -71,6 +73,7 @@ class Trainer:
         self.progress = Progress()
         self.steps = 0
         self.step_documents = 0
+        self.note = ""
         self.stop_reason = ""
         self.interrupted = False
         self.started = time.monotonic()
