@@ -112,3 +112,4 @@ def test_readme_gives_the_two_commands():
 
 def test_readme_is_short():
     assert len(README.splitlines()) <= 120
+    assert len(README.partition("## Documentation")[0].split()) < 600
