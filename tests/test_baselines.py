@@ -14,7 +14,7 @@ from baseline_references import (
     SHUFFLE_TIED_LABELS,
     SHUFFLE_TIED_SCORES,
 )
-from twinrank.losses import NAMES, loss
+from twinrank.losses import NAMES, listmle, loss
 from twinrank.support.notation import parse
 
 NOTATIONS = sorted({*NAMES, *REFERENCES})
@@ -245,7 +245,7 @@ def test_the_same_by_tensors_alone(name, monkeypatch):
         values, gradient = outcome(name, s, y, lists)
         with monkeypatch.context() as patch:
             for module in modules_that_look():
-                patch.setattr(module, "on_cpu", lambda _: False)
+                patch.setattr(module, "on_cpu", lambda x: isinstance(x, np.ndarray))
             other_values, other_gradient = outcome(name, s, y, lists)
         torch.testing.assert_close(other_values, values, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(other_gradient, gradient, rtol=1e-8, atol=1e-8)
@@ -266,3 +266,18 @@ def test_listmle_shuffles_documents_of_one_label():
         seen.add(values[0].item())
         assert function(scores, labels, lists)[3] != values[3]  # another order
     assert len(seen) > 1
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "other"])
+def test_logarithms_of_cumulative_sums(device, reverse, monkeypatch):
+    """log Σ_j exp(x_j) over the documents before, or after, in a list."""
+    lists = tr.Lists.from_sizes([1, 5, 0, 8, 2])
+    x = torch.tensor(np.random.default_rng(0).standard_normal(16) * 1e3)
+    if device == "other":
+        monkeypatch.setattr(listmle, "on_cpu", lambda x: isinstance(x, np.ndarray))
+    sums = listmle.log_cumsum_exp(x if device == "other" else x.numpy(), lists, reverse=reverse)
+    for documents in lists:
+        for i in range(documents.start, documents.stop):
+            part = slice(i, documents.stop) if reverse else slice(documents.start, i + 1)
+            assert sums[i] == pytest.approx(torch.logsumexp(x[part], 0).item(), rel=1e-12)

@@ -294,9 +294,9 @@ def test_cumulative_products(library, nested):
 def test_scans_by_doubling_are_scans(nested, reverse):
     # This is how scans run on devices that the compiled loops can't reach.
     lists, x = lists_like(nested), torch.tensor(flat(nested))
-    total = lists._scan_by_doubling(x, product=False, reverse=reverse)
+    total = lists.scan_by_doubling(x, torch.add, reverse=reverse)
     assert torch.equal(total, lists.cumsum(x, reverse=reverse))
-    assert torch.equal(lists._scan_by_doubling(x, product=True, reverse=False), lists.cumprod(x))
+    assert torch.equal(lists.scan_by_doubling(x, torch.mul), lists.cumprod(x))
 
 
 @pytest.mark.parametrize("longest", [1, 2, 3, 4, 5, 31, 32, 33, 1000])
@@ -304,7 +304,7 @@ def test_scans_by_doubling_reach_the_end_of_long_lists(longest):
     lists = Lists.from_sizes([longest, 0, 2, longest])
     x = torch.arange(1.0, lists.documents + 1, dtype=torch.float64)
     for reverse in (False, True):
-        scanned = lists._scan_by_doubling(x, product=False, reverse=reverse)
+        scanned = lists.scan_by_doubling(x, torch.add, reverse=reverse)
         assert torch.equal(scanned, lists.cumsum(x, reverse=reverse))
 
 
@@ -317,7 +317,7 @@ def test_no_list_spills_into_its_neighbours(library, bad):
     assert lists.cumsum(x)[outside].tolist() == [1, 1 + 2, 3, 3 + 4]
     assert lists.cumsum(x, reverse=True)[outside].tolist() == [2 + 1, 2, 4 + 3, 4]
     assert lists.cumprod(x)[outside].tolist() == [1, 1 * 2, 3, 3 * 4]
-    doubled = lists._scan_by_doubling(torch.as_tensor(x), product=False, reverse=False)
+    doubled = lists.scan_by_doubling(torch.as_tensor(x), torch.add)
     assert doubled[outside].tolist() == [1, 1 + 2, 3, 3 + 4]
 
 

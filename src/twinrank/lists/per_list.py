@@ -1,5 +1,6 @@
 """Arithmetic per list on flat arrays: sums, scans, sorts, and moves to rank order."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -256,10 +257,16 @@ class PerList:
             from twinrank.support.segments import scan
 
             return from_numpy(scan(to_numpy(x), self.offsets, product, reverse), like=x)
-        return self._scan_by_doubling(x.detach(), product=product, reverse=reverse)
+        combine = namespace(x).mul if product else namespace(x).add
+        return self.scan_by_doubling(x.detach(), combine, reverse=reverse)
 
-    def _scan_by_doubling(self, x: Array, *, product: bool, reverse: bool) -> Array:
-        """Combine with what lies 1, 2, 4, … documents before, in log₂(longest) steps."""
+    def scan_by_doubling(
+        self, x: Array, combine: Callable[[Array, Array], Array], *, reverse: bool = False
+    ) -> Array:
+        """Cumulative `combine` per list of a tensor on any device, in log₂(longest) steps.
+
+        Each step combines every entry with the one 1, 2, 4, … documents before it.
+        """
         position = self.positions(x)
         if reverse:  # counted from the other end
             offsets, index = self._tensors(x)
@@ -267,7 +274,7 @@ class PerList:
         step = 1
         while step < self.longest:
             before = namespace(x).roll(x, -step if reverse else step)
-            x = namespace(x).where(position > step, x * before if product else x + before, x)
+            x = namespace(x).where(position > step, combine(x, before), x)
             step *= 2
         return x
 

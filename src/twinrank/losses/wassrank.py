@@ -2,15 +2,16 @@
 
 import math
 import warnings
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
 import torch
 
 from twinrank.lists import Lists
 from twinrank.losses.base import Reduction, SmoothLoss
 from twinrank.losses.listnet import log_softmax
-from twinrank.losses.transport import Costs, Grades, Plan, total_cost, transport
-from twinrank.support.arrays import Array, as_float, namespace
+from twinrank.losses.sinkhorn import transport
+from twinrank.support.arrays import Array, as_float, is_tensor, to_numpy
 from twinrank.support.errors import InputError, unknown
 
 Mode = Literal["default", "paper"]
@@ -87,56 +88,67 @@ class WassRank(SmoothLoss):
         return "mode=paper" if self.mode == "paper" else f"smoothing={self.smoothing:g}"
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
-        """Transport in the order of the labels, and back."""
-        grades = Grades.of(labels, lists)
-        log_a = log_softmax(as_float(scores), lists)[grades.order]
-        log_b = log_softmax(labels, lists)[grades.order]
-        unit, costs = self._costs(grades)
-        plan = self._plan(log_a, log_b, lists, grades, costs)
-        xp = namespace(log_a)
-        a, potential = xp.exp(log_a), unit * plan.log_u
-        if self.mode == "paper":
-            values = total_cost(plan, grades, costs)
-        else:
-            values = lists.sum(a * plan.log_u + xp.exp(log_b) * plan.log_v)
-        slopes = xp.zeros_like(a)
-        slopes[grades.order] = a * (potential - lists.spread(lists.sum(a * potential)))
-        return values * unit, slopes
-
-    def _costs(self, grades: Grades) -> tuple[float, Costs]:
-        """λ, and the costs in units of it."""
-        xp = namespace(grades.labels)
-        if bool((grades.labels > LARGEST).any()):
-            raise InputError(
-                f"WassRank's costs are powers of 4: labels up to {float(grades.labels.max()):g} "
-                f"are too large; give grades such as 0 … 4"
-            )
-        places = xp.exp2(2.0 * xp.where(grades.labels > 0, grades.labels, IRRELEVANT))
-        smoothing = PAPER_SMOOTHING if self.mode == "paper" else self.smoothing
-        return smoothing, Costs(places / smoothing, SAME / smoothing)
-
-    def _plan(self, log_a: Array, log_b: Array, lists: Lists, grades: Grades, costs: Costs) -> Plan:
-        xp, paper = namespace(log_a), self.mode == "paper"
-        start = -xp.log(lists.spread(lists.sum(xp.ones_like(log_a))))
-        # Single precision, where a device has no other, can't tell smaller changes from noise.
-        tolerance = max(self.tolerance, 1e3 * float(xp.finfo(log_a.dtype).eps))
-        plan = transport(
+        """Transport in the order of the labels; tensors of other devices are copied to the CPU."""
+        if is_tensor(scores):
+            values, slopes = self.per_list(to_numpy(scores.cpu()), to_numpy(labels.cpu()), lists)
+            return _like(values, scores), _like(slopes, scores)
+        paper = self.mode == "paper"
+        smoothing = PAPER_SMOOTHING if paper else self.smoothing
+        order, grades, documents = _by_grade(labels, lists)
+        log_a = log_softmax(as_float(scores), lists)[order]
+        log_b = log_softmax(labels, lists)[order]
+        log_u, log_v, change, cost = transport(
             log_a,
             log_b,
-            lists,
             grades,
-            costs,
-            start=start,
-            sweeps=PAPER_SWEEPS if paper else self.sweeps,
-            tolerance=-1.0 if paper else tolerance,
-            newton=not paper,
+            documents,
+            _places(labels[order[documents.offsets[:-1]]]) / smoothing,
+            SAME / smoothing,
+            iterations=PAPER_SWEEPS if paper else self.sweeps,
+            tolerance=-1.0 if paper else self.tolerance,
+            balance=not paper,
         )
-        if not paper and (late := int((plan.change > tolerance).sum())):
+        a = np.exp(log_a)
+        values = cost if paper else lists.sum(a * log_u + np.exp(log_b) * log_v)
+        if not paper:
+            self._warn(change)
+        slopes = np.empty_like(a)
+        slopes[order] = a * (log_u - lists.spread(lists.sum(a * log_u)))
+        return smoothing * values, smoothing * slopes
+
+    def _warn(self, change: Any) -> None:
+        """Warn if lists have not converged."""
+        if late := int((change > self.tolerance).sum()):
             warnings.warn(
-                f"WassRank: {late} of {len(lists)} lists have not converged after {self.sweeps} "
-                f"sweeps; the last changed u or v by up to {float(plan.change.max()):.1g}, with a "
-                f"tolerance of {tolerance:.1g}. Raise smoothing, sweeps or tolerance",
+                f"WassRank: {late} of {len(change)} lists have not converged after {self.sweeps} "
+                f"sweeps; the last changed u or v by up to {change.max():.1g}, with a "
+                f"tolerance of {self.tolerance:.1g}. Raise smoothing, sweeps or tolerance",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return plan
+
+
+def _by_grade(labels: Any, lists: Lists) -> tuple[Any, Lists, Lists]:
+    """The documents sorted by list and label, the grades of each list, those of each grade."""
+    index = lists.index(labels)
+    order = np.lexsort((labels, index))
+    values = labels[order]
+    new = np.r_[True, (values[1:] != values[:-1]) | (index[1:] != index[:-1])][: values.size]
+    starts = np.flatnonzero(new)
+    grades = Lists.from_sizes(np.bincount(index[starts], minlength=len(lists)))
+    return order, grades, Lists.from_offsets(np.r_[starts, values.size])
+
+
+def _places(labels: Any) -> Any:
+    """4^label, the places of grades whose distances are the costs."""
+    if (labels > LARGEST).any():
+        raise InputError(
+            f"WassRank's costs are powers of 4: labels up to {labels.max():g} are too large; "
+            f"give grades such as 0 … 4"
+        )
+    return np.exp2(2.0 * np.where(labels > 0, labels, IRRELEVANT))
+
+
+def _like(values: Any, scores: torch.Tensor) -> torch.Tensor:
+    """Values of the CPU as a tensor on the device of the scores."""
+    return torch.from_numpy(values).to(as_float(scores).dtype).to(scores.device)
