@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinrank as tr
-from twinrank.ranks.kernels import blocks, direct, long, pair_sum, pairs
+from twinrank.ranks.kernels import blocks, pair_sum, pairs
+from twinrank.ranks.kernels import panels as panel_kernel
 
 STRATEGIES = ["type1", "type2", "type3"]
 
@@ -68,7 +69,7 @@ def test_outliers_cost_no_panels_and_no_digits(strategy):
     lists = tr.Lists.from_sizes([3000])
     assert error(data, lists, strategy, 1.0, "long") < 1e-10
     scores, labels, g = data
-    panels = long.cut_into_panels(scores, g, labels.astype(int), strategy, 1.0, 14)
+    panels = panel_kernel.cut_into_panels(scores, g, labels.astype(int), strategy, 1.0, 14)
     assert panels.centres.size < 20  # not the 10¹² that would fit between them
 
 
@@ -104,9 +105,9 @@ def test_any_number_of_grades(strategy, kernel):
 def test_auto_interpolates_only_where_it_pays(monkeypatch):
     """Few grades: panels. As many grades as documents: every pair."""
     summed = []
-    sum_panels = long._sum_panels
+    sum_panels = panel_kernel._sum_panels
     monkeypatch.setattr(
-        long, "_sum_panels", lambda *a: (summed.append(len(a[0].t)), sum_panels(*a))[1]
+        panel_kernel, "_sum_panels", lambda *a: (summed.append(len(a[0].t)), sum_panels(*a))[1]
     )
     lists = tr.Lists.from_sizes([2000, 20])
     scores, labels, g = draw(2020)
@@ -125,9 +126,8 @@ def test_direct_by_rows_and_by_pairs_agree(strategy, dtype, monkeypatch):
     expected = formula(*data, lists, strategy, 1.0)
     # The limit is compiled into the loops: run them as Python, which shows its effect all the same.
     for name in ("each_bell", "each_step", "type1_rows", "type2_rows", "type3_rows"):
-        monkeypatch.setattr(direct, name, getattr(pairs, name).py_func)
+        monkeypatch.setattr(pairs, name, getattr(pairs, name).py_func)
     monkeypatch.setattr(pairs, "BY_ROWS", 300)
-    monkeypatch.setattr(direct, "BY_ROWS", 300)
     found = pair_sum(*data, lists, strategy=strategy, kernel="numba")
     assert np.abs(found - expected).max() < tolerance * np.abs(expected).max()
 

@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 import twinrank as tr
 from baseline_references import REFERENCES
 from twinrank.losses import loss
-from twinrank.ranks.kernels import lambdas, logistic, soft_ranks
+from twinrank.ranks.kernels import lambdas, logistic, panels
 from twinrank.ranks.kernels.lambdas import lambda_sums
-from twinrank.ranks.kernels.logistic import logistic_sum
-from twinrank.ranks.kernels.logs import log_one_plus
-from twinrank.ranks.kernels.soft_ranks import soft_ranks as soft_ranks_of
+from twinrank.ranks.kernels.logistic import log_one_plus, logistic_sum, soft_ranks
 
 NAMES = ["RankNet", "ApproxNDCG", "LambdaRank", "LambdaRank(k=5)", "LambdaLoss"]
-KERNELS = [logistic, soft_ranks]
+PANEL_SUMS = ["_soft_ranks_of_panels", "_loss_of_panels"]
 PLACES = ["lists.per_list", "losses.base", "ranks.exact", "ranks.kernels"]
-PLACES += [f"ranks.kernels.{name}" for name in ("logistic", "soft_ranks", "lambdas")]
+PLACES += [f"ranks.kernels.{name}" for name in ("logistic", "lambdas")]
 
 
 def draw(sizes, seed=0, spread=1.0, dtype=torch.float64):
@@ -97,17 +95,17 @@ def on_long_path(monkeypatch, function, *arguments):
     """A sum with interpolation for lists of any length, which must really take place."""
     count = 0
     with monkeypatch.context() as patch:
-        for module in KERNELS:
-            patch.setattr(module, "LONG", 2)
-            patch.setattr(module, "direct_cost", lambda size: float("inf"))
-            original = module._sum_panels
+        patch.setattr(logistic, "LONG", 2)
+        patch.setattr(panels, "direct_cost", lambda size: float("inf"))
+        for name in PANEL_SUMS:
+            original = getattr(logistic, name)
 
             def counted(*a, original=original):
                 nonlocal count
                 count += 1
                 return original(*a)
 
-            patch.setattr(module, "_sum_panels", counted)
+            patch.setattr(logistic, name, counted)
         result = function(*arguments)
     assert count
     return result
@@ -115,8 +113,7 @@ def on_long_path(monkeypatch, function, *arguments):
 
 def on_direct_path(monkeypatch, function, *arguments):
     with monkeypatch.context() as patch:
-        for module in KERNELS:
-            patch.setattr(module, "LONG", 10**9)
+        patch.setattr(logistic, "LONG", 10**9)
         return function(*arguments)
 
 
@@ -136,8 +133,8 @@ def test_interpolated_sums_are_the_direct_ones(shape, alpha, monkeypatch):
     scores = shapes()[shape]
     labels = np.random.default_rng(0).integers(0, 4, scores.size).astype(float)
     lists = tr.Lists.from_sizes([scores.size - 200, 0, 1, 199])
-    found = on_long_path(monkeypatch, soft_ranks_of, scores, lists, alpha)
-    expected = on_direct_path(monkeypatch, soft_ranks_of, scores, lists, alpha)
+    found = on_long_path(monkeypatch, soft_ranks, scores, lists, alpha)
+    expected = on_direct_path(monkeypatch, soft_ranks, scores, lists, alpha)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
     found, pairs = on_long_path(monkeypatch, logistic_sum, scores, labels, lists, alpha)
     expected, same = on_direct_path(monkeypatch, logistic_sum, scores, labels, lists, alpha)
@@ -160,10 +157,10 @@ def test_long_lists_interpolate_and_lists_with_many_grades_do_not(name, monkeypa
     scores, labels, lists = draw([2500, 30])
     expected = on_direct_path(monkeypatch, outcome, name, scores, labels, lists)
     summed = []
-    for module in KERNELS:
-        original = module._sum_panels
+    for function in PANEL_SUMS:
+        original = getattr(logistic, function)
         monkeypatch.setattr(
-            module, "_sum_panels", lambda p, *a, f=original: (summed.append(len(p.t)), f(p, *a))[1]
+            logistic, function, lambda p, *a, f=original: (summed.append(len(p.t)), f(p, *a))[1]
         )
     assert_same(outcome(name, scores, labels, lists), expected, 1e-9)
     assert summed == [2500]

@@ -20,7 +20,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from torch.utils.data import DataLoader, Dataset
 
 import twinrank as tr
-from twinrank.ranks.kernels import direct, long
+from twinrank.ranks.kernels import pairs, panels
 from twinrank.support import compiled
 from twinrank.support.compiled import in_threads, spans
 from workload import outcome, problem
@@ -302,14 +302,14 @@ class TestSameBits:
             cuts.append(ranges)
             in_threads(loop, ranges, *arrays)
 
-        for module in (compiled, direct, long):
+        for module in (compiled, pairs, panels):
             monkeypatch.setattr(module, "spans", lambda costs, per_thread: spans(costs, 1))
             monkeypatch.setattr(module, "in_threads", share)
-        monkeypatch.setattr(direct, "_PAIRS_PER_THREAD", 1)
+        monkeypatch.setattr(pairs, "_PAIRS_PER_THREAD", 1)
         return cuts
 
     # One list that is shared out by rows, empty and one-document lists, and ordinary ones.
-    ragged = (7, 0, direct.BY_ROWS + 10, 1, 90, 0, 33, 270, 2)
+    ragged = (7, 0, pairs.BY_ROWS + 10, 1, 90, 0, 33, 270, 2)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
     @pytest.mark.parametrize("kernel", ["numba", "long", "auto"])
@@ -347,13 +347,13 @@ class TestSameBits:
 
     def test_long_lists_by_rows_agree_with_whole_lists(self):
         # The two ways through the direct kernel are different sums of the same terms.
-        assert direct.BY_ROWS < 10_000
-        scores, labels, lists = problem(3, [direct.BY_ROWS], torch.float64)
+        assert pairs.BY_ROWS < 10_000
+        scores, labels, lists = problem(3, [pairs.BY_ROWS], torch.float64)
         gradient = scores.clone()
         arguments = (scores.numpy(), labels.double().numpy(), gradient.numpy(), lists)
         for strategy in STRATEGIES:
-            rows = direct.DirectKernel()(*arguments, strategy, 1.0)
-            expected = long.LongKernel(1e-12)(*arguments, strategy, 1.0)
+            rows, _ = pairs.direct_sums(*arguments, strategy, 1.0)
+            expected = panels.LongKernel(1e-12)(*arguments, strategy, 1.0)
             np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-9 * np.abs(rows).max())
 
 

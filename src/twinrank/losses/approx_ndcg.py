@@ -48,7 +48,7 @@ class ApproxNDCG(SmoothLoss):
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """Minus the smoothed nDCG, and the pair sum of type1."""
-        from twinrank.ranks.kernels.soft_ranks import soft_ranks  # numba takes its time to load
+        from twinrank.ranks.kernels.logistic import soft_ranks  # numba takes its time to load
 
         ndcg, scores = NDCG(), as_float(scores)
         ranks = as_float(soft_ranks(scores, lists, self.alpha))

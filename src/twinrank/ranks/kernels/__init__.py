@@ -90,31 +90,33 @@ def _read(kernel: str) -> tuple[str, dict[str, Any]]:
 
 
 def _on_cpu(name: str, options: dict[str, Any]) -> Kernel:
-    from twinrank.ranks.kernels.direct import DirectKernel
-
     if name == "numba":
-        return DirectKernel()
-    from twinrank.ranks.kernels.long import LongKernel
+        return _direct
+    from twinrank.ranks.kernels.panels import LongKernel
 
     return LongKernel(**options) if name == "long" else _by_length
+
+
+def _direct(*arguments: Any) -> Any:
+    from twinrank.ranks.kernels.pairs import direct_sums
+
+    return direct_sums(*arguments)[0]
 
 
 def _by_length(
     scores: Any, labels: Any, rank_gradient: Any, lists: Lists, strategy: RankStrategy, alpha: float
 ) -> Any:
-    """Short lists pair by pair, long ones interpolated where that is cheaper."""
-    from twinrank.ranks.kernels.direct import DirectKernel
-
+    """Short lists pair by pair, long lists interpolated where that is cheaper."""
     if lists.longest < LONG:
-        return DirectKernel()(scores, labels, rank_gradient, lists, strategy, alpha)
-    from twinrank.ranks.kernels.long import LongKernel
+        return _direct(scores, labels, rank_gradient, lists, strategy, alpha)
+    from twinrank.ranks.kernels.panels import LongKernel
 
     result = np.empty_like(scores)
     long = lists.sizes >= LONG
-    for kernel, chosen in ((LongKernel(always=False), long), (DirectKernel(), ~long)):
+    for kernel, chosen in ((LongKernel(always=False), long), (_direct, ~long)):
         docs = lists.spread(chosen)
-        some = Lists.from_sizes(lists.sizes[chosen])
+        part = Lists.from_sizes(lists.sizes[chosen])
         result[docs] = kernel(
-            scores[docs], labels[docs], rank_gradient[docs], some, strategy, alpha
+            scores[docs], labels[docs], rank_gradient[docs], part, strategy, alpha
         )
     return result

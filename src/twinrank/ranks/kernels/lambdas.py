@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.lists import Lists
-from twinrank.ranks.kernels.logs import log_one_plus
+from twinrank.ranks.kernels.logistic import log_one_plus
 from twinrank.support.arrays import Array, as_float, on_cpu
 from twinrank.support.compiled import compiled, compiled_sums, in_threads, spans
 
@@ -57,7 +57,7 @@ def lambda_sums(
         reach, nearness = min(reach, len(discounts)), np.zeros(reach + 1)
     discounts = np.concatenate([discounts, np.zeros(max(0, lists.longest - len(discounts)))])
     if not on_cpu(scores):
-        from twinrank.ranks.kernels.pair_blocks import lambda_sums_in_blocks
+        from twinrank.ranks.kernels.blocks import lambda_sums_in_blocks
 
         return lambda_sums_in_blocks(scores, gains, ranks, lists, discounts, nearness, alpha)
     lowest, highest = lists.min(scores), lists.max(scores)
