@@ -17,7 +17,7 @@ from twinrank.ranks.kernels.logistic import log_one_plus, logistic_sum, soft_ran
 
 NAMES = ["RankNet", "ApproxNDCG", "LambdaRank", "LambdaRank(k=5)", "LambdaLoss"]
 PANEL_SUMS = ["_soft_ranks_of_panels", "_loss_of_panels"]
-PLACES = ["lists.per_list", "losses.base", "ranks.exact", "ranks.kernels"]
+PLACES = ["lists.per_list", "losses.ranking_loss", "ranks.exact", "ranks.kernels"]
 PLACES += [f"ranks.kernels.{name}" for name in ("logistic", "lambdas")]
 
 

@@ -30,7 +30,7 @@ def outcome(scores, labels, **options):
 
 def by_tensors(monkeypatch):
     """Pretend that tensors are on another device."""
-    for name in ("losses.base", "lists.per_list"):
+    for name in ("losses.ranking_loss", "lists.per_list"):
         module = importlib.import_module(f"twinrank.{name}")
         monkeypatch.setattr(module, "on_cpu", lambda x: isinstance(x, np.ndarray))
 

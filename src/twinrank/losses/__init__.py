@@ -4,12 +4,12 @@ import inspect
 from typing import Any
 
 from twinrank.losses.approx_ndcg import ApproxNDCG
-from twinrank.losses.base import SmoothLoss
 from twinrank.losses.lambdaloss import LambdaLoss
 from twinrank.losses.lambdarank import LambdaRank
 from twinrank.losses.listmle import ListMLE
 from twinrank.losses.listnet import ListNet
 from twinrank.losses.mse import MSE
+from twinrank.losses.ranking_loss import SmoothLoss
 from twinrank.losses.ranknet import RankNet
 from twinrank.losses.softmax import SoftmaxCrossEntropy
 from twinrank.losses.wassrank import WassRank

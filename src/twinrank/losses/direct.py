@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from twinrank.lists import Lists
-from twinrank.losses.base import RankingLoss, Reduction, flatten, reduced
+from twinrank.losses.ranking_loss import RankingLoss, Reduction, flatten, reduced
 from twinrank.measures import Measure
 from twinrank.measures import measure as as_measure
 from twinrank.ranks.exact import check_finite, check_perturbation, exact_ranks

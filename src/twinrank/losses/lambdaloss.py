@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from twinrank.lists import Lists
-from twinrank.losses.base import Reduction, SmoothLoss
+from twinrank.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.measures.dcg import NDCG
 from twinrank.ranks.exact import exact_ranks
 from twinrank.ranks.twin import check_alpha

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from twinrank.lists import Lists
-from twinrank.losses.base import SmoothLoss
+from twinrank.losses.ranking_loss import SmoothLoss
 from twinrank.ranks.exact import exact_ranks
 from twinrank.support.arrays import Array, as_float, namespace, on_cpu
 from twinrank.support.compiled import compiled

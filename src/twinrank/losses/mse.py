@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.losses.base import SmoothLoss
+from twinrank.losses.ranking_loss import SmoothLoss
 from twinrank.support.arrays import Array, as_float, namespace
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 
 from twinrank.lists import Lists
-from twinrank.losses.base import Reduction, SmoothLoss
+from twinrank.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.ranks.kernels import pair_sum
 from twinrank.ranks.twin import check_alpha
 from twinrank.support.arrays import Array, namespace

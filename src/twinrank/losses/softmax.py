@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.losses.base import SmoothLoss
 from twinrank.losses.listnet import log_softmax
+from twinrank.losses.ranking_loss import SmoothLoss
 from twinrank.support.arrays import Array, as_float, namespace
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from twinrank.lists import Lists
-from twinrank.losses.base import Reduction, SmoothLoss
 from twinrank.losses.listnet import log_softmax
+from twinrank.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.losses.sinkhorn import transport
 from twinrank.support.arrays import Array, as_float, is_tensor, to_numpy
 from twinrank.support.errors import InputError, unknown

@@ -3,12 +3,12 @@
 from dataclasses import fields
 
 from twinrank.measures.ap import AP, PaperAP
-from twinrank.measures.base import Measure
 from twinrank.measures.dcg import DCG, NDCG
 from twinrank.measures.err import ERR, NERR
-from twinrank.measures.precision import Judged, Precision, Recall, RPrecision, Success
+from twinrank.measures.measure_base import Measure
+from twinrank.measures.precision import Judged, Precision, Recall, RPrecision
 from twinrank.measures.rbp import RBP
-from twinrank.measures.rr import RR
+from twinrank.measures.rr import RR, Success
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
 

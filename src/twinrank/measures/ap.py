@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.measures.base import BinaryMeasure, shared
-from twinrank.measures.swaps import Swaps
+from twinrank.measures.measure_base import BinaryMeasure, Swaps, shared
 from twinrank.support.arrays import Array, at_least_zero, namespace
 from twinrank.support.errors import InputError, unknown
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.measures.base import BinaryMeasure
-from twinrank.measures.swaps import Swaps, additive
+from twinrank.measures.measure_base import BinaryMeasure, Swaps, additive
 from twinrank.support.arrays import Array, as_float
 from twinrank.support.errors import InputError
 

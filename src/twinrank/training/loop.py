@@ -15,7 +15,7 @@ from torch import Tensor
 from twinrank.data.batches import Batch
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform
-from twinrank.losses.base import RankingLoss
+from twinrank.losses.ranking_loss import RankingLoss
 from twinrank.models.ensemble import Net, members_of
 from twinrank.models.threads import threads_for
 from twinrank.support.errors import InputError, TwinRankError

@@ -5,7 +5,7 @@
 
 with u_aj = sign(label_a − label_j), and ΔM_aj the exact change of the measure if a and j changed
 places, averaged over S rankings (Burges, MSR-TR-2010-82, for any measure). |ΔM| is held constant in
-the gradient. `measures/swaps.py` gives it in closed form, so a pair costs S multiplications and one
+the gradient. `measures/measure_base.py` gives it in closed form, so a pair costs S multiplications and one
 exponential. It isn't a smooth function of the scores: long lists visit every pair, too.
 """
 

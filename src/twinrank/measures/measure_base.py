@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from twinrank.lists import Lists, check_lists
-from twinrank.measures.swaps import Swaps
 from twinrank.ranks.exact import Ties, check_finite, exact_ranks
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace
 from twinrank.support.compiled import untraced
@@ -21,6 +20,23 @@ from twinrank.support.notation import Term, Value
 
 Empty = Literal["skip", "zero", "one", "error"]
 """What a list with nothing relevant is worth: NaN (and no part in a mean), 0, 1, or an error."""
+
+
+@dataclass(frozen=True, eq=False)
+class Swaps:
+    """The change of a measure when the documents at positions p < q swap, in closed form.
+
+        |ΔM| = |worth_p − worth_q| · scale_p · |ahead_p − behind_q|
+
+    `worth` is a document's own, whatever its position. All arrays are in rank order. A measure that
+    adds up worth × discount has `scale` 1 and the discount both ahead and behind; where documents
+    in between count as well (AP, ERR), sums over those before a position do.
+    """
+
+    worth: Array
+    scale: Array
+    ahead: Array
+    behind: Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,6 +307,11 @@ class BinaryMeasure(ReciprocalMeasure):
     def relevant(self, labels: Array) -> Array:
         """Labels of at least `rel`."""
         return labels >= self.rel
+
+
+def additive(worth: Array, discount: Array) -> Swaps:
+    """The swaps of Σ_i worth_i · discount_i."""
+    return Swaps(worth, namespace(discount).ones_like(discount), discount, discount)
 
 
 def shared(credit: Array, total: Array, lists: Lists) -> Array:
