@@ -1,4 +1,4 @@
-"""Losses: minus a measure, and the baselines it is compared with, one small file each."""
+"""Losses: minus a measure, and baselines. Internal: import public names from `twinrank`."""
 
 import inspect
 from typing import Any
@@ -35,14 +35,14 @@ NAMES = tuple(_BY_NAME)
 
 
 def is_loss(name: str) -> bool:
-    """Whether a name, with or without options, is that of a loss of this registry."""
+    """True if a name, with or without options, is that of a baseline loss."""
     return parse(name).name in _BY_NAME
 
 
 def loss(name: str, mode: str = "default") -> SmoothLoss:
     """The baseline loss of this name: `ListNet`, `ApproxNDCG(alpha=5)` and so on.
 
-    `mode` is "paper" for those that have the paper's own way, unless the name says which.
+    `mode` is the default of losses with an option of this name, such as WassRank.
 
     >>> loss("ListNet")
     ListNet()

@@ -1,4 +1,4 @@
-"""ListMLE: the likelihood of the ideal order under the Plackett–Luce model."""
+"""ListMLE: minus the log-likelihood of the ideal order under the Plackett–Luce model."""
 
 from typing import Any, ClassVar
 
@@ -12,16 +12,25 @@ from twinrank.support.compiled import compiled
 
 
 class ListMLE(SmoothLoss):
-    """L = Σ_i (log Σ_{j ≥ i} exp(s_j) − s_i), documents in the order of their labels.
+    """Minus the log-likelihood of the ideal order under the Plackett–Luce model.
 
-    That is −log P of the order in which the most relevant document is drawn first, from all with
-    probability softmax(s), then the next from the rest, and so on. Documents of the same label
-    have no order of their own: they are shuffled anew at each call. With Z_i = Σ_{j ≥ i} exp(s_j),
-    ∂L/∂s_k = Σ_{i ≤ k} exp(s_k) / Z_i − 1.
+    L = Σ_i (log Z_i − s_i) with Z_i = Σ_{j ≥ i} exp(s_j), documents in descending order of labels,
+    and ∂L/∂s_k = Σ_{i ≤ k} exp(s_k) / Z_i − 1. The model draws the first document from all with
+    probability softmax(s), the second from the rest, and so on. Each call orders documents of equal
+    labels at random.
 
     Xia, Liu, Wang, Zhang & Li, "Listwise approach to learning to rank: theory and algorithm"
     (ICML 2008).
 
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Orders documents of equal labels. Default: torch's global generator.
+
+    Examples
+    --------
     >>> import torch
     >>> scores = torch.zeros(3, requires_grad=True)
     >>> round(ListMLE()(scores, torch.tensor([2.0, 0.0, 1.0]), Lists.from_sizes([3])).item(), 4)

@@ -1,4 +1,4 @@
-"""WassRank: what it costs to carry the scores' distribution over to the labels'."""
+"""WassRank: the cost of transporting the distribution of the scores to that of the labels."""
 
 import math
 import warnings
@@ -17,39 +17,54 @@ from twinrank.support.errors import InputError, unknown
 Mode = Literal["default", "paper"]
 
 SAME = math.e
-"""What it costs to move mass between two documents of one label."""
+"""The cost between two documents of the same label."""
 IRRELEVANT = -10.0
-"""The label that counts for an irrelevant document."""
+"""The label of irrelevant documents in the costs."""
 LARGEST = 60
-"""A label whose costs single precision can hold."""
+"""The largest label: its costs fit in single precision."""
 PAPER_SMOOTHING, PAPER_SWEEPS = 0.1, 10
 
 
 class WassRank(SmoothLoss):
-    """L = min_P ⟨P, C⟩ + λ Σ P log P, P ≥ 0 with row sums a = softmax(scores), column sums
-    b = softmax(labels); ∂L/∂s_i = a_i (f_i − Σ_k a_k f_k), f = λ log u.
+    """The entropic cost of transporting softmax(scores) to softmax(labels).
 
-    C_ij = |4^y_i − 4^y_j| with y = −10 for irrelevant documents, e between two documents of one
-    label, 0 for a document itself. The optimal P is u_i exp(−C_ij / λ) v_j, found by Sinkhorn's
-    algorithm; L = λ (Σ a log u + Σ b log v), which can be negative, tends to the optimal transport
-    cost as λ → 0, and λ log u is its slope with respect to a.
+    L = min_P ⟨P, C⟩ + λ Σ P log P over P ≥ 0 with row sums a = softmax(scores) and column sums
+    b = softmax(labels). C_ij = |4^y_i − 4^y_j| with y = −10 for irrelevant documents, e between two
+    documents of the same label, and 0 from a document to itself. The optimal P is
+    u_i · exp(−C_ij / λ) · v_j, computed by Sinkhorn's algorithm. Then
+    L = λ (Σ a log u + Σ b log v), which can be negative, and ∂L/∂s_i = a_i (f_i − Σ_k a_k f_k) with
+    f = λ log u. As λ → 0, L tends to the optimal transport cost.
 
-    mode="default": λ = `smoothing`, and sweeps go on until one changes no u and v by more than
-    `tolerance`, relatively. If `sweeps` don't suffice, a `RuntimeWarning` says so; L is then a
-    lower bound, and the gradient an approximation. λ = 1 fits the costs: those between neighbours
-    are e, 4 and 12, and some ten sweeps suffice. L is smallest where a is b, blurred by
-    exp(−C / λ), and with a λ near the largest cost that no longer has the order of the labels; a λ
-    far below the smallest takes hundreds of sweeps. Labels beyond 8, whose costs reach millions,
-    need a larger λ.
+    The default λ = 1 fits the costs, which are e, 4 and 12 between neighbouring grades: 10 to 20
+    sweeps suffice. A λ near the largest cost blurs the order of the labels. A λ far below the
+    smallest cost takes hundreds of sweeps. Labels above 8 have costs of millions and need a larger
+    λ.
 
-    mode="paper": λ = 0.1 and 10 sweeps from u = 1 / m, whatever that leaves; the loss is ⟨P, C⟩,
-    and the gradient as above with f less its mean, which softmax takes away in any case. So the
-    gradient isn't that of the loss. The authors' code sets 4^y − 1, not y, to −10 for irrelevant
-    documents.
+    In paper mode the loss is ⟨P, C⟩ after 10 sweeps with λ = 0.1 from u = 1/m, and the gradient is
+    as above. So it is not the gradient of the loss. The authors' code sets 4^y − 1, not y, to −10
+    for irrelevant documents.
 
     Yu, Jatowt, Joho, Jose, Yang & Chen, "WassRank: listwise document ranking using optimal
     transport theory" (WSDM 2019); Cuturi, "Sinkhorn distances" (NeurIPS 2013).
 
+    Parameters
+    ----------
+    mode : {"default", "paper"}, default "default"
+        Converged, or as in the experiments of Yu (2020). Paper mode ignores the next three options.
+    smoothing : float, default 1.0
+        Weight λ of the entropy.
+    tolerance : float, default 1e-8
+        A list has converged if a sweep changes no log u and log v by more.
+    sweeps : int, default 1000
+        Maximum number of sweeps. If they do not suffice, a `RuntimeWarning` says so, L is a lower
+        bound, and the gradient an approximation.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Unused: this loss is not random.
+
+    Examples
+    --------
     >>> scores = torch.tensor([0.0, 5.0, 0.0], requires_grad=True)
     >>> loss = WassRank()(scores, torch.tensor([1.0, 0.0, 0.0]), Lists.from_sizes([3]))
     >>> round(loss.item(), 4)
@@ -84,11 +99,11 @@ class WassRank(SmoothLoss):
         self.smoothing, self.tolerance, self.sweeps = smoothing, tolerance, sweeps
 
     def extra_repr(self) -> str:
-        """What distinguishes this loss when it is printed."""
+        """The options, for `repr`."""
         return "mode=paper" if self.mode == "paper" else f"smoothing={self.smoothing:g}"
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
-        """Transport in the order of the labels; tensors of other devices are copied to the CPU."""
+        """The transport cost and its gradient; tensors of other devices are copied to the CPU."""
         if is_tensor(scores):
             values, slopes = self.per_list(to_numpy(scores.cpu()), to_numpy(labels.cpu()), lists)
             return _like(values, scores), _like(slopes, scores)
@@ -129,7 +144,7 @@ class WassRank(SmoothLoss):
 
 
 def _by_grade(labels: Any, lists: Lists) -> tuple[Any, Lists, Lists]:
-    """The documents sorted by list and label, the grades of each list, those of each grade."""
+    """The documents sorted by label, the grades of each list, and the documents of each grade."""
     index = lists.index(labels)
     order = np.lexsort((labels, index))
     values = labels[order]
@@ -140,7 +155,7 @@ def _by_grade(labels: Any, lists: Lists) -> tuple[Any, Lists, Lists]:
 
 
 def _places(labels: Any) -> Any:
-    """4^label, the places of grades whose distances are the costs."""
+    """4^label of each grade: the differences are the costs."""
     if (labels > LARGEST).any():
         raise InputError(
             f"WassRank's costs are powers of 4: labels up to {labels.max():g} are too large; "
@@ -150,5 +165,5 @@ def _places(labels: Any) -> Any:
 
 
 def _like(values: Any, scores: torch.Tensor) -> torch.Tensor:
-    """Values of the CPU as a tensor on the device of the scores."""
+    """NumPy values as a tensor on the device of the scores."""
     return torch.from_numpy(values).to(as_float(scores).dtype).to(scores.device)
