@@ -23,7 +23,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class PerList:
-    """Arithmetic per list on NumPy arrays and torch tensors, in double precision; base of `Lists`."""
+    """Base of `Lists`: arithmetic per list on arrays and tensors, in double precision."""
 
     __slots__ = ("_derived", "_on_device", "documents", "longest", "offsets", "sizes")
 
@@ -65,6 +65,13 @@ class PerList:
     def spread(self, per_list: Array) -> Array:
         """Repeat the value of each list for its documents.
 
+        Parameters
+        ----------
+        per_list : array or tensor, shape (n_lists,)
+            One value per list.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 1]).spread(np.array([5.0, 7.0]))
         array([5., 5., 7.])
@@ -76,6 +83,13 @@ class PerList:
     def positions(self, like: Array) -> Array:
         """1, 2, …, m in every list, on the device of `like`.
 
+        Parameters
+        ----------
+        like : array or tensor
+            Gives the library and the device of the result.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).positions(np.empty(0))
         array([1., 2., 1., 2., 3.])
@@ -90,6 +104,15 @@ class PerList:
     def first(self, x: Array, k: int | None) -> Array:
         """`x` with zeros beyond position k of every list; `k=None` changes nothing.
 
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        k : int or None
+            Number of documents to keep per list.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).first(np.ones(5), 2)
         array([1., 1., 1., 1., 0.])
@@ -110,6 +133,13 @@ class PerList:
     def by_position(self, table: Array) -> Array:
         """Entry i of a table for the document at position i + 1 of every list.
 
+        Parameters
+        ----------
+        table : array or tensor
+            At least as long as the longest list.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).by_position(np.array([0.5, 0.3, 0.2]))
         array([0.5, 0.3, 0.5, 0.3, 0.2])
@@ -127,6 +157,15 @@ class PerList:
     def arrange(self, x: Array, ranks: Array) -> Array:
         """Values in rank order: the best-ranked document comes first in every list.
 
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        ranks : array or tensor, shape (n_documents,)
+            Ranks 1 … m within each list, as from `exact_ranks`.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).arrange(np.arange(5.0), np.array([2, 1, 3, 1, 2]))
         array([1., 0., 3., 4., 2.])
@@ -134,7 +173,15 @@ class PerList:
         return self._move(x, ranks, back=False)
 
     def restore(self, x: Array, ranks: Array) -> Array:
-        """Undo `arrange`: values in the order of the documents."""
+        """Undo `arrange`: values in the order of the documents.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document, in rank order.
+        ranks : array or tensor, shape (n_documents,)
+            Ranks 1 … m within each list, as from `exact_ranks`.
+        """
         return self._move(x, ranks, back=True)
 
     def settle(
@@ -153,7 +200,13 @@ class PerList:
         return settle(credit, as_float(discounts), as_float(slopes), ranks, self.offsets)
 
     def sum(self, x: Array) -> Array:
-        """Sum per list; differentiable for tensors."""
+        """Sum per list; differentiable for tensors.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         x = self._checked(x)
         if not is_tensor(x):
             return self._reduce(np.add, x)
@@ -164,23 +217,50 @@ class PerList:
         return from_numpy(self._reduce(np.add, to_numpy(x)), like=x)
 
     def any(self, x: Array) -> Array:
-        """True for each list with a true entry."""
+        """True for each list with a true entry.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         if is_tensor(x):
             return self.sum(x) > 0
         self.check(values=x)
         return self._reduce(np.logical_or, x).astype(np.bool_)
 
     def max(self, x: Array) -> Array:
-        """Maximum per list, 0 for an empty list; without a gradient."""
+        """Maximum per list, 0 for an empty list; without a gradient.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         return self._extreme(x, "max", np.maximum)
 
     def min(self, x: Array) -> Array:
-        """Minimum per list, 0 for an empty list; without a gradient."""
+        """Minimum per list, 0 for an empty list; without a gradient.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         return self._extreme(x, "min", np.minimum)
 
     def cumsum(self, x: Array, *, reverse: bool = False) -> Array:
         """Cumulative sum per list, from the front or from the back; without a gradient.
 
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        reverse : bool, default False
+            Sum from the back.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).cumsum(np.ones(5))
         array([1., 2., 1., 2., 3.])
@@ -188,11 +268,23 @@ class PerList:
         return self._scan(x, product=False, reverse=reverse)
 
     def cumprod(self, x: Array) -> Array:
-        """Cumulative product per list; without a gradient."""
+        """Cumulative product per list; without a gradient.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         return self._scan(x, product=True, reverse=False)
 
     def sort(self, x: Array) -> Array:
-        """The values of every list in descending order; without a gradient."""
+        """The values of every list in descending order; without a gradient.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         x = self._checked(x)
         if on_cpu(x):
             from twinrank.support.segments import sort_descending
