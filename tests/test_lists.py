@@ -227,7 +227,9 @@ def test_arrays_that_do_not_align_are_refused(library):
     lists = Lists.from_sizes([2, 3])
     lists.check(scores=library(np.ones(5)), labels=library(np.ones(5)))
     for wrong in (np.ones(4), np.ones((5, 1))):
-        with pytest.raises(InputError, match=r"labels \([45],.*\) and lists \(5 documents in 2"):
+        with pytest.raises(
+            InputError, match=r"labels has shape \([45],.*\) but lists has 5 documents in 2"
+        ):
             lists.check(scores=library(np.ones(5)), labels=library(wrong))
 
 
@@ -405,7 +407,9 @@ def test_what_has_no_gradient_does_not_pretend_to():
 @pytest.mark.parametrize("size", [3, 9])
 def test_arrays_of_another_length_are_refused(name, size, kind):
     """Before a compiled loop could read or write past their end."""
-    with pytest.raises(InputError, match=rf"values \({size},\) and lists \(5 documents"):
+    with pytest.raises(
+        InputError, match=rf"values has shape \({size},\) but lists has 5 documents"
+    ):
         getattr(Lists.from_sizes([2, 3]), name)(kind(size))
 
 
@@ -414,7 +418,7 @@ def test_ranks_and_tables_that_do_not_fit_are_refused(kind):
     lists = Lists.from_sizes([2, 3])
     with pytest.raises(InputError, match="a table of 2 entries is too short for a list of 3"):
         lists.by_position(kind([1.0, 2.0]))
-    with pytest.raises(InputError, match=r"ranks \(4,\)"):
+    with pytest.raises(InputError, match=r"ranks has shape \(4,\)"):
         lists.arrange(kind([1.0] * 5), kind([1, 2, 1, 2]))
 
 

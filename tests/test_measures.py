@@ -454,9 +454,9 @@ def test_other_words_are_refused():
 @in_both
 def test_arrays_that_do_not_align_are_refused(library):
     two, three, lists = library(np.ones(2)), library(np.ones(3)), Lists.from_sizes([1, 1])
-    with pytest.raises(InputError, match=r"scores \(3,\) and lists \(2 documents in 2 lists\)"):
+    with pytest.raises(InputError, match=r"scores has shape \(3,\) but lists has 2 documents"):
         measure("AP")(three, two, lists)
-    with pytest.raises(InputError, match=r"labels \(3,\) and lists \(2 documents in 2 lists\)"):
+    with pytest.raises(InputError, match=r"labels has shape \(3,\) but lists has 2 documents"):
         measure("AP")(two, three, lists)
 
 
@@ -731,9 +731,9 @@ def test_a_discount_may_use_torch_functions_but_must_be_differentiable():
 @pytest.mark.parametrize(
     ("credit", "discount", "complaint"),
     [
-        (lambda labels, lists: None, lambda rank: 1 / rank, r"credit \(\) and lists"),
-        (lambda labels, lists: labels[1:], lambda rank: 1 / rank, r"credit \(2,\) and lists"),
-        (lambda labels, lists: labels, lambda rank: 1.0, "must give a number for each rank"),
+        (lambda labels, lists: None, lambda rank: 1 / rank, r"credit has shape \(\)"),
+        (lambda labels, lists: labels[1:], lambda rank: 1 / rank, r"credit has shape \(2,\)"),
+        (lambda labels, lists: labels, lambda rank: 1.0, "must return a number for each rank"),
     ],
 )
 def test_functions_that_return_something_else_are_refused(credit, discount, complaint):

@@ -90,38 +90,55 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("function", "bad", "message"),
         [
-            (direct_loss, {"labels": [0, 1]}, "scores (3,) and labels (2,) must align"),
-            (direct_loss, {"labels": [[0], [1], [2]]}, "scores (3,) and labels (3, 1) must align"),
-            (direct_loss, {"scores": [1.0, 2.0]}, "scores (2,) and labels (3,) must align"),
+            (
+                direct_loss,
+                {"labels": [0, 1]},
+                "scores has shape (3,) but labels has shape (2,); both need one entry per document",
+            ),
+            (
+                direct_loss,
+                {"labels": [[0], [1], [2]]},
+                "scores has shape (3,) but labels has shape (3, 1); "
+                "both need one entry per document",
+            ),
+            (
+                direct_loss,
+                {"scores": [1.0, 2.0]},
+                "scores has shape (2,) but labels has shape (3,); both need one entry per document",
+            ),
             (
                 direct_loss,
                 {"lists": tr.Lists.from_sizes([2, 2])},
-                "scores (3,) and lists (4 documents in 2 lists) must align",
+                "scores has shape (3,) but lists has 4 documents in 2 lists; "
+                "scores needs one entry per document",
             ),
             (
                 twin_ranks,
                 {"scores": [1.0, 2.0]},
-                "scores (2,) and lists (3 documents in 2 lists) must align",
+                "scores has shape (2,) but lists has 3 documents in 2 lists; "
+                "scores needs one entry per document",
             ),
             (
                 twin_ranks,
                 {"labels": [0, 1]},
-                "labels (2,) and lists (3 documents in 2 lists) must align",
+                "labels has shape (2,) but lists has 3 documents in 2 lists; "
+                "labels needs one entry per document",
             ),
             (
                 exact_ranks,
                 {"scores": [[1.0, 2.0, 3.0]]},
-                "scores (1, 3) and lists (3 documents in 2 lists) must align",
+                "scores has shape (1, 3) but lists has 3 documents in 2 lists; "
+                "scores needs one entry per document",
             ),
             (
                 direct_loss,
                 {"weights": torch.ones(3)},
-                "weights (3,) must have one entry per list, 2 in all",
+                "weights has shape (3,) but there are 2 lists; weights needs one entry per list",
             ),
             (
                 direct_loss,
                 {"weights": torch.ones(2, 1)},
-                "weights (2, 1) must have one entry per list, 2 in all",
+                "weights has shape (2, 1) but there are 2 lists; weights needs one entry per list",
             ),
         ],
     )
@@ -210,7 +227,7 @@ class TestErrors:
             (
                 (2, 3),
                 {"lists": None, "mask": torch.ones(2, 2).bool()},
-                "mask (2, 2) and scores (2, 3) must align",
+                "mask has shape (2, 2) but scores has shape (2, 3); both must be the same",
             ),
             *(
                 (

@@ -52,8 +52,8 @@ class PerList:
         for name, array in arrays.items():
             if array.shape != (self.documents,):  # a torch.Size is a tuple as well
                 raise InputError(
-                    f"{name} {tuple(array.shape)} and lists ({self.documents} documents in "
-                    f"{len(self)} lists) must align"
+                    f"{name} has shape {tuple(array.shape)} but lists has {self.documents} "
+                    f"documents in {len(self)} lists; {name} needs one entry per document"
                 )
 
     def index(self, like: Array) -> Array:

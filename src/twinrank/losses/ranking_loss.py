@@ -179,14 +179,16 @@ def flatten(
         raise InputError(f"scores must be floating-point numbers, not {scores.dtype}")
     if scores.shape != labels.shape:
         raise InputError(
-            f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)} must align"
+            f"scores has shape {tuple(scores.shape)} but labels has shape {tuple(labels.shape)}; "
+            f"both need one entry per document"
         )
     if scores.ndim == 2 and lists is None:
         if mask is None:
             mask = torch.ones_like(scores, dtype=torch.bool)
         if mask.shape != scores.shape:
             raise InputError(
-                f"mask {tuple(mask.shape)} and scores {tuple(scores.shape)} must align"
+                f"mask has shape {tuple(mask.shape)} but scores has shape {tuple(scores.shape)}; "
+                f"both must be the same"
             )
         lists = Lists.from_mask(mask)  # raises an error if the mask is not boolean
         return scores[mask], labels[mask], lists
@@ -216,7 +218,8 @@ def reduced(
             raise InputError(f"weights must be a torch tensor, not {type(weights).__name__}")
         if tuple(weights.shape) != tuple(losses.shape):
             raise InputError(
-                f"weights {tuple(weights.shape)} must have one entry per list, {len(losses)} in all"
+                f"weights has shape {tuple(weights.shape)} but there are {len(losses)} lists; "
+                f"weights needs one entry per list"
             )
         if bool((weights < 0).any()) or not bool(torch.isfinite(weights).all()):
             raise InputError("weights must be finite and not negative")

@@ -13,14 +13,20 @@ from twinrank.support.arrays import Array, at_least_zero, is_tensor, namespace
 from twinrank.support.errors import InputError, unknown
 
 _HIGHEST = 100
-"""The highest label with an exponential gain: sums of 2¹⁰⁰ are still float32 numbers."""
+"""The highest label with an exponential gain: sums of 2¹⁰⁰ fit in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GainMeasure(Measure):
-    """A measure of graded labels: `gain` is exponential (2ʸ − 1), linear (y), or a list by label.
+    """A measure of graded labels.
 
-    A list is LightGBM's `label_gain`: `gain=[0, 1, 3, 7]` gives label 3 the gain 7.
+    Parameters
+    ----------
+    gain : {"exponential", "linear"} or list of float, default "exponential"
+        2ʸ − 1, y, or a list by label as LightGBM's `label_gain`: `gain=[0, 1, 3, 7]` gives label 3
+        the gain 7.
+    cutoff : int, optional
+        Only the first `cutoff` documents of a list count.
     """
 
     gain: str | tuple[float, ...] = "exponential"
@@ -40,7 +46,7 @@ class GainMeasure(Measure):
             )
 
     def gains(self, labels: Array) -> Array:
-        """The gain of each label; unjudged documents (label −1) gain as label 0."""
+        """The gain of each label; unjudged documents (label −1) have the gain of label 0."""
         xp, labels = namespace(labels), at_least_zero(labels)
         if self.gain == "exponential":
             if labels.shape[0] and float(labels.max()) > _HIGHEST:
@@ -55,9 +61,9 @@ class GainMeasure(Measure):
         known = len(self.gain)
         listed = (grade == labels) & (grade < known)
         if not bool(listed.all()):
-            other = float(labels[~listed][0])
+            missing = float(labels[~listed][0])
             raise InputError(
-                f"{self} lists the gains of labels 0…{known - 1}, but not of {other:g}"
+                f"{self} lists the gains of labels 0…{known - 1}, but not of {missing:g}"
             )
         table = xp.asarray(self.gain, dtype=labels.dtype)
         return table.to(labels.device)[grade] if is_tensor(labels) else table[grade]
@@ -69,18 +75,26 @@ class GainMeasure(Measure):
         return self.gains(lists.sort(labels))
 
     def relevant(self, labels: Array) -> Array:
-        """Labels with a gain."""
+        """Labels with a positive gain."""
         return self.gains(labels) > 0 if isinstance(self.gain, tuple) else labels > 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DCG(GainMeasure):
-    """Discounted cumulative gain: DCG@k = Σ_{j≤k} gain_j / log2(1 + j)."""
+    """Discounted cumulative gain: DCG@k = Σ_{j≤k} gain_j / log2(1 + j).
+
+    Parameters
+    ----------
+    gain : {"exponential", "linear"} or list of float, default "exponential"
+        2ʸ − 1, y, or a list by label.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "DCG"
 
     def credit(self, labels: Array, lists: Lists) -> Array:
-        """The document's gain."""
+        """The gain of the document."""
         return self.gains(labels)
 
     def discount(self, rank: Array) -> Array:
@@ -102,7 +116,15 @@ class DCG(GainMeasure):
 
 @dataclass(frozen=True, kw_only=True)
 class NDCG(DCG):
-    """Normalised DCG: nDCG@k = DCG@k / (DCG@k of the ideal order)."""
+    """Normalised DCG: nDCG@k = DCG@k / (DCG@k of the ideal order).
+
+    Parameters
+    ----------
+    gain : {"exponential", "linear"} or list of float, default "exponential"
+        2ʸ − 1, y, or a list by label.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "nDCG"
     aliases: ClassVar[tuple[str, ...]] = ("NDCG",)

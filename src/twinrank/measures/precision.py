@@ -1,4 +1,4 @@
-"""Measures that count documents near the top: precision, recall, R-precision, success, judged."""
+"""Measures that count documents near the top: precision, recall, R-precision, judged."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from twinrank.lists import Lists
 from twinrank.measures.measure_base import BinaryMeasure, ReciprocalMeasure, Swaps, additive, shared
 from twinrank.support.arrays import Array, namespace
 
-# A count has no discount of its own. As in the paper (Yu 2020, Eq. VirPre) its documents get the
-# credit position/total, which the discount 1/r takes back in value but not in gradient.
+# A count has no discount. As in the paper (Yu 2020, Eq. VirPre) its documents get the credit
+# position/total. The discount 1/r cancels the position in the value, but not in the gradient.
 
 
 def _mean_count(credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
-    """Counts averaged over ties: what is counted, without the position that the discount undoes."""
+    """Counts averaged over ties, without the position, which the discount cancels."""
     position = lists.positions(credit)
     return mean(credit / position) * position
 
@@ -25,7 +25,7 @@ class _Count(BinaryMeasure):
     counts: ClassVar[bool] = True
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """One document more or less, where one of the two is among the first k."""
+        """One document more or less if one of the two is among the first k."""
         inside = self.cut(namespace(labels).ones_like(labels), lists)
         return additive(self.credit(labels, lists) / lists.positions(labels), inside)
 
@@ -36,7 +36,15 @@ class _Count(BinaryMeasure):
 
 @dataclass(frozen=True, kw_only=True)
 class Precision(_Count):
-    """P@k = Σ_{j≤k} b_j / k; without a cutoff over the whole list."""
+    """Precision: P@k = Σ_{j≤k} b_j / k.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        k. Default: the length of each list.
+    """
 
     name: ClassVar[str] = "P"
     aliases: ClassVar[tuple[str, ...]] = ("Precision", "Pre")
@@ -50,7 +58,15 @@ class Precision(_Count):
 
 @dataclass(frozen=True, kw_only=True)
 class Recall(_Count):
-    """Recall@k = Σ_{j≤k} b_j / R."""
+    """Recall@k = Σ_{j≤k} b_j / R, with R relevant documents.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "Recall"
     aliases: ClassVar[tuple[str, ...]] = ("R",)
@@ -63,7 +79,15 @@ class Recall(_Count):
 
 @dataclass(frozen=True, kw_only=True)
 class RPrecision(BinaryMeasure):
-    """Rprec = P@R: precision at the number of relevant documents."""
+    """R-precision: Rprec = P@R, precision at the number R of relevant documents.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "Rprec"
 
@@ -74,7 +98,7 @@ class RPrecision(BinaryMeasure):
         return shared(relevant * position * (position <= lists.spread(total)), total, lists)
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """One document more or less, where one of the two is among the first R."""
+        """One document more or less if one of the two is among the first R."""
         relevant = self.relevant(labels) * 1.0
         total = lists.sum(relevant)
         inside = self.cut((lists.positions(labels) <= lists.spread(total)) * 1.0, lists)
@@ -83,7 +107,13 @@ class RPrecision(BinaryMeasure):
 
 @dataclass(frozen=True, kw_only=True)
 class Judged(ReciprocalMeasure):
-    """Judged@k: the share of the first k that has a judgement (label ≥ 0; −1 is unjudged)."""
+    """Judged@k: the share of judged documents (label ≥ 0) among the first k.
+
+    Parameters
+    ----------
+    cutoff : int, optional
+        k. Default: the length of each list.
+    """
 
     name: ClassVar[str] = "Judged"
     counts: ClassVar[bool] = True
@@ -99,7 +129,7 @@ class Judged(ReciprocalMeasure):
         return _mean_count(credit, lists, mean)
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """One document more or less, where one of the two is among the first k."""
+        """One document more or less if one of the two is among the first k."""
         inside = self.cut(namespace(labels).ones_like(labels), lists)
         return additive(self.credit(labels, lists) / lists.positions(labels), inside)
 

@@ -1,4 +1,4 @@
-"""Reciprocal rank."""
+"""Measures of the first relevant document: reciprocal rank and success."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,15 @@ from twinrank.support.arrays import Array, as_float, namespace
 
 @dataclass(frozen=True, kw_only=True)
 class RR(BinaryMeasure):
-    """RR@k = 1 / (rank of the first relevant document), 0 if that is beyond k."""
+    """Reciprocal rank: RR@k = 1 / (rank of the first relevant document), 0 if that is beyond k.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "RR"
     aliases: ClassVar[tuple[str, ...]] = ("MRR",)
@@ -27,7 +35,15 @@ class RR(BinaryMeasure):
 
 @dataclass(frozen=True, kw_only=True)
 class Success(BinaryMeasure):
-    """Success@k: 1 if a relevant document is among the first k, else 0."""
+    """Success@k: 1 if a relevant document is among the first k, else 0.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "Success"
     counts: ClassVar[bool] = True
@@ -49,11 +65,11 @@ def first_relevant(relevant: Array, lists: Lists) -> Array:
 
 
 def first_swaps(relevant: Array, value: Array, lists: Lists) -> Swaps:
-    """The swaps of a measure that is the `value` of the first relevant document's position.
+    """The swaps of a measure that is the `value` at the position of the first relevant document f.
 
-    Only a swap of the first relevant document f, or with one before it, changes anything. What
-    comes up from behind leaves f's value behind; f that goes down leaves that of the second
-    relevant one, or of its own new place if that comes first.
+    Only swaps that involve f or a document before f change the measure. If a relevant document
+    moves before f, its new position counts instead of f's. If f moves down, the second relevant
+    document counts, or f at its new position if that comes first.
     """
     xp, relevant = namespace(value), as_float(relevant)
     count = lists.cumsum(relevant)
