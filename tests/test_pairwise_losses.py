@@ -1,4 +1,4 @@
-"""RankNet, ApproxNDCG, LambdaRank and LambdaLoss: every way to sum over pairs gives one result."""
+"""RankNet, ApproxNDCG, LambdaRank and LambdaLoss: all implementations of their pair sums agree."""
 
 import importlib
 
@@ -48,9 +48,9 @@ def formula(name, scores, labels):
     return value.detach()[None], torch.autograd.grad(value, scores)[0]
 
 
-def assert_same(found, expected, rtol):
+def assert_same(result, expected, rtol):
     """Alike to within a share of the largest number."""
-    for x, y in zip(found, expected, strict=True):
+    for x, y in zip(result, expected, strict=True):
         atol = rtol * float(y.abs().max()) if y.numel() else 0.0
         torch.testing.assert_close(x.double(), y.double(), rtol=rtol, atol=atol)
 
@@ -75,9 +75,9 @@ REFERENCED = [name for name in NAMES if name in REFERENCES] + ["LambdaRank(sigma
 @settings(max_examples=100)
 def test_any_scores_and_labels(documents, name):
     scores, labels = (torch.tensor(x, dtype=torch.float64) for x in zip(*documents, strict=True))
-    found = outcome(name, scores, labels, tr.Lists.from_sizes([len(documents)]))
+    result = outcome(name, scores, labels, tr.Lists.from_sizes([len(documents)]))
     expected = formula(name, scores, labels.clamp(min=0))
-    for x, y in zip(found, expected, strict=True):
+    for x, y in zip(result, expected, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-12)
 
 
@@ -133,23 +133,23 @@ def test_interpolated_sums_are_the_direct_ones(shape, alpha, monkeypatch):
     scores = shapes()[shape]
     labels = np.random.default_rng(0).integers(0, 4, scores.size).astype(float)
     lists = tr.Lists.from_sizes([scores.size - 200, 0, 1, 199])
-    found = on_long_path(monkeypatch, soft_ranks, scores, lists, alpha)
+    result = on_long_path(monkeypatch, soft_ranks, scores, lists, alpha)
     expected = on_direct_path(monkeypatch, soft_ranks, scores, lists, alpha)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
-    found, pairs = on_long_path(monkeypatch, logistic_sum, scores, labels, lists, alpha)
+    np.testing.assert_allclose(result, expected, rtol=1e-10)
+    result, pairs = on_long_path(monkeypatch, logistic_sum, scores, labels, lists, alpha)
     expected, same = on_direct_path(monkeypatch, logistic_sum, scores, labels, lists, alpha)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(result, expected, rtol=1e-10)
     np.testing.assert_array_equal(pairs, same)
 
 
 def test_outliers_in_their_place_cost_no_digits(monkeypatch):
-    """The best documents a long way above the others: only these have something to lose."""
+    """The best documents are far above the others, so only these pairs have a loss."""
     scores = np.concatenate([[1e12, 2e12], np.random.default_rng(1).standard_normal(800) * 20])
     labels = np.concatenate([[3, 3], np.random.default_rng(2).integers(0, 3, 800)]).astype(float)
     lists = tr.Lists.from_sizes([802])
-    found, _ = on_long_path(monkeypatch, logistic_sum, scores, labels, lists, 1.0)
+    result, _ = on_long_path(monkeypatch, logistic_sum, scores, labels, lists, 1.0)
     expected, _ = logistic_sum(scores[2:], labels[2:], tr.Lists.from_sizes([800]), 1.0)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(result, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["RankNet", "ApproxNDCG"])
@@ -235,8 +235,8 @@ def test_the_same_by_tensors_alone(name, spread, monkeypatch):
     expected = outcome(name, *data)
     for place in PLACES:
         monkeypatch.setattr(importlib.import_module(f"twinrank.{place}"), "on_cpu", lambda _: False)
-    found = outcome(name, *data)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    result = outcome(name, *data)
+    torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
 
 
 # Extremes.
@@ -251,8 +251,8 @@ def test_enormous_scores(name, scale):
     assert bool(torch.isfinite(gradient).all())
     if name in REFERENCES:
         expected = formula(name, scores[:12] * scale, labels[:12])
-        found = (values[:1], gradient[:12])
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+        result = (values[:1], gradient[:12])
+        torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -187,10 +187,10 @@ class TestWorkers:
     def test_joblib(self, backend, expected):
         joblib = pytest.importorskip("joblib")
         tasks = [joblib.delayed(outcome)(seed) for seed in (0, 1, 0)]
-        first, other, again = joblib.Parallel(n_jobs=2, backend=backend, timeout=120)(tasks)
+        first, second, again = joblib.Parallel(n_jobs=2, backend=backend, timeout=120)(tasks)
         np.testing.assert_array_equal(first, expected)
         np.testing.assert_array_equal(again, expected)
-        np.testing.assert_array_equal(other, outcome(1))
+        np.testing.assert_array_equal(second, outcome(1))
 
 
 class TestThreads:
@@ -202,7 +202,7 @@ class TestThreads:
             for job, row in zip(jobs, alone, strict=True):
                 np.testing.assert_array_equal(job.result(timeout=60), row)
 
-    def test_the_number_of_threads_changes_under_way(self, expected):
+    def test_the_number_of_threads_changes_during_a_run(self, expected):
         # Each change builds another pool while the old one still has work to do.
         def run(threads):
             torch.set_num_threads(threads)
@@ -346,7 +346,7 @@ class TestSameBits:
         assert results == [results[0]] * 4
 
     def test_long_lists_by_rows_agree_with_whole_lists(self):
-        # The two ways through the direct kernel are different sums of the same terms.
+        # Rows and whole lists are different sums of the same terms.
         assert pairs.BY_ROWS < 10_000
         scores, labels, lists = problem(3, [pairs.BY_ROWS], torch.float64)
         gradient = scores.clone()
@@ -443,7 +443,7 @@ class TestCompiledCode:
             assert load("tr_called", new).f(0) == 2
         assert load("tr_called", new).f(0) == 2
 
-    def test_a_change_in_what_is_called(self, load):
+    def test_a_change_in_a_called_function(self, load):
         # A caller's compiled code holds what it calls, from another file.
         caller = "from tr_called import g\n@compiled\ndef f(x):\n    return g(x)\n"
         for n in (1, 2):
