@@ -230,7 +230,7 @@ def test_torch_blocks_keep_to_their_bound(sizes, block):
         ("nmba", "unknown kernel 'nmba'; did you mean numba?"),
         ("long(accurcy=1)", "kernel long has no option 'accurcy'; its options: accuracy"),
         ("long(accuracy=2)", "accuracy must be between 1e-14 and 0.1"),
-        ("torch(block=0)", "block must be a whole number from 1 on"),
+        ("torch(block=0)", "block must be a whole number of at least 1"),
         ("torch(block=many)", "block must be a number"),
     ],
 )

@@ -188,7 +188,7 @@ class TestErrors:
     @pytest.mark.parametrize("samples", [0, -3])
     def test_samples(self, function, samples):
         message = message_of(function, samples=samples)
-        assert message == f"samples must be a whole number from 1 on, not {samples}"
+        assert message == f"samples must be a whole number of at least 1, not {samples}"
 
     @pytest.mark.parametrize("bad", [-1.0, nan, inf])
     def test_weights(self, bad):

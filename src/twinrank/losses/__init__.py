@@ -53,5 +53,5 @@ def loss(name: str, mode: str = "default") -> SmoothLoss:
     kind: Any = _BY_NAME[term.name]
     known = [p for p in inspect.signature(kind).parameters if p not in ("reduction", "generator")]
     check_options(kind.name, term, known)
-    of_mode = {"mode": mode} if "mode" in known else {}
-    return kind(**{**of_mode, **term.options})  # type: ignore[no-any-return]
+    defaults = {"mode": mode} if "mode" in known else {}
+    return kind(**{**defaults, **term.options})  # type: ignore[no-any-return]

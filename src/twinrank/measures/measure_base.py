@@ -72,7 +72,7 @@ class Measure:
         cutoff = self.cutoff
         if cutoff is not None and (not isinstance(cutoff, int) or cutoff is True or cutoff < 1):
             raise InputError(
-                f"the cutoff of {self.name} must be a whole number from 1 on, not {cutoff!r}"
+                f"the cutoff of {self.name} must be a whole number of at least 1, not {cutoff!r}"
             )
 
     def credit(self, labels: Array, lists: Lists) -> Array:

@@ -99,7 +99,7 @@ def check_perturbation(perturbation: float, samples: int | None) -> None:
     if samples is None:
         return
     if not isinstance(samples, Integral) or isinstance(samples, bool) or samples < 1:
-        raise InputError(f"samples must be a whole number from 1 on, not {samples!r}")
+        raise InputError(f"samples must be a whole number of at least 1, not {samples!r}")
 
 
 def check_finite(name: str, values: Array, lists: Lists) -> None:

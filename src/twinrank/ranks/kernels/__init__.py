@@ -84,7 +84,7 @@ def _read(kernel: str) -> tuple[str, dict[str, Any]]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"{option} must be a number, not {value!r}")
         if option == "block" and not (isinstance(value, int) and value >= 1):
-            raise InputError(f"block must be a whole number from 1 on, not {value}")
+            raise InputError(f"block must be a whole number of at least 1, not {value}")
         if option == "accuracy" and not 1e-14 <= value <= 0.1:
             raise InputError(f"accuracy must be between 1e-14 and 0.1, not {value}")
     return term.name, term.options
