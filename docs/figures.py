@@ -15,7 +15,7 @@ import torch
 import twinrank as tr
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.ranks.kernels import pair_sum
-from twinrank.ranks.kernels.long import nodes_for
+from twinrank.ranks.kernels.panels import nodes_for
 
 HERE = Path(__file__).parent
 PLACE = HERE / "_static" / "figures"
