@@ -106,6 +106,10 @@ def load_checkpoint(trainer: "Trainer", path: Path) -> None:
     for part, values in current.items():
         _check_same(json.loads(json.dumps(values)), about.get(part), path)
     if not trainer.learner.resumes_exactly:
+        trainer.note = (
+            "These settings draw random numbers that cannot be continued, so that training starts "
+            "again. It ends with the same model."
+        )
         return
     try:
         _restore(trainer, about, arrays)

@@ -30,6 +30,10 @@ class Lines(Callback):
     def __init__(self) -> None:
         self._last = -_LINE_EVERY
 
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Print the note, if there is one."""
+        _print_note(trainer)
+
     def on_iteration_end(self, trainer: "Trainer", record: Record) -> None:
         """Print what was measured."""
         number, last = record["iteration"], trainer.plan.iterations
@@ -63,6 +67,7 @@ class Bar(Callback):
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
         from rich.text import Text
 
+        _print_note(trainer)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -98,6 +103,11 @@ class Bar(Callback):
         if self._live is not None:
             self._live.stop()
         _print_stop_reason(trainer)
+
+
+def _print_note(trainer: "Trainer") -> None:
+    if trainer.note:
+        print(f"Note: {trainer.note}", file=sys.stderr)
 
 
 def _print_stop_reason(trainer: "Trainer") -> None:
