@@ -245,6 +245,8 @@ def _train(
             # At once: if a process has died, the launcher is about to end this one.
             lost = isinstance(error, ProcessLostError)
             hint = _hint(run, ranker, "" if lost else "When the data is fixed, ")
+            if hint and not lost:
+                hint += "\nOther parameters need a new run."
             show_error(f"{error}{hint}")
         raise typer.Exit(2) from error
     except FileError as error:
