@@ -23,6 +23,8 @@ import torch
 import twinrank as tr
 from twinrank.cli import main
 from twinrank.support.files import _temporary
+from twinrank.training.distributed import ProcessGroup
+from twinrank.training.run_folder import Run
 
 SMALL = ["--set", "architecture=CE4.L(width=8, depth=2, dropout=0.2)"]
 STEPS = [*SMALL, "--set", "batch_documents=200", "--set", "perturbation=0.1", "--seed", "5"]
@@ -392,6 +394,27 @@ def test_no_permission(files):
     finally:
         (here / "run").chmod(0o755)
         shutil.rmtree(here)
+
+
+class RecordingGroup(ProcessGroup):
+    """A process that records its messages to the others, and may have received one."""
+
+    def __init__(self, rank=0, received=""):
+        self.rank, self.received, self.sent = rank, received, []
+
+    def all_gather(self, value):
+        self.sent.append(value)
+        return [value, self.received]
+
+
+def test_all_processes_learn_that_the_folder_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    folder, main = tmp_path / "file" / "run", RecordingGroup()
+    with pytest.raises(tr.FileError, match="can't write") as error:
+        Run(folder, group=main).begin("net", {}, {})
+    assert main.sent == [str(error.value)]
+    with pytest.raises(tr.InputError, match="can't write"):
+        Run(folder, group=RecordingGroup(1, main.sent[0])).begin("net", {}, {})
 
 
 # Scores
