@@ -23,13 +23,13 @@ import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 from joblib import Parallel, delayed
+from twinrank.boosting.session import MODES
 
 import twinrank as tr
 from common import console, describe_environment, parser, save, show_table
 from quality_methods import MEMBERS, NET_GRID, NETS, NOISE
-from twinrank.boosting.session import MODES
 from twinrank.models.scorer import score_all
-from twinrank.study.processes import cores
+from twinrank.study.scheduler import cores
 from twinrank.study.source import Source
 from twinrank.study.units import one_thread
 from twinrank.training.callbacks import Callback

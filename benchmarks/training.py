@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from twinrank.training.plan import Plan
 
 import twinrank as tr
 from common import (
@@ -43,7 +44,6 @@ from twinrank.models.layers import DropoutLinear
 from twinrank.models.scorer import Scorer
 from twinrank.support.memory import PeakMemory, keep_memory
 from twinrank.training.loop import Trainer
-from twinrank.training.plan import Plan
 
 FEATURES, BATCH, WIDTH, MEAN = 136, 12_000, 100, 120
 SPINNING = {"GOMP_SPINCOUNT": "10000"}  # as the commands of twinrank set it

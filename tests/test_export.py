@@ -9,13 +9,13 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import torch
+from twinrank.models.folder import Model
 
 import twinrank as tr
 from twinrank.data.transforms import TRANSFORMS, QueryZScore, Transform, transform
 from twinrank.models import onnx_graph
 from twinrank.models.architecture import ACTIVATIONS, architecture
 from twinrank.models.columns import apart
-from twinrank.models.folder import Model
 from twinrank.models.onnx_export import onnx_model, session
 from twinrank.models.scorer import Scorer, score_all
 

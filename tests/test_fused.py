@@ -241,7 +241,7 @@ def test_the_same_seed_trains_the_same_weights():
         ranker = tr.Ranker(
             architecture="CE4.L(width=9, dropout=0.2)", epochs=2, random_state=random_state
         )
-        return ranker.fit(data).model_.scorer.state_dict()
+        return ranker.fit(data).model_.net.state_dict()
 
     first, again, different = weights(3), weights(3), weights(4)
     assert all(torch.equal(first[name], again[name]) for name in first)

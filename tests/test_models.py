@@ -12,13 +12,15 @@ from torch import nn
 import twinrank as tr
 from twinrank.data.transforms import transform
 from twinrank.models.architecture import ACTIVATIONS, Architecture, architecture
-from twinrank.models.columns import apart
-from twinrank.models.folder import Model, load_model, save_model
+from twinrank.models.columns import except_columns
 from twinrank.models.layers import DropoutLinear, draw_dropout_key
+from twinrank.models.net_model import NetModel
+from twinrank.models.saved_model import load_model, save_model
 from twinrank.models.scorer import QueryNorm, Scorer, score_all
 from twinrank.support.random import random_word
 
 LISTS = tr.Lists.from_sizes([3, 1, 5, 0, 2])
+NAMES = ["config.json", "history.jsonl", "model.safetensors"]
 PAPER = ("R5", "CE5", "R4.L", "CE4.L")
 
 
@@ -56,9 +58,9 @@ def test_the_papers_nets(name, features):
     assert dropped == [0, 0.01, 0.01, 0.01]
 
 
-def test_what_one_writes_stands_in_paper_mode():
-    found = architecture("MLP(norm=layer, depth=1)", "paper")
-    assert (found.norm, found.last_norm) == ("layer", True)
+def test_explicit_options_win_over_paper_mode():
+    chosen = architecture("MLP(norm=layer, depth=1)", "paper")
+    assert (chosen.norm, chosen.last_norm) == ("layer", True)
 
 
 @pytest.mark.parametrize("part", ["activation", "norm", "dropout", "last_activation", "width"])
@@ -66,7 +68,7 @@ def test_an_architecture_is_read_whole(part):
     plain = architecture("Small").to_json()
     assert Architecture.from_json(plain) == architecture("Small")
     del plain[part]
-    with pytest.raises(tr.InputError, match=f"is damaged: it doesn't say its {part}"):
+    with pytest.raises(tr.InputError, match=f"is damaged: it has no {part}"):
         Architecture.from_json(plain)
 
 
@@ -92,7 +94,7 @@ def test_weights_are_xavier_normal_and_come_from_one_generator():
     assert not linear.bias.any()
 
 
-def test_every_part_is_free():
+def test_every_option_can_be_changed():
     for activation in ACTIVATIONS:
         chosen = architecture(f"MLP(width=7, depth=2, activation={activation}, dropout=0.5)")
         scorer = Scorer(4, chosen, generator=seeded()).eval()
@@ -108,7 +110,7 @@ def test_every_part_is_free():
     [
         ("CE4L", "Did you mean 'CE4.L'"),
         ("MLP(wdth=3)", "Did you mean 'width'"),
-        ("MLP(width=0)", "width must be a whole number from 1"),
+        ("MLP(width=0)", "width must be a whole number of at least 1"),
         ("MLP(width=true)", "width must be"),
         ("MLP(depth=-1)", "depth must be"),
         ("MLP(dropout=1)", "dropout must be"),
@@ -116,18 +118,18 @@ def test_every_part_is_free():
         ("MLP(activation=rely)", "Did you mean 'relu'"),
         ("MLP(norm=quary)", "Did you mean 'query'"),
         ("MLP(last_norm=5)", "last_norm must be true or false"),
-        ("MLP(width=3)@5", "no cutoff"),
+        ("MLP(width=3)@5", "has no cutoff"),
         ("MLP(width=3", "Can't read"),
     ],
 )
-def test_architectures_that_make_no_sense(text, message):
+def test_wrong_architectures_are_refused(text, message):
     with pytest.raises(tr.InputError, match=message):
         architecture(text)
     with pytest.raises(tr.InputError, match="Did you mean 'paper'"):
         architecture("R5", "papre")
 
 
-# Statistics of the query at hand
+# Statistics per query
 
 
 def test_query_norm_is_batch_norm_of_each_query_by_itself():
@@ -173,7 +175,7 @@ def test_paper_mode_with_one_query_a_step_is_plain_batch_norm(name):
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
 
 
-def test_a_query_doesnt_see_others_in_paper_mode():
+def test_a_query_does_not_depend_on_others_in_paper_mode():
     scorer = Scorer(5, architecture("CE4.L", "paper"), generator=seeded()).eval()
     x = torch.randn(11, 5, generator=seeded())
     together, start = scorer(x, LISTS), 0
@@ -208,7 +210,7 @@ def test_categories_have_embeddings():
 @pytest.mark.parametrize(
     "wrong", [5, [1], {3: 2}, {-1: 2}, {0: 0}, {0: 1.5}, {"x": 2}, {0: True}, {0: "3"}]
 )
-def test_categories_that_make_no_sense(wrong):
+def test_wrong_categories_are_refused(wrong):
     with pytest.raises(tr.InputError, match="categor"):
         Scorer(3, architecture("Linear"), wrong)
 
@@ -218,7 +220,7 @@ def test_a_transform_leaves_categories_alone(name):
     X = np.random.default_rng(0).random((11, 3), np.float32)
     X[:, 1] = np.arange(11)
     plain = transform(name).fit(X, LISTS)
-    mine = apart(transform(name), {1: 11}).fit(X, LISTS)
+    mine = except_columns(transform(name), {1: 11}).fit(X, LISTS)
     for out in (None, X.copy()):
         result = mine(X if out is None else out, LISTS, out=out)
         assert np.array_equal(result[:, 1], X[:, 1])
@@ -244,11 +246,20 @@ def test_a_category_decides():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A model with everything in it, saved."""
+    """A saved model that has every part."""
     scorer = Scorer(4, architecture("CE4.L(width=5, depth=2)"), {3: 2}, seeded()).eval()
     X = np.random.default_rng(0).random((11, 4), np.float32)
-    fitted = apart(transform("Standardise"), {3: 2}).fit(X, LISTS)
-    model = Model(scorer, fitted, ("a", "b", "c", "é"), {"parameters": {"epochs": 3}})
+    fitted = except_columns(transform("Standardise"), {3: 2}).fit(X, LISTS)
+    model = NetModel(
+        net=scorer,
+        transform=fitted,
+        features=4,
+        feature_names=("a", "b", "c", "é"),
+        best_iteration=2,
+        best_score=0.5,
+        provenance={"parameters": {"epochs": 3}},
+        history=[{"iteration": 1, "seconds": 0.1}, {"iteration": 2, "seconds": 0.2}],
+    )
     path = tmp_path_factory.mktemp("models") / "model"
     save_model(model, path)
     return path
@@ -259,16 +270,18 @@ def dataset():
     return tr.Dataset.from_arrays(X, np.zeros(11), group=[3, 1, 5, 2])
 
 
-def test_a_folder_holds_all(folder, tmp_path):
-    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "model.safetensors"]
+def test_a_folder_holds_everything(folder, tmp_path):
+    assert sorted(p.name for p in folder.iterdir()) == NAMES
     assert len({p.stat().st_mode for p in folder.iterdir()}) == 1  # all may be read by the same
     before = torch.get_rng_state()
     model = load_model(folder)
     assert torch.equal(before, torch.get_rng_state())
     assert model.feature_names == ("a", "b", "c", "é")
     assert model.provenance == {"parameters": {"epochs": 3}}
+    assert (model.best_iteration, model.best_score) == (2, 0.5)
+    assert [record["iteration"] for record in model.history] == [1, 2]
     save_model(model, tmp_path / "again")
-    for name in ("config.json", "model.safetensors"):
+    for name in NAMES:
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
     scores = model.score(dataset())
     assert np.array_equal(load_model(tmp_path / "again").score(dataset()), scores)
@@ -276,7 +289,7 @@ def test_a_folder_holds_all(folder, tmp_path):
     save_model(model, tmp_path / "again")  # over a model
 
 
-def test_what_is_no_model_is_not_written_over(folder, tmp_path):
+def test_only_models_are_overwritten(folder, tmp_path):
     model = load_model(folder)
     (tmp_path / "file").write_text("mine")
     (tmp_path / "mine").mkdir()
@@ -286,11 +299,12 @@ def test_what_is_no_model_is_not_written_over(folder, tmp_path):
             save_model(model, tmp_path / name)
     (tmp_path / "empty").mkdir()
     save_model(model, tmp_path / "empty")
-    assert load_model(tmp_path / "empty").scorer.features == 4
+    assert load_model(tmp_path / "empty").net.features == 4
 
 
 WRONG = [None, True, -1, 0, 3, 1.5, 10**15, "x", [], ["a"], {}, {"a": 1}, [[]], {"0": "x"}]
-KEYS = ["format", "version", "features", "architecture", "categories", "transform", "provenance"]
+KEYS = ["format", "version", "kind", "features", "architecture", "categories", "transform"]
+KEYS += ["ensemble_size", "provenance"]
 FINE = [
     ("categories", {}),
     ("provenance", {}),
@@ -319,11 +333,13 @@ def test_wrong_values_at_every_key(damaged):
     good = json.loads((copy / "config.json").read_text())
     cases = [(key, value) for key in KEYS for value in WRONG if (key, value) not in FINE]
     cases += [("feature_names", value) for value in WRONG if value is not None]
-    cases += [("feature_names", "abcd"), ("feature_names", [1, 2, 3, 4]), ("version", 2)]
+    cases += [("feature_names", "abcd"), ("feature_names", [1, 2, 3, 4]), ("version", 3)]
+    cases += [("best_iteration", value) for value in (-1, 1.5, True, "x", [])]
+    cases += [("best_score", value) for value in (True, "x", [], {})]
     cases += [("provenance", {"parameters": 5}), ("categories", {"3": 3}), ("categories", {})]
     for key, value in cases:
         (copy / "config.json").write_text(json.dumps(good | {key: value}))
-        assert refused()
+        assert refused(), (key, value)
     for key in KEYS:
         (copy / "config.json").write_text(json.dumps({k: v for k, v in good.items() if k != key}))
         assert refused()
@@ -337,23 +353,23 @@ def test_wrong_values_at_every_key(damaged):
                     assert refused(), (part, key, value)
 
 
-def test_config_that_is_no_config(damaged):
+def test_a_damaged_config_is_refused(damaged):
     copy, refused = damaged
     whole = (copy / "config.json").read_bytes()
     for content in (b"", b"{", b"\xff\xfe\x00", b"[1]", b"null", whole[:-9], b"[" * 99_999):
         (copy / "config.json").write_bytes(content)
         assert refused()
-    (copy / "config.json").write_text(json.dumps(json.loads(whole) | {"version": 2}))
-    assert refused("version 2 of the format; this TwinRank reads 1")
+    (copy / "config.json").write_text(json.dumps(json.loads(whole) | {"version": 3}))
+    assert refused("version 3 of the format; this TwinRank reads 2")
     (copy / "config.json").unlink()
-    assert refused(r"there is no config\.json")
+    assert refused(r"it has no config\.json")
     shutil.rmtree(copy)
     assert refused("is not a model")
     copy.write_text("a file")
     assert refused("is not a model")
 
 
-def test_weights_that_are_damaged(damaged):
+def test_damaged_weights_are_refused(damaged):
     copy, refused = damaged
     path = copy / "model.safetensors"
     whole = path.read_bytes()
@@ -367,7 +383,7 @@ def test_weights_that_are_damaged(damaged):
     assert refused(r"there is no model\.safetensors")
 
 
-def test_weights_that_dont_fit(damaged):
+def test_weights_of_another_shape_are_refused(damaged):
     copy, refused = damaged
     path = copy / "model.safetensors"
     good = load_file(path)
@@ -376,8 +392,8 @@ def test_weights_that_dont_fit(damaged):
         ({name: good[name][:, :3].contiguous()}, "has shape"),
         ({name: good[name][:4].contiguous()}, "has shape"),
         ({name: good[name].double()}, "type"),
-        ({name: torch.full_like(good[name], torch.nan)}, "aren't finite"),
-        ({name: torch.full_like(good[name], torch.inf)}, "aren't finite"),
+        ({name: torch.full_like(good[name], torch.nan)}, "are not finite"),
+        ({name: torch.full_like(good[name], torch.inf)}, "are not finite"),
         ({"layers.1.running_var": torch.full((5,), -1.0)}, "negative variance"),
         ({"other": torch.zeros(3)}, "unknown tensor other"),
     ]
@@ -390,7 +406,7 @@ def test_weights_that_dont_fit(damaged):
     assert refused("too few")
 
 
-def falls_out(shape, p):
+def dropout_mask(shape, p):
     """The mask of the next dropout, in plain NumPy."""
     first, second, below = draw_dropout_key(p)
     words = random_word(first, second, np.arange(shape.numel(), dtype=np.uint32))
@@ -402,7 +418,7 @@ def test_dropout_drops_every_value_alike_and_independently(p):
     torch.manual_seed(0)
     first, second = torch.zeros(2, 2000, 50, dtype=torch.bool)
     for mask in (first, second):
-        mask[:] = falls_out(mask.shape, p)
+        mask[:] = dropout_mask(mask.shape, p)
     deviation = (p * (1 - p) / first.numel()) ** 0.5
     assert abs(first.float().mean() - p) < 5 * deviation
     for a, b in ((first, second), (first[:, 1:], first[:, :-1]), (first[1:], first[:-1])):
@@ -415,28 +431,28 @@ def test_dropout_drops_every_value_alike_and_independently(p):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("norm", ["batch", "query", "layer", "none"])
 def test_gradients_with_dropout_are_those_of_a_mask(activation, norm):
-    given = architecture(
+    chosen = architecture(
         f"MLP(width=6, depth=3, dropout=0.3, norm={norm}, activation={activation})"
     )
-    scorer = Scorer(4, given, generator=seeded()).double().train()
+    scorer = Scorer(4, chosen, generator=seeded()).double().train()
     X, lists = (
         torch.randn(30, 4, dtype=torch.float64, generator=seeded(1)),
         tr.Lists.from_sizes([20, 10]),
     )
     torch.manual_seed(3)
     scorer(X, lists).pow(2).sum().backward()
-    found = [p.grad.clone() for p in scorer.parameters()]
+    gradients = [p.grad.clone() for p in scorer.parameters()]
     scorer.zero_grad()
     torch.manual_seed(3)
     x = X
     for layer in scorer.layers:  # the same, written out of place
         if isinstance(layer, DropoutLinear):
-            left = x.masked_fill(falls_out(x.shape, layer.p), 0) / (1 - layer.p)
+            left = x.masked_fill(dropout_mask(x.shape, layer.p), 0) / (1 - layer.p)
             x = nn.functional.linear(left, layer.weight, layer.bias)
         else:
             x = layer(x, lists) if isinstance(layer, QueryNorm) else layer(x.clone())
     x.squeeze(-1).pow(2).sum().backward()
-    for a, p in zip(found, scorer.parameters(), strict=True):
+    for a, p in zip(gradients, scorer.parameters(), strict=True):
         torch.testing.assert_close(a, p.grad, rtol=1e-9, atol=1e-9)
 
 
@@ -451,13 +467,13 @@ def test_dropout_is_for_training_and_leaves_the_mean_as_it_is():
     assert float((dropped - plain).detach().mean()) == pytest.approx(0, abs=0.02)
     assert DropoutLinear(50, 1, 0.0).train()(x.float()).shape == (4000, 1)
     torch.manual_seed(0)
-    assert layer(x.clone()).equal(dropped)  # torch's generator, and nothing else
+    assert layer(x.clone()).equal(dropped)  # torch's generator alone decides
 
 
 def test_parts_of_the_scoring_add_up_to_the_same_bits():
     data = tr.synthetic_web_search(queries=11)
     scorer = Scorer(136, architecture("CE4.L(width=9)"), generator=seeded())
-    given = (scorer, data, transform("QueryZScore"), 250)
-    parts = [score_all(*given, part=(i, 3)) for i in range(3)]
+    arguments = (scorer, data, transform("QueryZScore"), 250)
+    parts = [score_all(*arguments, part=(i, 3)) for i in range(3)]
     assert all((part == 0).any() and (part != 0).any() for part in parts)
-    assert np.array_equal(sum(parts), score_all(*given))
+    assert np.array_equal(sum(parts), score_all(*arguments))

@@ -1,4 +1,4 @@
-"""TensorBoard's files, read back: every epoch once, whatever happened to the run."""
+"""TensorBoard's files, read back: every iteration once, also after an interruption."""
 
 import json
 import sys
@@ -10,9 +10,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import twinrank as tr
 from twinrank.cli import main
 from twinrank.support.errors import FileError, InputError
-from twinrank.training.callbacks import Callback
-from twinrank.training.loop import Interrupted
-from twinrank.training.tracking import TensorBoard
+from twinrank.training import TensorBoard
+from twinrank.training.loop import TrainingInterrupted
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -24,17 +23,17 @@ def _one_thread():
 
 
 def curves(folder):
-    """Values by tag and epoch."""
-    found = EventAccumulator(str(folder))
-    found.Reload()
+    """Values by tag and iteration."""
+    events = EventAccumulator(str(folder))
+    events.Reload()
     return {
-        tag: [(event.step, event.value) for event in found.Scalars(tag)]
-        for tag in found.Tags()["scalars"]
+        tag: [(event.step, event.value) for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
     }
 
 
-def of_history(history, key):
-    return [(line["epoch"], pytest.approx(line[key])) for line in history if key in line]
+def values_of(history, key):
+    return [(line["iteration"], pytest.approx(line[key])) for line in history if key in line]
 
 
 def test_a_fit_is_written_by_epoch(tmp_path):
@@ -45,14 +44,14 @@ def test_a_fit_is_written_by_epoch(tmp_path):
         validation_measure="AP",
     )  # fmt: skip
     ranker.fit(data, eval_set=sets, callbacks=[TensorBoard(tmp_path)])
-    found = curves(tmp_path)
-    assert found == {
-        "loss": of_history(ranker.history_, "loss"),
-        "learning_rate": of_history(ranker.history_, "learning_rate"),
-        "AP/validation": of_history(ranker.history_, "validation"),
-        "AP/test": of_history(ranker.history_, "test"),
+    written = curves(tmp_path)
+    assert written == {
+        "loss": values_of(ranker.history_, "loss"),
+        "learning_rate": values_of(ranker.history_, "learning_rate"),
+        "AP/validation": values_of(ranker.history_, "validation"),
+        "AP/test": values_of(ranker.history_, "test"),
     }
-    assert [epoch for epoch, _ in found["AP/validation"]] == [3, 4]
+    assert [epoch for epoch, _ in written["AP/validation"]] == [3, 4]
 
 
 def test_a_second_training_replaces_the_first(tmp_path):
@@ -60,7 +59,7 @@ def test_a_second_training_replaces_the_first(tmp_path):
     for epochs in (3, 2):
         ranker = tr.Ranker(architecture="Linear", epochs=epochs)
         ranker.fit(data, callbacks=[TensorBoard(tmp_path)])
-    assert curves(tmp_path)["loss"] == of_history(ranker.history_, "loss")
+    assert curves(tmp_path)["loss"] == values_of(ranker.history_, "loss")
 
 
 @pytest.fixture
@@ -75,39 +74,30 @@ def train(monkeypatch, tmp_path, capsys):
     return command
 
 
-class _Cut(Callback):
-    """The end of a process in one of its epochs."""
-
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_epoch(self, trainer, record):
-        if record["epoch"] == self.epoch:
-            raise Interrupted("cut")
+def interrupt_second_epoch(_, trainer, record):
+    if record["iteration"] == 2:
+        raise TrainingInterrupted("interrupted")
 
 
 def test_a_resumed_run_has_every_epoch_once(train, tmp_path, monkeypatch):
     tr.synthetic_web_search(queries=8).save(tmp_path / "t.txt")
     words = ["t.txt", "--epochs", 4, "--set", "architecture=Linear", "--quiet", "--tensorboard"]
-    with monkeypatch.context() as patch:  # after the checkpoint of epoch 2, before its curves
-        patch.setattr(
-            TensorBoard, "on_epoch", lambda _, trainer, record: _Cut(2).on_epoch(trainer, record)
-        )
+    with monkeypatch.context() as patch:  # before the curves of epoch 2
+        patch.setattr(TensorBoard, "on_iteration_end", interrupt_second_epoch)
         assert train(*words)[0] == 130
     assert curves(tmp_path / "run" / "tensorboard").keys() <= {"loss", "learning_rate"}
     assert train("--resume", "run", "--quiet") == (0, "")
     lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
     history = [json.loads(line) for line in lines]
-    assert len(history) == 4
-    found = curves(tmp_path / "run" / "tensorboard")
-    assert found["loss"] == of_history(history, "loss")
-    assert found["nDCG@5/validation"] == of_history(history, "validation")
+    assert [record["iteration"] for record in history] == [1, 2, 3, 4]
+    written = curves(tmp_path / "run" / "tensorboard")
+    assert written["loss"] == values_of(history, "loss")
+    assert written["nDCG@5/validation"] == values_of(history, "validation")
 
 
-def test_what_to_do_where_it_is_not_installed(train, tmp_path, monkeypatch):
-    import twinrank.training.tracking as module
-
-    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "tensorboard" else 1)
+def test_an_error_says_how_to_install_it(train, tmp_path, monkeypatch):
+    path = "twinrank.training.callbacks.find_spec"
+    monkeypatch.setattr(path, lambda name: None if name == "tensorboard" else 1)
     with pytest.raises(InputError, match=r"pip install 'twinrank\[track\]'"):
         TensorBoard(tmp_path)
     assert train("--tensorboard")[0] == 2

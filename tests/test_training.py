@@ -1,4 +1,4 @@
-"""The training loop: what is measured, chosen and told, and runs that are taken up again."""
+"""The training of nets: losses, evaluation, selection, callbacks and checkpoints."""
 
 import json
 import math
@@ -8,21 +8,26 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 import twinrank as tr
 from twinrank.data.transforms import transform
 from twinrank.models.architecture import architecture
 from twinrank.models.scorer import Scorer
-from twinrank.training.callbacks import Callback, EarlyStopping, HistoryFile
+from twinrank.training import Callback, EarlyStopping, HistoryFile
 from twinrank.training.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
-from twinrank.training.curves import draw_history
-from twinrank.training.loop import Interrupted, Trainer, TrainingError, learning_rate
-from twinrank.training.plan import Plan
-from twinrank.training.reporting import Bar, Lines, reporter
+from twinrank.training.console import Bar, Lines, console
+from twinrank.training.distributed import ProcessGroup
+from twinrank.training.learner import Task, TrainingError
+from twinrank.training.loop import Trainer, TrainingInterrupted
+from twinrank.training.net_learner import NetLearner, NetSettings
+from twinrank.training.run_folder import draw_history
+from twinrank.training.settings import Plan
 
 DATA = tr.synthetic_web_search(queries=12)
-OTHER = tr.synthetic_web_search(queries=6, seed=1)
+EVALUATION = tr.synthetic_web_search(queries=6, seed=1)
+PLAN = {"iterations", "early_stopping", "validation_measure", "validate_every", "select", "seed"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -34,44 +39,67 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def trainer(loss=None, data=DATA, net="CE4.L(width=8, depth=2, dropout=0.3)", **given):
-    """A small trainer: whatever isn't one of its arguments belongs to the plan."""
-    mine = {k: given.pop(k) for k in ("evaluation", "weights", "callbacks", "ahead") if k in given}
-    plan = Plan(**{"epochs": 3, "batch_documents": 300, **given})
+def make_trainer(
+    loss=None,
+    data=DATA,
+    net="CE4.L(width=8, depth=2, dropout=0.3)",
+    transforms="QueryZScore",
+    evaluation=None,
+    weights=None,
+    callbacks=(),
+    ahead=2,
+    **settings,
+):
+    """A small trainer; other arguments belong to the plan or to the settings of nets."""
+    settings = {"iterations": 3, "batch_documents": 300, **settings}
+    plan = Plan(**{name: settings.pop(name) for name in PLAN & settings.keys()})
     scorer = Scorer(data.features, architecture(net), generator=torch.Generator().manual_seed(0))
-    found = loss or tr.DirectLoss("nDCG", perturbation=0.1, samples=2)
-    return Trainer(scorer, found, data, plan, transform("QueryZScore"), **mine)
+    loss = loss or tr.DirectLoss("nDCG", perturbation=0.1, samples=2)
+    task = Task(data, weights, evaluation or {}, plan, ProcessGroup())
+    learner = NetLearner(
+        scorer, loss, transform(transforms), task, NetSettings(**settings), ahead=ahead
+    )
+    return Trainer(learner, task, callbacks)
 
 
-def weights_of(one):
-    return {name: tensor.clone() for name, tensor in one.scorer.state_dict().items()}
+def weights_of(trainer):
+    return {name: tensor.clone() for name, tensor in trainer.learner.net.state_dict().items()}
 
 
-def same(one, two):
-    assert one.keys() == two.keys()
-    return all(torch.equal(one[name], two[name]) for name in one)
+def same(weights, expected):
+    assert weights.keys() == expected.keys()
+    return all(torch.equal(weights[name], expected[name]) for name in weights)
 
 
-def trained(*arguments, **given):
-    one = trainer(*arguments, **given)
-    one.run()
-    return weights_of(one)
+def finished(trainer):
+    """Train to the end, and keep the best weights."""
+    trainer.run()
+    trainer.learner.finish()
+    return weights_of(trainer)
 
 
-class Scripted(Callback):
-    """Calls a function on some event."""
+def trained(*arguments, **settings):
+    return finished(make_trainer(*arguments, **settings))
+
+
+class OnEvent(Callback):
+    """Calls a function at one event."""
 
     def __init__(self, event, function):
         setattr(self, event, function)
 
 
-def scripted_values(one, *values):
+def with_values(trainer, *values):
     """Let the trainer measure these values, one per epoch."""
-    one.validation.measure = lambda data: values[one.progress.epoch]
-    return one
+    trainer.validation._value = lambda name, scores: values[trainer.progress.iteration - 1]
+    return trainer
 
 
-# What is learnt from
+def without_seconds(history):
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in history]
+
+
+# Losses
 
 
 def test_any_callable_is_a_loss():
@@ -79,9 +107,9 @@ def test_any_callable_is_a_loss():
         assert scores.shape == labels.shape == (lists.documents,)
         return ((scores - labels) ** 2).mean()
 
-    one = trainer(listwise, epochs=8, learning_rate=0.01)
-    one.run()
-    losses = [record["loss"] for record in one.progress.history]
+    trainer = make_trainer(listwise, iterations=8, learning_rate=0.01)
+    trainer.run()
+    losses = [record["loss"] for record in trainer.progress.history]
     assert losses[-1] < losses[0]
     seen = []
 
@@ -89,104 +117,110 @@ def test_any_callable_is_a_loss():
         seen.extend(weights.tolist())
         return scores.sum()
 
-    trainer(weighted, weights=np.arange(12), epochs=1).run()
+    make_trainer(weighted, weights=np.arange(12), iterations=1).run()
     assert sorted(seen) == list(range(12))
 
 
 @pytest.mark.parametrize("objective", ["AP", "P@5", "nERR@10", "RR"])
 def test_measures_are_losses(objective):
-    one = trainer(tr.DirectLoss(objective), epochs=10, learning_rate=0.01, net="Linear")
-    one.run()
-    losses = [record["loss"] for record in one.progress.history]
+    trainer = make_trainer(
+        tr.DirectLoss(objective), iterations=10, learning_rate=0.01, net="Linear"
+    )
+    trainer.run()
+    losses = [record["loss"] for record in trainer.progress.history]
     assert min(losses) < losses[0] < 0
 
 
 @pytest.mark.parametrize(
     "wrong", [lambda s, y, q: s, lambda s, y, q: 0.5, lambda s, y, q: s.sum().detach()]
 )
-def test_what_is_no_loss(wrong):
-    with pytest.raises(tr.InputError, match="a loss must give one number"):
-        trainer(wrong).run()
+def test_invalid_losses_are_refused(wrong):
+    with pytest.raises(tr.InputError, match="A loss must return one number"):
+        make_trainer(wrong).run()
 
 
-# What is measured and chosen
+# Evaluation and selection
 
 
-def test_several_sets_are_measured_every_epoch(tmp_path):
-    sets = {"validation": OTHER, "train": DATA, "empty": nothing_relevant()}
-    one = trainer(evaluation=sets, callbacks=[HistoryFile(tmp_path / "h.jsonl")])
-    one.run()
+def test_every_set_is_evaluated_in_every_epoch(tmp_path):
+    sets = {"validation": EVALUATION, "train": DATA, "empty": nothing_relevant()}
+    trainer = make_trainer(evaluation=sets, callbacks=[HistoryFile(tmp_path / "h.jsonl")])
+    trainer.run()
     lines = (tmp_path / "h.jsonl").read_text().splitlines()
     records = [json.loads(line, parse_constant=pytest.fail) for line in lines]
-    assert records == one.progress.history
+    assert records == trainer.progress.history
     for i, record in enumerate(records):
-        assert record["epoch"] == i + 1
-        keys = ["epoch", "loss", "learning_rate", "validation", "train", "empty", "seconds"]
+        assert record["iteration"] == i + 1
+        keys = ["iteration", "loss", "learning_rate", "validation", "train", "empty", "seconds"]
         assert list(record) == keys
         assert record["empty"] is None
     best = max(records, key=lambda record: record["validation"])
-    kept = one.validation.best
-    assert (kept.epoch, kept.value) == (best["epoch"], best["validation"])
-    assert one.validation.measure(OTHER) == best["validation"]
+    kept = trainer.best
+    assert (kept.iteration, kept.value) == (best["iteration"], best["validation"])
+    model = trainer.learner.finish()
+    measured = tr.evaluate(model.score(EVALUATION), EVALUATION.y, EVALUATION.lists, ["nDCG@5"])
+    assert measured["nDCG@5"] == best["validation"]
     for name in ("curves.svg", "curves.png"):
-        draw_history(records, "nDCG@5", tmp_path / name)
+        draw_history(records, "epoch", "nDCG@5", tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 0
 
 
 def nothing_relevant():
     return tr.Dataset.from_arrays(DATA.X, np.zeros(DATA.documents), qid=DATA.qid)
 
 
-def test_a_set_without_anything_relevant_cant_select():
-    with pytest.raises(tr.InputError, match="'validation' can't select an epoch: nDCG@5 has no"):
-        trainer(evaluation={"validation": nothing_relevant()}).run()
+def test_a_set_without_relevant_documents_cannot_select():
+    with pytest.raises(
+        tr.InputError, match="'validation' cannot select the best epoch: nDCG@5 has no"
+    ):
+        make_trainer(evaluation={"validation": nothing_relevant()}).run()
 
 
 def test_names_of_sets():
     def selecting(*names, **plan):
-        return trainer(evaluation=dict.fromkeys(names, OTHER), **plan).validation.selecting
+        return make_trainer(
+            evaluation=dict.fromkeys(names, EVALUATION), **plan
+        ).validation.selecting
 
     assert selecting("a", "b") == "a"
     assert selecting("a", "validation") == "validation"
     assert selecting("a", "b", select="b") == "b"
     assert selecting() is None
     with pytest.raises(tr.InputError, match="Did you mean 'validation'"):
-        trainer(evaluation={"validation": OTHER}, select="validatoin")
-    with pytest.raises(tr.InputError, match="can't be called 'loss'"):
-        trainer(evaluation={"loss": OTHER})
-    bad = OTHER.X.copy()
+        make_trainer(evaluation={"validation": EVALUATION}, select="validatoin")
+    with pytest.raises(tr.InputError, match="cannot be called 'loss'"):
+        make_trainer(evaluation={"loss": EVALUATION})
+    bad = EVALUATION.X.copy()
     bad[5] = np.nan
-    bad = tr.Dataset.from_arrays(bad, OTHER.y, qid=OTHER.qid, non_finite="keep")
-    one = trainer(evaluation={"bad": bad})
-    one.validation._transform = transform("none")
-    with pytest.raises(tr.InputError, match=r"evaluation set 'bad': .*scores are NaN"):
-        one.run()
+    bad = tr.Dataset.from_arrays(bad, EVALUATION.y, qid=EVALUATION.qid, non_finite="keep")
+    trainer = make_trainer(evaluation={"bad": bad}, transforms="none")
+    with pytest.raises(tr.InputError, match=r"Evaluation set 'bad': .*scores are NaN"):
+        trainer.run()
 
 
-def test_the_best_epochs_weights_come_back():
+def test_the_weights_of_the_best_epoch_are_kept():
     kept = []
-    note = Scripted("on_epoch", lambda one, record: kept.append(weights_of(one)))
-    one = trainer(evaluation={"validation": OTHER}, callbacks=[note], epochs=4)
-    scripted_values(one, 0.2, 0.5, 0.5, 0.4).run()
-    assert (one.validation.best.epoch, one.validation.best.value) == (2, 0.5)  # the first of equals
-    assert same(weights_of(one), kept[1])
+    note = OnEvent("on_iteration_end", lambda trainer, record: kept.append(weights_of(trainer)))
+    trainer = make_trainer(evaluation={"validation": EVALUATION}, callbacks=[note], iterations=4)
+    weights = finished(with_values(trainer, 0.2, 0.5, 0.5, 0.4))
+    assert (trainer.best.iteration, trainer.best.value) == (2, 0.5)  # the first of equals
+    assert same(weights, kept[1])
     assert not same(kept[1], kept[3])
-    assert not one.scorer.training
+    assert not trainer.learner.net.training
 
 
 def test_early_stopping():
-    one = trainer(
-        evaluation={"validation": OTHER}, callbacks=[EarlyStopping(2)], epochs=9, early_stopping=2
-    )
-    scripted_values(one, 0.2, 0.1, 0.3, 0.1, 0.3, 0.9).run()
-    assert one.progress.epoch == 5
-    assert one.validation.best.epoch == 3
-    assert one.stop_reason == "no better nDCG@5 than 0.3000 (epoch 3) for 2 epochs"
+    trainer = make_trainer(evaluation={"validation": EVALUATION}, iterations=9, early_stopping=2)
+    with_values(trainer, 0.2, 0.1, 0.3, 0.1, 0.3, 0.9).run()
+    assert trainer.progress.iteration == 5
+    assert trainer.best.iteration == 3
+    assert trainer.stop_reason == "no better nDCG@5 than 0.3000 (epoch 3) for 2 epochs"
 
 
-def test_measuring_every_few_epochs():
-    one = trainer(evaluation={"validation": OTHER}, validate_every=2, epochs=5)
-    one.run()
-    measured = [r["epoch"] for r in one.progress.history if "validation" in r]
+def test_validate_every():
+    trainer = make_trainer(evaluation={"validation": EVALUATION}, validate_every=2, iterations=5)
+    trainer.run()
+    measured = [r["iteration"] for r in trainer.progress.history if "validation" in r]
     assert measured == [2, 4, 5]
 
 
@@ -194,51 +228,53 @@ def test_measuring_every_few_epochs():
 
 
 def test_learning_rates():
-    def rates(**given):
-        plan = Plan(epochs=4, learning_rate=0.8, **given)
-        return [learning_rate(plan, epoch) for epoch in range(4)]
+    def rates(**settings):
+        plan = NetSettings(learning_rate=0.8, **settings)
+        return [plan.learning_rate_of(epoch, 4) for epoch in range(4)]
 
     assert rates() == [0.8] * 4
     assert rates(schedule="halve", halve_every=2) == [0.8, 0.8, 0.4, 0.4]
     half = 0.8 * (1 + math.cos(math.pi / 4)) / 2
     assert rates(schedule="cosine") == pytest.approx([0.8, half, 0.4, 0.8 - half])
-    one = trainer(schedule="halve", halve_every=1)
-    one.run()
-    assert [r["learning_rate"] for r in one.progress.history] == [1e-3, 5e-4, 2.5e-4]
+    trainer = make_trainer(schedule="halve", halve_every=1)
+    trainer.run()
+    assert [r["learning_rate"] for r in trainer.progress.history] == [1e-3, 5e-4, 2.5e-4]
 
 
 def test_clipping():
     assert same(trained(clip=1e9), trained(clip=None))
-    one = trainer(lambda s, y, q: 1e4 * s.sum(), optimiser="sgd", learning_rate=1.0, clip=0.25)
-    moved, before = [], []
-    one.callbacks = [Scripted("on_step", lambda t: moved.append(flat(t)))]
-    before = flat(one)
-    one.run()
+    trainer = make_trainer(
+        lambda s, y, q: 1e4 * s.sum(), optimiser="sgd", learning_rate=1.0, clip=0.25
+    )
+    moved = []
+    trainer.callbacks = [OnEvent("on_step_end", lambda trainer: moved.append(flat(trainer)))]
+    before = flat(trainer)
+    trainer.run()
     steps = torch.stack([before, *moved]).diff(dim=0).norm(dim=1)
     torch.testing.assert_close(steps, torch.full_like(steps, 0.25), rtol=1e-3, atol=0)
 
 
-def flat(one):
-    return torch.cat([p.detach().flatten() for p in one.scorer.parameters()]).clone()
+def flat(trainer):
+    return torch.cat([p.detach().flatten() for p in trainer.learner.net.parameters()]).clone()
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
 def test_weight_decay_is_coupled_or_not(kind):
     """With a loss that teaches nothing, only the decay moves weights."""
-    one = trainer(
+    trainer = make_trainer(
         lambda s, y, q: 0 * s.sum(), optimiser=kind, weight_decay=0.1, learning_rate=0.01,
-        epochs=1, batch_documents=10**6,
+        iterations=1, batch_documents=10**6,
     )  # fmt: skip
-    before = flat(one)
-    one.run()
+    before = flat(trainer)
+    trainer.run()
     by_adam = before - 0.01 * before.sign()  # a penalty's gradient is rescaled
     expected = by_adam if kind == "adam" else before * (1 - 0.01 * 0.1)
-    torch.testing.assert_close(flat(one), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(flat(trainer), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_a_plan_that_makes_no_sense():
-    for given, message in [
-        ({"epochs": 0}, "epochs must be a positive whole number"),
+def test_invalid_settings_are_refused():
+    for parameters, message in [
+        ({"epochs": 0}, "epochs must be a positive whole number, not 0"),
         ({"epochs": 1.5}, "epochs must be"),
         ({"batch_documents": True}, "batch_documents must be"),
         ({"learning_rate": math.nan}, "learning_rate must be a positive number"),
@@ -252,13 +288,15 @@ def test_a_plan_that_makes_no_sense():
         ({"validation_measure": "nDGC@5"}, "Did you mean 'nDCG'"),
     ]:
         with pytest.raises(tr.InputError, match=message):
-            Plan(**given)
+            tr.Ranker(**parameters).check_parameters()
+    with pytest.raises(tr.InputError, match="iterations must be a positive whole number"):
+        Plan(iterations=0)
 
 
-# The same again
+# Reproducibility
 
 
-def test_the_same_seed_gives_the_same_weights_however_batches_are_made():
+def test_the_seed_alone_decides_the_weights():
     first = trained(seed=3)
     torch.manual_seed(99)  # the caller's numbers have no influence
     for ahead in (0, 1, 7):
@@ -269,14 +307,14 @@ def test_the_same_seed_gives_the_same_weights_however_batches_are_made():
 def test_the_same_number_of_threads_gives_the_same_weights():
     torch.set_num_threads(2)
     try:
-        assert same(trained(epochs=1), trained(epochs=1, ahead=0))
+        assert same(trained(iterations=1), trained(iterations=1, ahead=0))
     finally:
         torch.set_num_threads(1)
 
 
-def test_the_callers_random_numbers_stay_as_they_are():
+def test_the_callers_random_generator_is_left_alone():
     before = torch.get_rng_state()
-    trained(evaluation={"validation": OTHER})
+    trained(evaluation={"validation": EVALUATION})
     assert torch.equal(before, torch.get_rng_state())
     tr.Ranker(epochs=1, perturbation=0.1).fit(DATA)
     assert torch.equal(before, torch.get_rng_state())
@@ -288,81 +326,79 @@ def test_the_callers_random_numbers_stay_as_they_are():
 # Callbacks
 
 
-def test_callbacks_are_told_in_order():
-    told = []
+def test_callbacks_are_called_in_order():
+    events = []
 
-    class Told(Callback):
+    class Noting(Callback):
         def __init__(self, name):
             self.name = name
 
-        def on_start(self, trainer):
-            told.append((self.name, "start"))
+        def on_train_begin(self, trainer):
+            events.append((self.name, "train begin"))
 
-        def on_step(self, trainer):
-            told.append((self.name, "step", trainer.progress.epoch, trainer.progress.step))
+        def on_step_end(self, trainer):
+            events.append((self.name, "step", trainer.progress.iteration, trainer.progress.step))
 
-        def on_epoch(self, trainer, record):
+        def on_iteration_end(self, trainer, record):
             assert trainer.progress.history[-1] is record
-            told.append((self.name, "epoch", record["epoch"]))
+            events.append((self.name, "iteration", record["iteration"]))
 
         def on_interrupt(self, trainer):
-            told.append((self.name, "interrupt"))
+            events.append((self.name, "interrupt"))
 
-        def on_stop(self, trainer):
-            told.append((self.name, "stop"))
+        def on_train_end(self, trainer):
+            events.append((self.name, "train end"))
 
-        def on_end(self, trainer):
-            assert not trainer.scorer.training
-            told.append((self.name, "end"))
-
-    def run(**given):
-        told.clear()
-        trainer(epochs=2, batch_documents=10**6, callbacks=[Told("a"), Told("b")], **given).run()
+    def run(**settings):
+        events.clear()
+        callbacks = [Noting("a"), Noting("b")]
+        make_trainer(iterations=2, batch_documents=10**6, callbacks=callbacks, **settings).run()
 
     run()
-    events = [
-        ("start",), ("step", 0, 1), ("epoch", 1), ("step", 1, 1), ("epoch", 2), ("stop",), ("end",),
+    expected = [
+        ("train begin",), ("step", 0, 1), ("iteration", 1), ("step", 1, 1), ("iteration", 2),
+        ("train end",),
     ]  # fmt: skip
-    assert told == [(name, *event) for event in events for name in "ab"]
+    assert events == [(name, *event) for event in expected for name in "ab"]
     with pytest.raises(TrainingError):
         run(loss=lambda s, y, q: s.sum() * math.nan)
-    assert told == [(name, event) for event in ("start", "stop") for name in "ab"]
+    assert events == [(name, event) for event in ("train begin", "train end") for name in "ab"]
 
 
-@pytest.mark.parametrize("event", ["on_step", "on_epoch"])
+@pytest.mark.parametrize("event", ["on_step_end", "on_iteration_end"])
 def test_an_interruption_saves_and_stops(tmp_path, event):
-    def interrupt(one, *_):
-        one.interrupted = True
+    def interrupt(trainer, *_):
+        trainer.interrupted = True
 
     saving = Checkpoints(tmp_path / "c")
-    one = trainer(callbacks=[saving, Scripted(event, interrupt)])
-    with pytest.raises(Interrupted, match=r"Stopped (in epoch 1, after step 1|after epoch 1)"):
-        one.run()
-    two = trainer()
-    load_checkpoint(two, tmp_path / "c")
-    assert (two.progress.epoch, two.progress.step) == ((0, 1) if event == "on_step" else (1, 0))
-    two.run()
-    assert same(weights_of(two), trained())
+    trainer = make_trainer(callbacks=[saving, OnEvent(event, interrupt)])
+    with pytest.raises(TrainingInterrupted, match=r"Stopped (in epoch 1, step 1|after epoch 1)"):
+        trainer.run()
+    resumed = make_trainer()
+    load_checkpoint(resumed, tmp_path / "c")
+    expected = (0, 1) if event == "on_step_end" else (1, 0)
+    assert (resumed.progress.iteration, resumed.progress.step) == expected
+    assert same(finished(resumed), trained())
 
 
-def test_lines_and_quiet(capsys):
-    one = trainer(evaluation={"validation": OTHER}, callbacks=[Lines()], epochs=2)
-    one.stop_reason = ""
-    scripted_values(one, 0.25, 0.125).run()
+def test_lines_and_quiet(capsys, monkeypatch):
+    monkeypatch.setattr("twinrank.training.console._LINE_EVERY", 0.0)
+    trainer = make_trainer(evaluation={"validation": EVALUATION}, callbacks=[Lines()], iterations=2)
+    with_values(trainer, 0.25, 0.125).run()
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert lines[1].startswith("epoch 2/2  loss -0.")
-    assert "validation nDCG@5 0.1250  best in epoch 1: 0.2500" in lines[1]
-    assert reporter(quiet=True) == []
-    assert isinstance(reporter()[0], Lines)
-    Bar().on_stop(one)  # never started
+    assert "validation nDCG@5 0.1250  best 0.2500 (epoch 1)" in lines[1]
+    assert console(quiet=True) == []
+    assert isinstance(console()[0], Lines)
+    Bar().on_train_end(trainer)  # never started
 
 
-# Trouble
+# Errors
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient", "scores"])
-def test_what_isnt_finite_stops_with_the_queries_named(tmp_path, what):
+def test_values_that_are_not_finite_stop_training_and_name_queries(tmp_path, what):
     path, calls = tmp_path / "c", []
 
     def loss(scores, labels, lists):
@@ -374,104 +410,107 @@ def test_what_isnt_finite_stops_with_the_queries_named(tmp_path, what):
         assert what == "gradient"
         return (scores - scores.detach()).abs().sqrt().sum()
 
-    def spoil(one):
+    def spoil(trainer):
         if what == "scores" and len(calls) == 7:
-            one.scorer.layers[0].bias.data[0] = math.nan
+            trainer.learner.net.layers[0].bias.data[0] = math.nan
 
     data = tr.Dataset.from_arrays(DATA.X, DATA.y, qid=[f"q{q}" for q in DATA.qid])
-    one = trainer(loss, data, shuffle=False, ahead=0, epochs=9)
-    one.transform = transform("none")
-    one.callbacks = [Checkpoints(path, 0), Scripted("on_step", spoil)]
-    steps = len(one.batches.plan(0))
+    settings = {"shuffle": False, "ahead": 0, "iterations": 9, "transforms": "none"}
+    trainer = make_trainer(loss, data, **settings)
+    trainer.callbacks = [Checkpoints(path, 0), OnEvent("on_step_end", spoil)]
+    batches = trainer.learner._batches
+    steps = len(batches.plan(0))
     epoch, step = divmod(7, steps)
-    queries = ", ".join(data.query_ids[one.batches.plan(epoch)[step]][:5])
-    message = rf"(the {what} is|{what} aren't|{what} isn't) .*epoch {epoch + 1}, step {step + 1}, "
+    queries = ", ".join(data.query_ids[batches.plan(epoch)[step]][:5])
+    message = rf"(The {what} is|{what.title()} are) .*epoch {epoch + 1}, step {step + 1}, "
     with pytest.raises(TrainingError, match=rf"{message}on the queries {queries}"):
-        one.run()
-    two = trainer(loss, data, shuffle=False, ahead=0, epochs=9)
-    load_checkpoint(two, path)
-    assert (two.progress.epoch, two.progress.step) == (epoch, step)
-    assert all(bool(p.isfinite().all()) for p in two.scorer.parameters())
+        trainer.run()
+    resumed = make_trainer(loss, data, **settings)
+    load_checkpoint(resumed, path)
+    assert (resumed.progress.iteration, resumed.progress.step) == (epoch, step)
+    assert all(bool(p.isfinite().all()) for p in resumed.learner.net.parameters())
 
 
 # Checkpoints
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "adamw", "sgd"])
-def test_a_run_taken_up_anywhere_ends_in_the_same_weights(tmp_path, optimiser):
-    given = {"optimiser": optimiser, "weight_decay": 0.01, "evaluation": {"validation": OTHER}}
-    given |= {"schedule": "cosine", "clip": 0.5, "epochs": 2}
-    whole = trainer(**given)
+def test_a_run_resumed_anywhere_ends_with_the_same_weights(tmp_path, optimiser):
+    settings = {
+        "optimiser": optimiser,
+        "weight_decay": 0.01,
+        "evaluation": {"validation": EVALUATION},
+    }
+    settings |= {"schedule": "cosine", "clip": 0.5, "iterations": 2}
+    whole = make_trainer(**settings)
     copies = []
 
-    def keep(one, *_):
+    def keep(trainer, *_):
         copies.append(tmp_path / str(len(copies)))
-        save_checkpoint(one, copies[-1])
+        save_checkpoint(trainer, copies[-1])
 
-    whole.callbacks = [Scripted("on_step", keep), Scripted("on_epoch", keep)]
+    whole.callbacks = [OnEvent("on_step_end", keep), OnEvent("on_iteration_end", keep)]
     whole.run()
     assert len(copies) == 2 * (whole.steps + 1)
+    weights = finished(whole)
     for copy in copies:
-        again = trainer(**given)
-        about = load_checkpoint(again, copy)
+        with safe_open(copy, framework="np") as file:
+            about = json.loads(file.metadata()["twinrank"])
         assert about["threads"] == torch.get_num_threads()
-        again.run()
-        assert same(weights_of(again), weights_of(whole))
-        timeless = [
-            [{k: v for k, v in r.items() if k != "seconds"} for r in one.progress.history]
-            for one in (again, whole)
-        ]
-        assert timeless[0] == timeless[1]
-        assert again.validation.best.epoch == whole.validation.best.epoch
+        resumed = make_trainer(**settings)
+        load_checkpoint(resumed, copy)
+        assert same(finished(resumed), weights)
+        histories = [without_seconds(t.progress.history) for t in (resumed, whole)]
+        assert histories[0] == histories[1]
+        assert resumed.best == whole.best
 
 
-def test_a_run_that_stopped_early_isnt_taken_further(tmp_path):
-    given = {"evaluation": {"validation": OTHER}, "epochs": 9}
+def test_a_run_that_stopped_early_does_not_continue(tmp_path):
+    settings = {"evaluation": {"validation": EVALUATION}, "iterations": 9}
+    values = (0.5, 0.4, 0.9, 0.9)
     saving = [EarlyStopping(1), Checkpoints(tmp_path / "c")]
-    one = scripted_values(trainer(callbacks=saving, **given), 0.5, 0.4, 0.9, 0.9)
-    one.run()
-    two = scripted_values(trainer(callbacks=[EarlyStopping(1)], **given), 0.5, 0.4, 0.9, 0.9)
-    load_checkpoint(two, tmp_path / "c")
-    two.run()
-    assert two.progress.epoch == one.progress.epoch == 2
-    assert same(weights_of(one), weights_of(two))
+    trainer = with_values(make_trainer(callbacks=saving, **settings), *values)
+    weights = finished(trainer)
+    resumed = with_values(make_trainer(callbacks=[EarlyStopping(1)], **settings), *values)
+    load_checkpoint(resumed, tmp_path / "c")
+    assert same(finished(resumed), weights)
+    assert resumed.progress.iteration == trainer.progress.iteration == 2
 
 
-def test_more_epochs_than_planned(tmp_path):
+def test_resuming_with_more_epochs(tmp_path):
     trained(callbacks=[Checkpoints(tmp_path / "c")])
-    two = trainer(epochs=5)
-    load_checkpoint(two, tmp_path / "c")
-    two.run()
-    assert same(weights_of(two), trained(epochs=5))
+    resumed = make_trainer(iterations=5)
+    load_checkpoint(resumed, tmp_path / "c")
+    assert same(finished(resumed), trained(iterations=5))
 
 
-def test_checkpoints_that_cant_be_used(tmp_path):
+def test_wrong_checkpoints_are_refused(tmp_path):
     path = tmp_path / "c"
-    trained(callbacks=[Checkpoints(path)], epochs=1)
+    trained(callbacks=[Checkpoints(path)], iterations=1)
     whole = path.read_bytes()
-    for given, message in [
-        ({"net": "CE4.L(width=9)"}, "doesn't fit"),
+    for settings, message in [
+        ({"net": "CE4.L(width=9)"}, "does not fit"),
         ({"optimiser": "sgd"}, "was trained with optimiser='adam', not 'sgd'"),
         ({"seed": 5}, "was trained with seed=0, not 5"),
     ]:
         with pytest.raises(tr.InputError, match=message):
-            load_checkpoint(trainer(**given), path)
+            load_checkpoint(make_trainer(**settings), path)
     for content in (b"", whole[:100], whole[:-1], b"\xff" * 99):
         path.write_bytes(content)
         with pytest.raises(tr.InputError, match="is damaged"):
-            load_checkpoint(trainer(), path)
+            load_checkpoint(make_trainer(), path)
     save_file({"x": torch.zeros(2)}, path)
     with pytest.raises(tr.InputError, match="is not a checkpoint"):
-        load_checkpoint(trainer(), path)
-    about = {"format": "twinrank-checkpoint", "version": 2}
+        load_checkpoint(make_trainer(), path)
+    about = {"format": "twinrank-checkpoint", "version": 1}
     save_file({"x": torch.zeros(2)}, path, metadata={"twinrank": json.dumps(about)})
-    with pytest.raises(tr.InputError, match="has version 2 of the format; this TwinRank reads 1"):
-        load_checkpoint(trainer(), path)
+    with pytest.raises(tr.InputError, match="has version 1 of the format; this TwinRank reads 2"):
+        load_checkpoint(make_trainer(), path)
     with pytest.raises(tr.FileError, match="can't read"):
-        load_checkpoint(trainer(), tmp_path / "nowhere")
+        load_checkpoint(make_trainer(), tmp_path / "nowhere")
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
+def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path):
     folder = tmp_path / "small"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
@@ -479,26 +518,25 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
         pytest.skip("a file system of its own takes the right to mount it")
     path, kept = folder / "c", []
 
-    def fill(one, record):
+    def fill(trainer, record):
         kept.append(path.read_bytes())
         (folder / "filler").write_bytes(bytes(128_000 - len(kept[0]) - 8_000))
 
     try:
-        one = trainer(callbacks=[Checkpoints(path), Scripted("on_epoch", fill)])
+        trainer = make_trainer(callbacks=[Checkpoints(path), OnEvent("on_iteration_end", fill)])
         with pytest.raises(tr.FileError, match=f"can't write {path}: No space .*free disk"):
-            one.run()
+            trainer.run()
         assert path.read_bytes() == kept[0]
         assert sorted(p.name for p in folder.iterdir()) == ["c", "filler"]
-        two = trainer()
-        load_checkpoint(two, path)
-        two.run()
-        assert same(weights_of(two), trained())
+        resumed = make_trainer()
+        load_checkpoint(resumed, path)
+        assert same(finished(resumed), trained())
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("net", ["CE4.L(width=8, depth=2)", "CE4.L(width=8, depth=2, norm=query)"])
-def test_mixed_precision_learns_about_the_same(net):
+def test_mixed_precision_learns_nearly_the_same(net):
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)  # not every CPU has its bfloat16 products
     try:

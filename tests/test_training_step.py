@@ -1,4 +1,4 @@
-"""DirectLoss in other people's training code: autograd, precisions, reductions, padding, copies."""
+"""DirectLoss in a user's own training code: autograd, precisions, reductions, padding, copies."""
 
 import copy
 import pickle
@@ -409,12 +409,12 @@ class TestTraining:
         assert (done.stdout, done.stderr) == ("False\n", "")
 
 
-@pytest.mark.parametrize(("batch", "wanted"), [(500, 1), (12_000, 2)])
-def test_small_steps_take_one_thread(batch, wanted):
+@pytest.mark.parametrize(("batch", "threads"), [(500, 1), (12_000, 2)])
+def test_small_steps_use_one_thread(batch, threads):
     seen, before = set(), torch.get_num_threads()
 
     class Look(Callback):
-        def on_step(self, trainer):
+        def on_step_end(self, trainer):
             seen.add(torch.get_num_threads())
 
     torch.set_num_threads(2)
@@ -424,7 +424,7 @@ def test_small_steps_take_one_thread(batch, wanted):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-    assert seen == {wanted}
+    assert seen == {threads}
 
 
 def test_threads_come_back_when_small_trainings_overlap():

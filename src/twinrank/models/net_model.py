@@ -14,7 +14,7 @@ from safetensors.torch import load, save
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import from_json as transform_from_json
 from twinrank.models.architecture import Architecture
-from twinrank.models.columns import apart
+from twinrank.models.columns import except_columns
 from twinrank.models.ensemble import (
     CustomNet,
     Net,
@@ -50,8 +50,8 @@ class NetModel(Model):
     def score(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float32]:  # noqa: ARG002
         """The score of every document, batch by batch."""
         columns = score_all(self.net, data, self.transform, SCORED_TOGETHER)
-        mean: npt.NDArray[np.float32] = columns.mean(axis=1)
-        return mean
+        mean = torch.from_numpy(columns).mean(dim=1)  # the same bits as the ensemble's own mean
+        return np.asarray(mean, np.float32)
 
     def export(self, path: Path) -> None:
         """Write the net with its transforms as an ONNX file."""
@@ -97,7 +97,7 @@ class NetModel(Model):
             raise InputError("it is not a net of your own: load it without architecture=.")
         else:
             net = _own_net(Architecture.from_json(described), categories, common, tensors)
-        transform = apart(transform_from_json(config.get("transform")), net.categories)
+        transform = except_columns(transform_from_json(config.get("transform")), net.categories)
         transform.check_features(common["features"])
         return cls(net=net.eval(), transform=transform, custom=custom, **common)
 

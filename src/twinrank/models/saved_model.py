@@ -41,7 +41,7 @@ class Model(ABC):
     """The iteration that was kept; of an ensemble of nets, the last one that improved a net."""
     best_score: float | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
-    """How it was trained: parameters, plan, data, versions."""
+    """How it was trained: parameters, the values of those that are "auto", plan, data, versions."""
     history: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -191,26 +191,28 @@ def _history(path: Path) -> list[dict[str, Any]]:
 
 def _upgraded(config: Any) -> Any:
     """The configuration of a model in format 1, as format 2 has it."""
-    if not isinstance(config, dict) or config.get("version") != 1:
-        return config
-    if config.get("format") == "twinrank-boosted-model":
-        size = config.get("members", 1)
-        config = {**config, "kind": "trees"}
-    elif config.get("format") == FORMAT and isinstance(config.get("architecture"), dict):
-        architecture = dict(config["architecture"])
-        size = architecture.pop("members", 1)
-        config = {**config, "kind": "net", "architecture": architecture}
-    else:
+    if not isinstance(config, dict) or config.get("version") != 1 or config["version"] is True:
         return config
     provenance = config.get("provenance")
     about = provenance if isinstance(provenance, dict) else {}
     parameters = about.get("parameters")
+    own = dict(parameters) if isinstance(parameters, dict) else {}
+    if config.get("format") == "twinrank-boosted-model":
+        size = config.get("members", 1)
+        config = {**config, "kind": "trees"}
+        own["ensemble_size"] = own.pop("members", size)
+    elif config.get("format") == FORMAT and isinstance(config.get("architecture"), dict):
+        architecture = dict(config["architecture"])
+        size = architecture.pop("members", 1)
+        config = {**config, "kind": "net", "architecture": architecture}
+        name = own.get("architecture")
+        own["ensemble_size"] = "auto" if name == "auto" else size
+        if isinstance(name, str):
+            own["architecture"] = _without_members(name)
+    else:
+        return config
     if isinstance(parameters, dict):
-        parameters = {k: v for k, v in parameters.items() if k != "members"}
-        name = parameters.get("architecture")
-        if isinstance(name, str) and "members" in name:
-            parameters["architecture"] = "auto"
-        about = {**about, "parameters": {**parameters, "ensemble_size": size}}
+        about = {**about, "parameters": own}
     return {
         **config,
         "format": FORMAT,
@@ -220,3 +222,15 @@ def _upgraded(config: Any) -> Any:
         "best_score": about.get("best_value"),
         "provenance": about if isinstance(provenance, dict) else provenance,
     }
+
+
+def _without_members(name: str) -> str:
+    """An architecture's name in format 1, without the size of the ensemble.
+
+    >>> _without_members("MLP(width=8, members=3)")
+    'MLP(width=8)'
+    """
+    head, _, rest = name.partition("(")
+    options = [option.strip() for option in rest.rstrip(") ").split(",")]
+    kept = [option for option in options if option and not option.startswith("members")]
+    return f"{head}({', '.join(kept)})" if kept else head

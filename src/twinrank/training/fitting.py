@@ -19,7 +19,7 @@ from twinrank.training.distributed import ProcessGroup
 from twinrank.training.learner import Task, learner_class
 from twinrank.training.loop import Trainer
 from twinrank.training.run_folder import Run
-from twinrank.training.settings import Plan
+from twinrank.training.settings import Plan, is_auto
 from twinrank.training.validation import selecting_set
 
 
@@ -59,6 +59,11 @@ def train_model(
     group = ProcessGroup() if run is None else run.group
     about = {
         "parameters": dict(saved),
+        "resolved": {
+            name: value
+            for name, value in resolved.items()
+            if is_auto(parameters[name]) and not is_auto(value)
+        },
         "plan": plan.to_json(),
         "data": {"name": data.name, "queries": data.queries, "documents": data.documents},
         "threads": threads(),

@@ -95,7 +95,8 @@ class Validation:
 
     def _value(self, name: str, scores: Scores) -> float:
         data, measure = self.sets[name], self._plan.validation_measure
-        return evaluate(np.asarray(scores), data.y, data.lists, [measure])[measure]
+        with _naming(name):
+            return evaluate(np.asarray(scores), data.y, data.lists, [measure])[measure]
 
 
 @contextmanager
