@@ -15,7 +15,7 @@ import twinrank as tr
 from twinrank.boosting.functions import mean
 from twinrank.boosting.newton import FLOOR, Newton
 from twinrank.models.saved_model import load_model
-from twinrank.ranks.kernels import direct
+from twinrank.ranks.kernels import pairs
 from twinrank.ranks.kernels.curvature import curved_pair_sum
 from twinrank.ranks.kernels.pairs import BY_ROWS
 from twinrank.support import compiled
@@ -213,11 +213,11 @@ def test_noise_is_fresh_for_other_scores_and_the_same_for_the_same():
 def test_the_same_bits_on_any_number_of_threads(monkeypatch, name, strategy):
     newton = Newton.of(name, strategy, samples=3)
     monkeypatch.setattr("twinrank.boosting.newton._BLOCK", 200)
-    monkeypatch.setattr(direct, "_PAIRS_PER_THREAD", 1)
+    monkeypatch.setattr(pairs, "_PAIRS_PER_THREAD", 1)
     results = []
     for count in (1, 2, 5):
         monkeypatch.setattr(compiled, "threads", lambda count=count: count)
-        monkeypatch.setattr(direct, "threads", lambda count=count: count)
+        monkeypatch.setattr(pairs, "threads", lambda count=count: count)
         results.append(newton(SCORES, Y, LISTS))
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))

@@ -210,10 +210,10 @@ def _train(
     quiet: bool,
 ) -> None:
     from twinrank.support.plurals import counted
+    from twinrank.training.callbacks import TrainingInterrupted
     from twinrank.training.console import console
     from twinrank.training.distributed import ProcessLostError
     from twinrank.training.learner import TrainingError
-    from twinrank.training.loop import TrainingInterrupted
     from twinrank.training.run_folder import Run
 
     ranker.check_parameters()  # before data is read

@@ -6,14 +6,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from twinrank.support.errors import TwinRankError
-from twinrank.training.callbacks import Callback, EarlyStopping, Record
+from twinrank.training.callbacks import Callback, EarlyStopping, Record, TrainingInterrupted
 from twinrank.training.learner import Learner, LearnerExhausted, Task
 from twinrank.training.validation import Best, Validation
-
-
-class TrainingInterrupted(TwinRankError):  # noqa: N818 (an event, not an error)
-    """Training was asked to stop, and has saved a checkpoint if it has a run folder."""
 
 
 @dataclass

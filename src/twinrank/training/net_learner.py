@@ -21,8 +21,8 @@ from twinrank.data.transforms.transform_base import FeatureError
 from twinrank.losses import NAMES as LOSSES
 from twinrank.losses import is_loss
 from twinrank.losses import loss as loss_by_name
-from twinrank.losses.base import RankingLoss
 from twinrank.losses.direct import DirectLoss
+from twinrank.losses.ranking_loss import RankingLoss
 from twinrank.measures import NAMES, Measure
 from twinrank.models.columns import except_columns
 from twinrank.models.ensemble import Net, build_net, models_of, resolve_architecture
