@@ -10,12 +10,13 @@ import time
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import twinrank as tr
 from twinrank.estimators.base_ranker import estimator_class, load_ranker
 from twinrank.models.kinds import KINDS
-from twinrank.training import Callback, EarlyStopping, HistoryFile, TensorBoard
+from twinrank.training import Callback, EarlyStopping, HistoryFile, TensorBoard, run_folder
 from twinrank.training.console import Bar, Lines
 from twinrank.training.loop import TrainingInterrupted
 from twinrank.training.validation import Validation
@@ -56,6 +57,15 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+DRAW = run_folder.draw_history
+
+
+@pytest.fixture(autouse=True)
+def _without_curves(monkeypatch):
+    """Plots take most of the time of a small run."""
+    monkeypatch.setattr(run_folder, "draw_history", lambda *_: None)
 
 
 @pytest.fixture(params=RANKERS)
@@ -536,7 +546,7 @@ def test_a_second_ctrl_c_stops_at_once(name, tmp_path):
 # Run folders
 
 
-def test_a_run_needs_an_empty_folder(name, tmp_path):
+def test_a_run_needs_an_empty_folder(name, tmp_path, monkeypatch):
     run = tmp_path / "run"
     make(name, 1).fit(TRAIN, run=run)
     with pytest.raises(tr.InputError, match=r"run exists and is not empty; .*resume the run in it"):
@@ -547,6 +557,7 @@ def test_a_run_needs_an_empty_folder(name, tmp_path):
         with pytest.raises(tr.InputError, match=message):
             make(name, 1).fit(TRAIN, run=folder, resume=True)
     (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(run_folder, "draw_history", DRAW)
     make(name, 1).fit(TRAIN, run=str(tmp_path / "empty"))
     files = sorted(path.name for path in (tmp_path / "empty").iterdir())
     curves = ["curves.png", "curves.svg"] if name == "net" else []  # without sets, only a loss
@@ -623,8 +634,6 @@ def test_checkpoints_with_missing_parts_are_refused(name, tmp_path):
     interrupted(make(name), run, InterruptAt(2))
     path = run / CHECKPOINT
     arrays = load_file(path)
-    from safetensors import safe_open
-
     with safe_open(path, framework="np") as file:
         metadata = file.metadata()
     for part in arrays:

@@ -73,7 +73,8 @@ class NetModel(Model):
     def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """The architecture, and the weights as safetensors."""
         state = self.net.state_dict()
-        tensors = {name: t.detach().cpu().contiguous() for name, t in state.items()}
+        # Copies, since safetensors refuses weights that share memory, as a user's tied ones do.
+        tensors = {name: t.detach().cpu().clone().contiguous() for name, t in state.items()}
         chosen = self.net.architecture
         return {
             "architecture": {"custom": self.custom} if chosen is None else chosen.to_json(),
@@ -131,7 +132,7 @@ def _custom_net(
     size = common["ensemble_size"]
     if isinstance(chosen, Architecture):
         raise InputError(f"its net is your own, {custom}, not {architecture}.")
-    net = build_net(common["features"], chosen, size)
+    net = build_net(common["features"], chosen, size, generator=torch.Generator())
     _check_tensors(tensors, net.state_dict())
     net.load_state_dict(tensors)
     return net

@@ -124,7 +124,7 @@ def _checksum(arrays: Mapping[str, Any]) -> int:
     checksum = 0
     for name in sorted(arrays):
         checksum = zlib.crc32(name.encode(), checksum)
-        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]).data, checksum)
     return checksum
 
 
