@@ -348,7 +348,10 @@ def test_another_architecture_is_refused(tmp_path):
     tr.BoostedRanker(n_estimators=1).fit(TRAIN).save(tmp_path / "trees")
     for architecture, message in [
         (sequential, "model.safetensors (lacks|has an unknown) tensor"),
-        (functools.partial(Plain, width=7), r"has shape \(1, 6\).*the architecture needs \(1, 7\)"),
+        (
+            functools.partial(Plain, width=7),
+            r"0.weight has shape \(6, 136\).*the architecture needs \(7, 136\)",
+        ),
         (Plain(FEATURES).double(), "type torch.float32, the architecture needs .*float64"),
         ("Linear", "its net is your own, .*Plain, not Linear"),
         (lambda features: None, "returned NoneType"),

@@ -286,6 +286,33 @@ def test_a_run_that_a_callback_stopped_does_not_continue(name, tmp_path):
     assert same(make(name).fit(TRAIN, eval_set=NEW, run=run, resume=True), stopped)
 
 
+def test_trees_that_cannot_grow_any_more(tmp_path, capsys):
+    """Documents are ranked perfectly after a round, and their hessian shrinks with every round."""
+    documents = np.arange(200)
+    y = documents % 10 > 4
+    X = np.column_stack([y, documents % 7])
+    data = tr.Dataset.from_arrays(X, y, group=[10] * 20)
+
+    def ranker(**changes):
+        engine_params = {"min_sum_hessian_in_leaf": 5, "min_data_in_leaf": 1}
+        changes |= {"objective": "LambdaMART", "learning_rate": 0.1}
+        return make("lightgbm", 60, engine_params=engine_params, **changes)
+
+    whole = ranker(verbose=True).fit(data)
+    rounds = len(whole.history_)
+    assert 2 < rounds < 60
+    assert (whole.best_iteration_, whole.model_.trees.count) == (rounds, rounds)
+    assert f"stopped: no split helps after {rounds} rounds" in capsys.readouterr().err
+    selected = ranker().fit(data, eval_set=data)
+    assert (selected.best_iteration_, selected.model_.trees.count) == (1, 1)
+    run = tmp_path / "run"
+    interrupted(ranker(), run, InterruptAt(2), data, None)
+    for _ in range(2):  # the second time, the run is complete
+        resumed = ranker().fit(data, run=run, resume=True)
+        assert same(resumed, whole, data)
+        assert resumed.model_.trees.to_bytes() == whole.model_.trees.to_bytes()
+
+
 COMMANDS = {
     "net": ["--epochs", "60", "--set", "architecture=MLP(width=8, depth=2)"],
     "lightgbm": ["--trees", "--epochs", "200", "--set", "num_leaves=4", "--set", "samples=1"],
@@ -663,12 +690,11 @@ def test_console_output(name, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_lines_for_slow_iterations(name, capsys, monkeypatch):
-    monkeypatch.setattr("twinrank.training.console._LINE_EVERY", 0.0)
-    ranker = make(name).fit(TRAIN, callbacks=[Lines()])
+def test_lines(name, capsys):
+    ranker = make(name, 21).fit(TRAIN, callbacks=[Lines()])
     lines = capsys.readouterr().err.splitlines()
-    numbers = [line.split()[:2] for line in lines]
-    assert numbers == [[ranker.unit(), f"{i}/{ITERATIONS}"] for i in range(1, ITERATIONS + 1)]
+    printed = range(1, 22) if ranker.kind == "net" else (10, 20, 21)
+    assert [line.split()[:2] for line in lines] == [[ranker.unit(), f"{n}/21"] for n in printed]
 
 
 def test_bar(name, capsys, monkeypatch):

@@ -381,8 +381,7 @@ def test_an_interruption_saves_and_stops(tmp_path, event):
     assert same(finished(resumed), trained())
 
 
-def test_lines_and_quiet(capsys, monkeypatch):
-    monkeypatch.setattr("twinrank.training.console._LINE_EVERY", 0.0)
+def test_lines_and_quiet(capsys):
     trainer = make_trainer(evaluation={"validation": EVALUATION}, callbacks=[Lines()], iterations=2)
     with_values(trainer, 0.25, 0.125).run()
     lines = capsys.readouterr().err.splitlines()

@@ -162,8 +162,8 @@ def _check_tensors(tensors: dict[str, torch.Tensor], expected: dict[str, torch.T
     for name in sorted(expected.keys() ^ tensors.keys()):
         what = "lacks" if name in expected else "has an unknown"
         raise InputError(f"{WEIGHTS} {what} tensor {name}")
-    for name, tensor in tensors.items():
-        shape, kind = expected[name].shape, expected[name].dtype
+    for name in expected:
+        tensor, shape, kind = tensors[name], expected[name].shape, expected[name].dtype
         if tensor.shape != shape or tensor.dtype != kind:
             raise InputError(
                 f"{WEIGHTS}: {name} has shape {tuple(tensor.shape)} and type {tensor.dtype}, "
