@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -465,6 +466,18 @@ def test_early_stopping(name, measured, capsys):
     assert np.array_equal(ranker.predict(NEW), make(name, 2).fit(TRAIN).predict(NEW))
 
 
+def test_early_stopping_is_the_same_after_an_interruption(name, measured, tmp_path):
+    values = [0.1, 0.3, 0.2, 0.3, 0.9]
+    measured(validation=values)
+    whole = make(name, early_stopping=2).fit(TRAIN, eval_set=NEW)
+    measured(validation=values)
+    run = tmp_path / "run"
+    interrupted(make(name, early_stopping=2), run, InterruptAt(3))
+    resumed = make(name, early_stopping=2).fit(TRAIN, eval_set=NEW, run=run, resume=True)
+    assert same(resumed, whole)
+    assert (resumed.best_iteration_, len(resumed.history_)) == (2, 4)
+
+
 def test_select_names_the_set_that_selects(name, measured):
     values = {"validation": [0.5, 0.4, 0.3, 0.2, 0.1], "test": [0.1, 0.2, 0.9, 0.2, 0.1]}
     sets = {"validation": NEW, "test": NEW}
@@ -568,6 +581,14 @@ def test_a_second_ctrl_c_stops_at_once(name, tmp_path):
             TRAIN, run=tmp_path / "run", callbacks=[Signal(signal.SIGINT, signal.SIGINT)]
         )
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_runs_in_other_threads_leave_signals_alone(name, tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    with ThreadPoolExecutor(1) as pool:
+        ranker = pool.submit(make(name).fit, TRAIN, eval_set=NEW, run=tmp_path / "run").result()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert same(ranker, make(name).fit(TRAIN, eval_set=NEW))
 
 
 # Run folders
