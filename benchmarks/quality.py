@@ -144,7 +144,7 @@ class Book:
     def averaged(self) -> dict[str, dict[str, Any]]:
         """What the seeds of a variant give together: their scores, standardised by query, averaged.
 
-        For all that draw at random and have no members already, and LambdaMART to compare with.
+        For LambdaMART, and all variants that depend on the seed and are no ensembles.
         """
         found = {v.name: self._values(v, together=True) for v in self.variants if v.varies}
         return {LAMBDAMART: self.values[LAMBDAMART], **found}

@@ -70,9 +70,12 @@ def train_model(
         "versions": versions(*learner_type.packages(resolved)),
     }
     if run is not None:
-        run.open(kind, about, {"train": _fingerprint(data, weights), **_fingerprints(evaluation)})
+        prints = {"train": _fingerprint(data, weights), **_fingerprints(evaluation)}
+        run.check(kind, about, prints)
     task = Task(data, weights, evaluation, plan, group, previous)
     learner = learner_type.prepare(resolved, task)
+    if run is not None:  # after all errors in data and parameters, so that they leave no folder
+        run.begin(kind, about, prints)
     trainer = Trainer(learner, task, callbacks if run is None else run.callbacks(callbacks))
     if run is not None and run.resume and run.checkpoint.exists():
         load_checkpoint(trainer, run.checkpoint)
