@@ -19,13 +19,12 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from joblib import delayed
 
 import quality_catboost as catboost
 from common import console, describe_environment, parser, save, show_bars, show_table
@@ -43,11 +42,10 @@ from quality_tables import MEASURES, gains, markdown, show_averaged, show_strate
 from twinrank.data.transforms import transform
 from twinrank.evaluation.comparison import compare
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.study.dispatch import run_units
-from twinrank.study.processes import cores, in_processes
-from twinrank.study.progress import watching
 from twinrank.study.results import read_unit
+from twinrank.study.scheduler import cores, run_in_processes
 from twinrank.study.source import Source
+from twinrank.study.study import train_units
 from twinrank.study.units import Unit
 from twinrank.support.files import replacing
 
@@ -94,20 +92,18 @@ class Book:
     def train(self, trials: Sequence[Trial]) -> None:
         """Train and keep what is lacking."""
         units = [self.unit(trial) for trial in trials if trial.variant.method != CATBOOST]
-        lacking = [unit for unit in units if read_unit(self.out, unit) is None]
-        with watching(self.out, units, lacking, True):
-            run_units(lacking, self.source, self.out, self.jobs)
-        calls = [
-            delayed(catboost.train)(
-                str(where), self.source.to_text(), t.fold, t.seed, t.variant.parameters(t.number),
-                VALIDATION,
+        train_units(units, self.source, self.out, self.jobs)
+        jobs = [
+            partial(
+                catboost.train, str(where), self.source.to_text(), t.fold, t.seed,
+                t.variant.parameters(t.number), VALIDATION,
             )
             for t in trials
             if t.variant.method == CATBOOST and catboost.read(where := self.place(t)) is None
         ]  # fmt: skip
-        if calls:
-            console.print(f"{self.source.name}: {len(calls)} trainings of CatBoost")
-            in_processes(calls, self.jobs)
+        if jobs:
+            console.print(f"{self.source.name}: {len(jobs)} trainings of CatBoost")
+            run_in_processes(jobs, self.jobs)
 
     def outcome(self, trial: Trial) -> Any:
         """What a trial gave."""
@@ -148,7 +144,7 @@ class Book:
     def averaged(self) -> dict[str, dict[str, Any]]:
         """What the seeds of a variant give together: their scores, standardised by query, averaged.
 
-        For all that draw at random and have no members already, and LambdaMART to compare with.
+        For LambdaMART, and all variants that depend on the seed and are no ensembles.
         """
         found = {v.name: self._values(v, together=True) for v in self.variants if v.varies}
         return {LAMBDAMART: self.values[LAMBDAMART], **found}

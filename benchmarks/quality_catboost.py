@@ -42,7 +42,13 @@ def read(folder: Path) -> Outcome | None:
 
 
 def train(
-    folder: str, text: str, fold: int, seed: int, setting: dict[str, Any], measured: str
+    folder: str,
+    text: str,
+    fold: int,
+    seed: int,
+    setting: dict[str, Any],
+    measured: str,
+    _leader: int | None = None,
 ) -> None:
     """Grow trees, take the round that is best on the validation data, and score the test data.
 

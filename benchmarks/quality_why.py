@@ -33,6 +33,7 @@ from twinrank.study.source import Source
 from twinrank.study.units import one_thread
 from twinrank.training.callbacks import Callback
 from twinrank.training.loop import Trainer
+from twinrank.training.net_learner import NetLearner
 
 Array = npt.NDArray[Any]
 VALIDATION = "nDCG@5"
@@ -53,43 +54,51 @@ class Fading(Callback):
     def __init__(self, first: float, last: float, epochs: int) -> None:
         self.first, self.last, self.epochs = first, last, epochs
 
-    def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
-        """Set the noise of the epoch to come."""
-        loss, passed = cast(tr.DirectLoss, trainer.loss), min(1.0, record["epoch"] / self.epochs)
+    def on_iteration_end(self, trainer: Trainer, record: dict[str, Any]) -> None:
+        """Set the noise of the next epoch."""
+        loss = cast(tr.DirectLoss, learner_of(trainer).loss)
+        passed = min(1.0, record["iteration"] / self.epochs)
         loss.perturbation = self.first + (self.last - self.first) * passed
 
 
 class Watch(Callback):
-    """Looks at scores and their gradient before the first epoch and after the last."""
+    """Look at scores and their gradient before the first epoch and after the last."""
 
-    def on_start(self, trainer: Trainer) -> None:
+    def on_train_begin(self, trainer: Trainer) -> None:
         """The net is untrained."""
-        scores, gradient = looked_at(trainer)
-        wrong, start = misplaced(scores, trainer.train), np.sqrt(np.mean(gradient**2))
+        scores, gradient = scores_and_gradient(trainer)
+        data = learner_of(trainer).task.data
+        wrong, start = misplaced(scores, data), np.sqrt(np.mean(gradient**2))
         self.figures = {"start": float(start), "down": percent(gradient[wrong] > 0)}
 
-    def on_stop(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: Trainer) -> None:
         """The weights are still those of the last epoch."""
-        (scores, gradient), start = looked_at(trainer), self.figures["start"]
+        (scores, gradient), start = scores_and_gradient(trainer), self.figures["start"]
+        data = learner_of(trainer).task.data
         still = np.abs(gradient) < 0.01 * start
         self.figures |= {
             "kept": float(np.sqrt(np.mean(gradient**2))) / start,
             "still": percent(still),
-            "stuck": percent(still[misplaced(scores, trainer.train)]),
-            "spread": float(np.mean(moments(scores, trainer.train.lists)[1])),
-            "tied": percent(tied(scores, trainer.train.lists)),
-            "train, last": trainer.validation.measure(trainer.train),
+            "stuck": percent(still[misplaced(scores, data)]),
+            "spread": float(np.mean(moments(scores, data.lists)[1])),
+            "tied": percent(tied(scores, data.lists)),
+            "train, last": tr.evaluate(scores, data.y, data.lists, VALIDATION)[VALIDATION],
         }
 
 
-def looked_at(trainer: Trainer) -> tuple[Array, Array]:
+def learner_of(trainer: Trainer) -> NetLearner:
+    """The net in training."""
+    return cast(NetLearner, trainer.learner)
+
+
+def scores_and_gradient(trainer: Trainer) -> tuple[Array, Array]:
     """The scores of the training data, and the gradient of the sum of its lists' losses."""
-    torch.manual_seed(0)  # for ties and noise; the steps of a training have seeds of their own
-    data = trainer.train
-    found = score_all(trainer.scorer, data, trainer.transform, 12_000)
-    scores = torch.from_numpy(found).requires_grad_()
-    loss = trainer.loss(scores, torch.tensor(data.y), data.lists) * len(data.lists)
-    return found, torch.autograd.grad(loss, scores)[0].numpy()
+    torch.manual_seed(0)  # for ties and noise; every step of a training has its own seed
+    learner, data = learner_of(trainer), learner_of(trainer).task.data
+    values = score_all(learner.net, data, learner.transform, 12_000)[:, 0].copy()
+    scores = torch.from_numpy(values).requires_grad_()
+    loss = learner.loss(scores, torch.tensor(data.y), data.lists) * len(data.lists)
+    return values, torch.autograd.grad(loss, scores)[0].numpy()
 
 
 def misplaced(scores: Array, data: tr.Dataset) -> Array:
@@ -137,7 +146,7 @@ class Fold:
         train, sets = self.sets["train"], {"validation": self.sets["validation"]}
         ranker: Any = tr.Ranker(measure, validation_measure=VALIDATION, random_state=seed, **given)
         ranker.fit(train, eval_set=sets, callbacks=callbacks)
-        best = {"epoch": ranker.best_epoch_, "train": ranker.score(train)}
+        best = {"epoch": ranker.best_iteration_, "train": ranker.score(train)}
         best |= {"valid.": ranker.best_score_, "valid., last": ranker.history_[-1]["validation"]}
         return ranker, watch.figures | best
 
@@ -179,7 +188,7 @@ def fading(title: str, folds: Sequence[Fold], seeds: Sequence[int]) -> dict[str,
         found[key := f"{name} {noise}"] = values.tolist()
         gain = (values - np.array(found[f"{name} τ=2"])).mean(axis=1)  # of each fold
         error = f" ± {stdev(gain) / len(gain) ** 0.5:.4f}" if len(gain) > 1 else ""
-        spread, epoch = values.std(axis=1, ddof=1).mean(), fmean(r.best_epoch_ for r in runs)
+        spread, epoch = values.std(axis=1, ddof=1).mean(), fmean(r.best_iteration_ for r in runs)
         row = [f"{values.mean():.4f}", f"{gain.mean():+.4f}{error}", f"{spread:.4f}"]
         rows.append([key, *row, f"{epoch:.1f}"])
     columns = ["", VALIDATION, "gain over τ=2 ± s.e.", "s.d. of seeds", "best epoch"]

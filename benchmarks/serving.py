@@ -48,8 +48,10 @@ def contestants(documents: int, trees: int) -> tuple[dict[str, Call], float]:
     data = tr.synthetic_web_search(queries=100)
     query = np.ascontiguousarray(np.resize(data.X, (documents, data.features)))
     ranker = tr.Ranker(architecture="CE4.L", epochs=1, random_state=0).fit(data)
-    boosted = tr.BoostedRanker(members=1, n_estimators=trees, n_jobs=1, random_state=0).fit(data)
-    session, net = session_of(ranker), ranker.model_.scorer.eval()
+    boosted = tr.BoostedRanker(ensemble_size=1, n_estimators=trees, n_jobs=1, random_state=0).fit(
+        data
+    )
+    session, net = session_of(ranker), ranker.model_.net.eval()
     lists = tr.Lists.from_sizes([documents])
     ready = torch.from_numpy(ranker.model_.transform(query, lists))
 

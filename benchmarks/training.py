@@ -1,10 +1,10 @@
 """Documents per second of a whole training, against the bare net, its matrix products, and peers.
 
 At MSLR's shape: 136 features, lists of 120 documents on average, the longest about 1,000, batches
-of 12,000 documents, the paper's CE4.L. Everything in one run; figures are ratios.
+of 12,000 documents, the paper's CE4.L. Everything is measured in one run; figures are ratios.
 
---scale adds epochs over 10,000 to 2,200,000 documents from a memory-mapped folder, each in a
-process of its own, whose memory is watched.
+--scale adds epochs over 10,000 to 2,200,000 documents from a memory-mapped folder, each in its own
+process, whose memory is measured.
 """
 
 import os
@@ -42,8 +42,11 @@ from twinrank.models.fused import fused
 from twinrank.models.layers import DropoutLinear
 from twinrank.models.scorer import Scorer
 from twinrank.support.memory import PeakMemory, keep_memory
+from twinrank.training.distributed import ProcessGroup
+from twinrank.training.learner import Task
 from twinrank.training.loop import Trainer
-from twinrank.training.plan import Plan
+from twinrank.training.net_learner import NetLearner, NetSettings
+from twinrank.training.settings import Plan
 
 FEATURES, BATCH, WIDTH, MEAN = 136, 12_000, 100, 120
 SPINNING = {"GOMP_SPINCOUNT": "10000"}  # as the commands of twinrank set it
@@ -64,10 +67,20 @@ def make_data(documents: int, seed: int = 0, equal: bool = False) -> tr.Dataset:
 
 
 def trainer(data: tr.Dataset, batch_documents: int = BATCH) -> Trainer:
-    """What `Ranker.fit` runs: nDCG through type3 on CE4.L, per-query z-scores."""
-    plan = Plan(epochs=1, batch_documents=batch_documents)
+    """The trainer of `Ranker.fit`: nDCG through type3 on CE4.L, per-query z-scores."""
+    task = Task(data, None, {}, Plan(iterations=1), ProcessGroup())
     fitted = transform("QueryZScore").fit(data.X, data.lists)
-    return Trainer(Scorer(FEATURES, architecture("CE4.L")), DirectLoss("nDCG"), data, plan, fitted)
+    net, settings = (
+        Scorer(FEATURES, architecture("CE4.L")),
+        NetSettings(batch_documents=batch_documents),
+    )
+    return Trainer(NetLearner(net, DirectLoss("nDCG"), fitted, task, settings), task)
+
+
+def run_epoch(trained: Trainer) -> None:
+    """Train the first epoch once more."""
+    trained.progress.iteration = 0
+    trained._run_iteration()
 
 
 def bare_step(net: nn.Module) -> Any:
@@ -139,13 +152,8 @@ def whole_loop(data: tr.Dataset) -> dict[str, Any]:
     step = bare_step(Scorer(FEATURES, architecture("CE4.L")).train())
     alone = [products(len(X)) for X in resident]
     ours = trainer(data)
-
-    def loop() -> None:
-        ours.progress.epoch = 0
-        ours._run_epoch()
-
     contestants: dict[str, Call] = {
-        "whole loop": loop,
+        "whole loop": lambda: run_epoch(ours),
         "bare net": lambda: [step(X) for X in resident],
         "matrix products": lambda: [run() for run in alone],
     }
@@ -175,11 +183,10 @@ def epochs_of(name: str, documents: int) -> None:
     data = make_data(documents, equal=name == PT_BATCHED)
     if name in (OURS, SINGLE):
         keep_memory()  # as `twinrank train` does
-        one = trainer(data, BATCH if name == OURS else 1)
+        ours = trainer(data, BATCH if name == OURS else 1)
 
         def epoch() -> None:
-            one.progress.epoch = 0
-            one._run_epoch()
+            run_epoch(ours)
 
         count = data.documents
     elif name == ALLRANK:
@@ -249,16 +256,17 @@ def epoch_from_disk(folder: str, documents: int) -> None:
     trainer(data.select(np.arange(20))).run()  # loads compiled code
     queries = int(np.searchsorted(data.lists.offsets[1:], documents))
     with PeakMemory() as memory:
-        one = trainer(data.select(np.arange(queries)))
+        selected = data.select(np.arange(queries))
+        ours = trainer(selected)
         start = time.perf_counter()
-        one.run()
+        ours.run()
         seconds = time.perf_counter() - start
-    print(one.train.documents, seconds, memory.bytes)
+    print(selected.documents, seconds, memory.bytes)
 
 
 def at_scale() -> list[tuple[int, float, float]]:
     """Epochs of growing size, each in its own process."""
-    found = []
+    figures = []
     with tempfile.TemporaryDirectory() as place:
         folder = f"{place}/data"
         make_data(SIZES[-1]).save(folder)
@@ -272,14 +280,14 @@ def at_scale() -> list[tuple[int, float, float]]:
                 cwd=Path(__file__).parent,
             )
             count, seconds, peak = map(float, run.stdout.split()[-3:])
-            found.append((int(count), seconds, peak))
+            figures.append((int(count), seconds, peak))
     show_table(
         "One epoch from a memory-mapped folder",
         ["documents", "seconds", "µs a document", "peak memory, pages of the file included"],
-        [[f"{n:,}", f"{s:.2f}", f"{s / n * 1e6:.2f}", f"{m / 1e9:.2f} GB"] for n, s, m in found],
+        [[f"{n:,}", f"{s:.2f}", f"{s / n * 1e6:.2f}", f"{m / 1e9:.2f} GB"] for n, s, m in figures],
         texts=0,
     )
-    return found
+    return figures
 
 
 def main() -> None:
@@ -315,13 +323,13 @@ def main() -> None:
     ]
     figures: dict[str, Any] = {"before": before, "kept": kept, "layers": parts, "speed": speed}
     if chosen.scale:
-        found = at_scale()
-        first, last = found[1], found[-1]
+        scales = at_scale()
+        first, last = scales[1], scales[-1]
         growth = (last[1] / last[0]) / (first[1] / first[0])
         bars.append(Bar("time grows linearly", f"{growth:.2f} of linear", growth <= 1.25))
-        peak = found[-1][2] / 1e9
+        peak = last[2] / 1e9
         bars.append(Bar("2.2 M documents within 3 GB", f"{peak:.2f} GB", peak <= 3))
-        figures["scale"] = found
+        figures["scale"] = scales
     show_bars(bars)
     save(chosen.json, figures, bars)
 

@@ -1,4 +1,4 @@
-"""How the pages are built: sphinx-build -W docs docs/_build/html."""
+"""The configuration of the pages: sphinx-build -W docs docs/_build/html."""
 
 import sys
 from pathlib import Path
@@ -16,16 +16,15 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml", "docstrings", "comm
 exclude_patterns = ["_build"]
 smartquotes = False  # --option stays --option
 nitpicky = True
-# Types that have no place in api.md stay plain text: those of torch and NumPy, and inner ones.
+# Types that api.md does not list stay plain text: internal ones, and those of torch and NumPy.
 nitpick_ignore_regex = [("py:.*", r"(?!twinrank\.).*"), ("py:.*", r"twinrank\.\w+\..*")]
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_mock_imports = ["sentence_transformers"]  # needed to use twinrank.text, not to read of it
-autodoc_typehints_format = "short"
-python_use_unqualified_type_names = True
+autodoc_mock_imports = ["sentence_transformers"]  # an optional dependency of twinrank.text
+autodoc_typehints = "none"  # docstrings state the types
 python_maximum_signature_line_length = 88
 add_module_names = False
 

@@ -1,6 +1,6 @@
-"""The pictures of these pages: python docs/figures.py draws them anew, into docs/_static/figures.
+"""The figures of the documentation: `python docs/figures.py` draws them into docs/_static/figures.
 
-They are made by the library itself; the same code gives the same pictures.
+The library computes all curves except the times, which are read from benchmarks.md.
 """
 
 import re
@@ -15,63 +15,63 @@ import torch
 import twinrank as tr
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.ranks.kernels import pair_sum
-from twinrank.ranks.kernels.long import nodes_for
+from twinrank.ranks.kernels.panels import nodes_for
 
 HERE = Path(__file__).parent
 PLACE = HERE / "_static" / "figures"
 BLUE, ORANGE, GREEN, RED, VIOLET, GREY = COLOURS
 STRATEGIES = ("type1", "type2", "type3")
 
-# One list for most pictures, already in rank order: the best document, label 2, comes fourth.
+# One list for most figures, in rank order: the best document, label 2, has rank 4.
 SCORES = torch.tensor([1.6, 1.0, 0.4, 0.0, -0.7, -1.3], dtype=torch.float64)
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0])
 BEST = 3
-ONE = tr.Lists.from_sizes([len(SCORES)])
+LIST = tr.Lists.from_sizes([len(SCORES)])
 OF_LABEL = {0: GREY, 1: ORANGE, 2: GREEN}
 
 
 def idea(path: Path) -> None:
-    """The front page: an exact rank, its smooth twin, the pushes, and the measure climbing."""
+    """The front page: exact and smooth rank, forces on documents, the measure in training."""
     with drawing(path, 1, 3, (10.5, 3.3)) as axes:
         rank, push, climb = axes[0]
         _ranks(rank)
-        rank.set_title("1  Forward, ranks are exact")
+        rank.set_title("1  Forward: exact ranks")
         _pushes(push, "type3")
-        push.set_title("2  Backward, they push scores")
+        push.set_title("2  Backward: forces on scores")
         for label, name in ((2, "label 2"), (1, "label 1"), (0, "label 0")):
             push.plot([], [], "o", color=OF_LABEL[label], label=name)
         push.legend(loc="lower left")
         values = _descent(32)
         climb.step(range(len(values)), values, where="post", color=BLUE, lw=2)
         climb.set(xlabel="step of gradient descent", ylabel="nDCG", ylim=(0.5, 1.02))
-        climb.set_title("3  The measure itself climbs")
+        climb.set_title("3  The measure increases")
 
 
 def _ranks(axis: Any) -> None:
-    """The rank of one document as its own score moves past the others."""
+    """The rank of one document as a function of its score."""
     others = SCORES[[0, 1, 3]]
     grid = torch.linspace(-3.5, 5, 400, dtype=torch.float64)
     below = (others[None] > grid[:, None]).sum(1)
     twin = torch.sigmoid(2.0 * (others[None] - grid[:, None])).sum(1)
-    axis.plot(grid, 1 + twin, color=ORANGE, ls="--", label="its smooth twin, for the slope")
-    axis.step(grid, 1 + below, color=BLUE, lw=2, label="rank, as counted")
+    axis.plot(grid, 1 + twin, color=ORANGE, ls="--", label="smooth twin, for the slope")
+    axis.step(grid, 1 + below, color=BLUE, lw=2, label="exact rank")
     axis.plot(others, [4.35] * 3, "|", color="#666666", ms=9)
-    axis.annotate("the others' scores", (float(others[0]) + 0.3, 4.35), va="center", fontsize=8)
-    axis.set(xlabel="a document's score", ylabel="its rank", ylim=(4.6, 0.3), yticks=[1, 2, 3, 4])
+    axis.annotate("other documents", (float(others[0]) + 0.3, 4.35), va="center", fontsize=8)
+    axis.set(xlabel="score of a document", ylabel="rank", ylim=(4.6, 0.3), yticks=[1, 2, 3, 4])
     axis.legend(loc="upper left")
 
 
 def _pushes(axis: Any, strategy: str, measure: str = "nDCG") -> None:
     """Documents in rank order, each with minus its gradient as an arrow."""
     scores = SCORES.clone().requires_grad_()
-    tr.DirectLoss(measure, strategy=strategy)(scores, LABELS, ONE).backward()
+    tr.DirectLoss(measure, strategy=strategy)(scores, LABELS, LIST).backward()
     force = -scores.grad / scores.grad.abs().max() * 1.6
-    for place, (score, label, up) in enumerate(zip(SCORES, LABELS, force, strict=True), 1):
+    for rank, (score, label, up) in enumerate(zip(SCORES, LABELS, force, strict=True), 1):
         colour = OF_LABEL[int(label)]
-        axis.plot([place], [score], "o", color=colour, ms=8)
+        axis.plot([rank], [score], "o", color=colour, ms=8)
         if abs(up) > 0.02:
             arrow = {"arrowstyle": "-|>", "color": colour, "lw": 1.6, "shrinkA": 4, "shrinkB": 0}
-            axis.annotate("", (place, score + up), (place, score), arrowprops=arrow)
+            axis.annotate("", (rank, score + up), (rank, score), arrowprops=arrow)
     axis.set(xlabel="rank", ylabel="score", xlim=(0.4, 6.6), ylim=(-3.2, 2.9))
     axis.set_xticks(range(1, 7))
 
@@ -81,7 +81,7 @@ def _descent(steps: int) -> list[float]:
     scores, values = SCORES.clone(), []
     for _ in range(steps):
         moving = scores.clone().requires_grad_()
-        loss = tr.DirectLoss("nDCG", strategy="type3")(moving, LABELS, ONE)
+        loss = tr.DirectLoss("nDCG", strategy="type3")(moving, LABELS, LIST)
         loss.backward()
         values.append(-loss.item())
         scores = scores - moving.grad
@@ -109,7 +109,7 @@ def twin_sigmoid(path: Path) -> None:
 
 
 def pushes(path: Path) -> None:
-    """What the three strategies make of one list."""
+    """The forces of the three strategies on one list."""
     with drawing(path, 1, 3, (10.5, 3.1)) as axes:
         for axis, strategy in zip(axes[0], STRATEGIES, strict=True):
             _pushes(axis, strategy)
@@ -117,12 +117,12 @@ def pushes(path: Path) -> None:
 
 
 def credits(path: Path) -> None:
-    """The two factors of three measures on the list of the other pictures."""
+    """Credit and discount of three measures on the same list."""
     position = np.arange(1, 7)
     with drawing(path, 1, 3, (10.5, 2.8)) as axes:
         for axis, name in zip(axes[0], ("nDCG", "AP", "nERR"), strict=True):
             measure = tr.measure(name)
-            credit = measure.credit(LABELS.numpy().astype(float), ONE)
+            credit = measure.credit(LABELS.numpy().astype(float), LIST)
             value = credit * measure.discount(position.astype(float))
             axis.bar(position - 0.2, credit, 0.4, color=BLUE, label="credit")
             axis.bar(position + 0.2, value, 0.4, color=ORANGE, label="credit × discount")
@@ -132,7 +132,7 @@ def credits(path: Path) -> None:
 
 
 def perturbed(path: Path) -> None:
-    """The mean nDCG as one document's score moves, for three strengths of noise."""
+    """The mean nDCG by the score of one document, for three strengths of noise."""
     grid = np.linspace(-3, 4, 71)
     with drawing(path, 1, 2, (10.5, 3.0)) as axes:
         for tau, samples, colour in ((0.0, 1, GREY), (0.25, 1000, ORANGE), (1.0, 1000, BLUE)):
@@ -147,13 +147,13 @@ def _mean_ndcg(score: float, tau: float, samples: int) -> float:
     scores = SCORES.numpy().copy()
     scores[BEST] = score
     generator = np.random.default_rng(0)
-    ranks = tr.exact_ranks(scores, ONE, perturbation=tau, samples=samples, generator=generator)
-    values, _, _ = tr.measure("nDCG").at_ranks(ranks, LABELS.numpy(), ONE.tile(samples))
+    ranks = tr.exact_ranks(scores, LIST, perturbation=tau, samples=samples, generator=generator)
+    values, _, _ = tr.measure("nDCG").at_ranks(ranks, LABELS.numpy(), LIST.tile(samples))
     return float(values.mean())
 
 
 def _gradients_by_tau(axis: Any) -> None:
-    """∂L/∂rank of the same document along the way: steps without noise, smooth with it."""
+    """∂L/∂rank of the same document: steps without noise, smooth with it."""
     grid = np.linspace(-3, 4, 71)
     for tau, samples, colour in ((0.0, 1, GREY), (1.0, 5, ORANGE), (1.0, 1000, BLUE)):
         slopes = []
@@ -162,14 +162,14 @@ def _gradients_by_tau(axis: Any) -> None:
             scores[BEST] = score
             generator = np.random.default_rng(0)
             ranks = tr.exact_ranks(
-                scores, ONE, perturbation=tau, samples=samples, generator=generator
+                scores, LIST, perturbation=tau, samples=samples, generator=generator
             )
             _, slope, _ = tr.measure("nDCG").at_ranks(
-                ranks, LABELS.numpy(), ONE.tile(samples), gradient=True
+                ranks, LABELS.numpy(), LIST.tile(samples), gradient=True
             )
             slopes.append(-slope.reshape(samples, -1).mean(0)[BEST])
         axis.plot(grid, slopes, color=colour, label=f"τ = {tau:g}, S = {samples}")
-    axis.set(xlabel="score of the best document", ylabel="its g = ∂L/∂rank")
+    axis.set(xlabel="score of the best document", ylabel="g = ∂L/∂rank")
     axis.legend()
 
 
@@ -182,7 +182,9 @@ def long_lists(path: Path) -> None:
             error.semilogy(nodes, errors, "o-", color=colour, ms=4, label=strategy)
         p = np.array(nodes)
         error.semilogy(p, 6.44 ** -(p - 2.0), ":", color="#444444", label="6.44^(2 − p)")
-        error.set(title="Error, of the largest gradient", xlabel="Chebyshev nodes a panel, p")
+        error.set(
+            title="Error relative to the largest gradient", xlabel="Chebyshev nodes per panel, p"
+        )
         error.legend()
         for (name, sizes, seconds), colour in zip(_times(), (ORANGE, BLUE, GREY), strict=True):
             time.loglog(sizes, seconds, "o-", color=colour, ms=4, label=name)
@@ -191,7 +193,7 @@ def long_lists(path: Path) -> None:
 
 
 def _errors(strategy: str) -> Iterator[tuple[int, float]]:
-    """How far the interpolated sum of 4,000 documents is from the direct one, in float64."""
+    """The error of the interpolated sum of 4,000 documents against the direct one, in float64."""
     generator = np.random.default_rng(0)
     scores = generator.normal(0, 2, 4000)
     labels = generator.choice(5, 4000, p=[0.514, 0.325, 0.134, 0.019, 0.008]).astype(float)
@@ -202,24 +204,24 @@ def _errors(strategy: str) -> Iterator[tuple[int, float]]:
     exact = pair_sum(scores, labels, g, lists, strategy=strategy, kernel="numba")
     for power in range(1, 14):
         kernel = f"long(accuracy=1e-{power})"
-        found = pair_sum(scores, labels, g, lists, strategy=strategy, kernel=kernel)
-        yield nodes_for(10.0**-power), float(np.abs(found - exact).max() / np.abs(exact).max())
+        sums = pair_sum(scores, labels, g, lists, strategy=strategy, kernel=kernel)
+        yield nodes_for(10.0**-power), float(np.abs(sums - exact).max() / np.abs(exact).max())
 
 
 def _times() -> list[tuple[str, list[int], list[float]]]:
-    """Rows of the table "Long lists" of benchmarks.md, in milliseconds."""
+    """Rows of the table under "Long lists" in benchmarks.md, in milliseconds."""
     text = (HERE / "benchmarks.md").read_text("utf-8")
     table = text[text.index("## Long lists") :].split("\n\n")[2].splitlines()
     sizes = [int(cell.replace(",", "")) for cell in _cells(table[0])[1:5]]
     rows = {"every pair": "every pair, type3", "interpolated": "interpolated, type3",
             "whole loss": "whole DirectLoss nDCG-type3"}  # fmt: skip
-    found = []
+    curves = []
     for name, start in rows.items():
         cells = next(_cells(line) for line in table if line.startswith(f"| {start}"))
         known = [(m, c) for m, c in zip(sizes, cells[1:5], strict=True) if c.endswith("ms")]
         times = [float(re.sub(r"[^\d.]", "", cell)) for _, cell in known]
-        found.append((name, [m for m, _ in known], times))
-    return found
+        curves.append((name, [m for m, _ in known], times))
+    return curves
 
 
 def _cells(line: str) -> list[str]:
@@ -231,10 +233,10 @@ FIGURES: tuple[Callable[[Path], None], ...] = (
 )  # fmt: skip
 
 
-def draw_all(place: Path) -> list[Path]:
-    """Draw every picture into a folder."""
-    place.mkdir(parents=True, exist_ok=True)
-    paths = [place / f"{figure.__name__}.svg" for figure in FIGURES]
+def draw_all(folder: Path) -> list[Path]:
+    """Draw every figure into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{figure.__name__}.svg" for figure in FIGURES]
     for figure, path in zip(FIGURES, paths, strict=True):
         figure(path)
     return paths

@@ -126,9 +126,9 @@ def lambdarank(scores: Tensor, labels: Tensor, sigma: float = 1.0, k: int | None
 def lambdaloss(scores: Tensor, labels: Tensor, sigma: float = 1.0, mu: float = 10.0) -> Tensor:
     """NDCG-Loss2++ of Wang et al., with 1 / D_r = 1 / log2(1 + r)."""
     ranks, gains = rank_of(scores).double(), (2**labels - 1) / ideal_dcg(labels)
-    apart = (ranks[:, None] - ranks[None, :]).abs()
+    distance = (ranks[:, None] - ranks[None, :]).abs()
     rho = (1 / torch.log2(1 + ranks[:, None]) - 1 / torch.log2(1 + ranks[None, :])).abs()
-    delta = (1 / torch.log2(1 + apart) - 1 / torch.log2(2 + apart)).abs()
+    delta = (1 / torch.log2(1 + distance) - 1 / torch.log2(2 + distance)).abs()
     weights = (rho + mu * delta) * (gains[:, None] - gains[None, :]).abs()
     weights.fill_diagonal_(0)
     return (weights * pair_losses(scores, labels, sigma)).sum() / math.log(2)

@@ -105,8 +105,8 @@ def reciprocal_rank(r, y):
 
 def recall(r, y, k):
     relevant = (y >= 1).sum()
-    found = sum((y[i - 1] >= 1) * i / r[i - 1] for i in range(1, min(k, len(y)) + 1))
-    return found / relevant if relevant > 0 else r.sum() * 0
+    total = sum((y[i - 1] >= 1) * i / r[i - 1] for i in range(1, min(k, len(y)) + 1))
+    return total / relevant if relevant > 0 else r.sum() * 0
 
 
 def r_precision(r, y):

@@ -31,10 +31,10 @@ def histories(methods=METHODS, epochs=6, units=2):
 
     def record(name, epoch):
         if name == "LambdaMART":
-            return {"round": epoch, "validation": 0.3 + 0.01 * epoch, "seconds": 0.1 * epoch}
+            return {"iteration": epoch, "validation": 0.3 + 0.01 * epoch, "seconds": 0.1 * epoch}
         noise = rng.normal(0, 0.01, 2)
         return {
-            "epoch": epoch,
+            "iteration": epoch,
             "loss": 1 / epoch + noise[0],
             "learning_rate": 0.1,
             "validation": 0.3 + 0.02 * epoch + noise[1],

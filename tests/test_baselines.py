@@ -1,4 +1,4 @@
-"""The contract of every baseline loss: its formula, and what holds for all of them alike."""
+"""The contract of every baseline loss: its formula, and properties of all losses."""
 
 import importlib
 import pkgutil
@@ -14,7 +14,7 @@ from baseline_references import (
     SHUFFLE_TIED_LABELS,
     SHUFFLE_TIED_SCORES,
 )
-from twinrank.losses import NAMES, loss
+from twinrank.losses import NAMES, listmle, loss
 from twinrank.support.notation import parse
 
 NOTATIONS = sorted({*NAMES, *REFERENCES})
@@ -135,10 +135,10 @@ def test_weights_and_reductions(name):
     values, gradient = outcome(name, scores, labels, lists)
     counted = lists.any(labels > 0 if loss(name).needs_relevant else labels >= 0)
     assert not values[~counted].any()
-    for given in (None, weights):
-        share = counted.double() * (1 if given is None else given)
+    for chosen in (None, weights):
+        share = counted.double() * (1 if chosen is None else chosen)
         for reduction, scale in (("sum", share), ("mean", share / share.sum())):
-            total, slopes = outcome(name, scores, labels, lists, given, reduction=reduction)
+            total, slopes = outcome(name, scores, labels, lists, chosen, reduction=reduction)
             torch.testing.assert_close(total, (scale * values).sum(), rtol=1e-12, atol=1e-12)
             torch.testing.assert_close(slopes, lists.spread(scale) * gradient)
 
@@ -226,8 +226,8 @@ def test_downhill(name):
     assert lower < value
 
 
-def modules_that_look():
-    """The modules that ask where an array is."""
+def modules_that_check_devices():
+    """The modules that check the device of an array."""
     import twinrank
 
     for module in pkgutil.walk_packages(twinrank.__path__, "twinrank."):
@@ -238,14 +238,14 @@ def modules_that_look():
 
 
 @pytest.mark.parametrize("name", NOTATIONS)
-def test_the_same_by_tensors_alone(name, monkeypatch):
-    """The way that tensors on other devices take, walked on the CPU."""
+def test_other_devices_give_the_same(name, monkeypatch):
+    """The code for tensors on other devices, run on the CPU."""
     scores, labels, lists = example(name)
     for s, y in ((scores, labels), (scores.round(), labels.round()), (scores * 1e4, labels)):
         values, gradient = outcome(name, s, y, lists)
         with monkeypatch.context() as patch:
-            for module in modules_that_look():
-                patch.setattr(module, "on_cpu", lambda _: False)
+            for module in modules_that_check_devices():
+                patch.setattr(module, "on_cpu", lambda x: isinstance(x, np.ndarray))
             other_values, other_gradient = outcome(name, s, y, lists)
         torch.testing.assert_close(other_values, values, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(other_gradient, gradient, rtol=1e-8, atol=1e-8)
@@ -266,3 +266,18 @@ def test_listmle_shuffles_documents_of_one_label():
         seen.add(values[0].item())
         assert function(scores, labels, lists)[3] != values[3]  # another order
     assert len(seen) > 1
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "other"])
+def test_logarithms_of_cumulative_sums(device, reverse, monkeypatch):
+    """log Σ_j exp(x_j) over the documents before, or after, in a list."""
+    lists = tr.Lists.from_sizes([1, 5, 0, 8, 2])
+    x = torch.tensor(np.random.default_rng(0).standard_normal(16) * 1e3)
+    if device == "other":
+        monkeypatch.setattr(listmle, "on_cpu", lambda x: isinstance(x, np.ndarray))
+    sums = listmle.log_cumsum_exp(x if device == "other" else x.numpy(), lists, reverse=reverse)
+    for documents in lists:
+        for i in range(documents.start, documents.stop):
+            part = slice(i, documents.stop) if reverse else slice(documents.start, i + 1)
+            assert sums[i] == pytest.approx(torch.logsumexp(x[part], 0).item(), rel=1e-12)

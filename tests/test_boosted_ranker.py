@@ -1,4 +1,4 @@
-"""`BoostedRanker`: what it takes and refuses, what it promises, and methods of the study."""
+"""`BoostedRanker`: its input, its errors, its objectives, and scikit-learn's checks."""
 
 import numpy as np
 import pandas as pd
@@ -11,8 +11,6 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import twinrank as tr
-from twinrank.boosting.session import Session
-from twinrank.study.methods import Method, method
 
 NAMES = ["bm25", "length", "site", "clicks"]
 random = np.random.default_rng(1)
@@ -20,7 +18,7 @@ SIZES = np.array([16, 9, 24, 8, 17, 15, 29, 6, 18, 25] * 2)
 QID = np.repeat(np.arange(100, 120), SIZES)
 X = random.normal(size=(QID.size, 4)).astype(np.float32)
 X[:, 2] = random.integers(0, 6, QID.size)
-BONUS = np.array([0, 2, 0, 2, 0, 2])  # of a site: no threshold tells them apart
+BONUS = np.array([0, 2, 0, 2, 0, 2])  # of a site: no threshold separates them
 Y = np.clip(np.rint(X[:, 0] + BONUS[X[:, 2].astype(int)] + random.normal(size=QID.size) / 3), 0, 3)
 Y[np.r_[0, np.cumsum(SIZES)[:-1]]] = 1
 DATA = tr.Dataset.from_arrays(X, Y, qid=QID)
@@ -40,7 +38,7 @@ def fitted():
     return small().fit(X, Y, qid=QID)
 
 
-# What it takes
+# Input
 
 
 @both
@@ -71,13 +69,13 @@ def test_rows_may_come_in_any_order(fitted):
     )
     parts = fitted.contributions(X[SCATTERED], qid=QID[SCATTERED])
     assert np.array_equal(parts, fitted.contributions(DATA)[SCATTERED])
-    apart = np.argsort(np.arange(QID.size) % 2, kind="stable")
-    again = small(perturbation=0, samples=1).fit(X[apart], Y[apart], qid=QID[apart])
-    assert np.array_equal(again.predict(X[apart], qid=QID[apart]), again.predict(X)[apart])
+    order = np.argsort(np.arange(QID.size) % 2, kind="stable")  # every query in two places
+    again = small(perturbation=0, samples=1).fit(X[order], Y[order], qid=QID[order])
+    assert np.array_equal(again.predict(X[order], qid=QID[order]), again.predict(X)[order])
     assert again.score(X, Y, qid=QID) > 0.7
 
 
-def test_queries_are_needed_where_scores_depend_on_them(fitted):
+def test_queries_are_required_if_scores_depend_on_them(fitted):
     assert np.array_equal(fitted.predict(X), fitted.predict(X, qid=QID))
     whole = small(transforms="QueryZScore").fit(DATA)
     for call in (whole.predict, whole.contributions):
@@ -91,14 +89,14 @@ def test_queries_are_needed_where_scores_depend_on_them(fitted):
 @both
 def test_missing_values_are_left_to_the_engine(engine):
     gaps = X.copy()
-    gaps[Y >= 2, 3] = np.nan  # that it is missing tells most
+    gaps[Y >= 2, 3] = np.nan  # most relevant documents have it missing
     ranker = small(**engine).fit(gaps, Y, qid=QID)
     assert ranker.score(gaps, Y, qid=QID) > small(**engine).fit(DATA).score(DATA)
     assert ranker.feature_importances_.argmax() == 3
     assert np.isfinite(ranker.predict(gaps * np.nan)).all()
     gaps[5, 1] = np.inf
     for call in (ranker.predict, lambda x: small(**engine).fit(x, Y, qid=QID)):
-        with pytest.raises(tr.InputError, match=r"feature 2 of .* is infinite; put Clip"):
+        with pytest.raises(tr.InputError, match=r"Feature 2 of .* is infinite\. Put Clip"):
             call(gaps)
     small(**engine, transforms="Clip").fit(gaps, Y, qid=QID)
 
@@ -106,21 +104,21 @@ def test_missing_values_are_left_to_the_engine(engine):
 @both
 def test_categories(engine):
     kept = {"categorical_features": [2], "num_leaves": 2, "n_estimators": 1}
-    one = small(**engine, **kept).fit(DATA)  # one split can tell sites apart, no threshold could
-    sites = one.predict(np.c_[np.zeros((6, 2)), np.arange(6), np.zeros(6)])
+    by_site = small(**engine, **kept).fit(DATA)  # one split separates sites, no threshold could
+    sites = by_site.predict(np.c_[np.zeros((6, 2)), np.arange(6), np.zeros(6)])
     assert (sites == sites[1]).tolist() == (BONUS > 0).tolist()
     frame = pd.DataFrame(X, columns=NAMES)
     named = small(**engine, **{**kept, "categorical_features": ["site"]}).fit(frame, Y, qid=QID)
-    assert np.array_equal(named.predict(frame), one.predict(X))
+    assert np.array_equal(named.predict(frame), by_site.predict(X))
     missing = X.copy()
     missing[:, 2] = np.nan
-    assert np.isfinite(one.predict(missing)).all()
-    for value, said in ((-1, "-1"), (0.5, "0.5")):
-        odd = X.copy()
-        odd[30, 2] = value
-        for call in (one.predict, lambda x: small(**engine, **kept).fit(x, Y, qid=QID)):
-            with pytest.raises(tr.InputError, match=f"feature 3 of .* is {said}, but a category"):
-                call(odd)
+    assert np.isfinite(by_site.predict(missing)).all()
+    for value in (-1, 0.5):
+        invalid = X.copy()
+        invalid[30, 2] = value
+        for call in (by_site.predict, lambda x: small(**engine, **kept).fit(x, Y, qid=QID)):
+            with pytest.raises(tr.InputError, match=f"Feature 3 of .* is {value}, but a category"):
+                call(invalid)
 
 
 @both
@@ -152,11 +150,11 @@ def test_weights_of_queries(engine):
 def test_unjudged_documents_count_as_zero(fitted):
     unjudged = np.where((Y == 0) & (np.arange(Y.size) % 2 == 0), -1, Y)
     for objective in ("nDCG", "LambdaMART"):
-        one, other = (small(objective=objective).fit(X, y, qid=QID) for y in (Y, unjudged))
-        assert np.array_equal(one.predict(X), other.predict(X))
+        scores = [small(objective=objective).fit(X, y, qid=QID).predict(X) for y in (Y, unjudged)]
+        assert np.array_equal(*scores)
 
 
-# What it promises
+# Objectives and reproducibility
 
 
 def test_the_same_random_state_gives_the_same_trees_with_any_number_of_jobs(fitted):
@@ -193,14 +191,14 @@ def test_lambdamart_is_lightgbms_own():
     settings = {"objective": "lambdarank", "num_leaves": 5, "num_threads": 1, "verbosity": -1}
     settings |= {**TINY, "deterministic": True, "force_col_wise": True, "learning_rate": 0.05}
     expected = lgb.train(settings, lgb.Dataset(X, Y, group=SIZES), 6).predict(X)
-    found = small(objective="LambdaMART").fit(DATA).predict(X)
-    assert np.array_equal(found, expected.astype(np.float32))
+    scores = small(objective="LambdaMART").fit(DATA).predict(X)
+    assert np.array_equal(scores, expected.astype(np.float32))
 
 
-def test_paper_mode_gives_way_to_what_is_set():
+def test_own_values_win_in_paper_mode():
     def chosen(**changes):
         ranker = tr.BoostedRanker(objective="LambdaMART", mode="paper", **changes)
-        return Session.of(ranker.get_params()).parameters
+        return ranker.check_parameters()
 
     paper = chosen()
     assert (paper["n_estimators"], paper["learning_rate"], paper["num_leaves"]) == (1000, 0.05, 400)
@@ -217,16 +215,16 @@ def test_paper_mode_gives_way_to_what_is_set():
     assert ranker.fit(DATA).booster_.num_trees() == 2
 
 
-# What it refuses
+# Errors
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"objective": "nDGC"}, "Did you mean 'nDCG'"),
-        ({"objective": "lambdarank"}, "did you mean 'LambdaMART'"),
-        ({"objective": "rank:ndcg"}, "choose engine='xgboost'"),
-        ({"objective": "LambdaMART", "engine": "xgboost"}, "choose engine='lightgbm'"),
+        ({"objective": "lambdarank"}, "Did you mean 'LambdaMART'"),
+        ({"objective": "rank:ndcg"}, "needs engine='xgboost'"),
+        ({"objective": "LambdaMART", "engine": "xgboost"}, "needs engine='lightgbm'"),
         ({"objective": None}, "objective must be a measure"),
         ({"strategy": "type4"}, "strategy"),
         ({"perturbation": -1}, "perturbation"),
@@ -236,53 +234,53 @@ def test_paper_mode_gives_way_to_what_is_set():
         ({"mode": "paper"}, "mode='paper' is for objective='LambdaMART'"),
         ({"n_estimators": 0}, "n_estimators"),
         ({"n_estimators": None}, "n_estimators"),
-        ({"num_leaves": 1}, "num_leaves must be a whole number from 2 on"),
+        ({"num_leaves": 1}, "num_leaves must be a whole number of at least 2"),
         ({"learning_rate": 0}, "learning_rate"),
         ({"early_stopping": 0}, "early_stopping"),
         ({"transforms": "ZScore"}, "QueryZScore"),
         ({"validation_measure": "nDCG5"}, "nDCG"),
         ({"n_jobs": 0}, "n_jobs"),
         ({"random_state": None}, "random_state"),
-        ({"categorical_features": [4]}, "no column 4: X has 4 features"),
+        ({"categorical_features": [4]}, "column 4, but X has 4 features"),
         ({"categorical_features": ["sites"]}, "feature 'sites'"),
-        ({"categorical_features": 2}, "must list columns"),
+        ({"categorical_features": 2}, "must be a list of columns"),
         ({"categorical_features": [1.5]}, "must list columns"),
         ({"engine_params": {"num_leafs": 3}}, "Did you mean 'num_leaf'"),
-        ({"engine_params": {"eta": 0.3}}, "set learning_rate of the ranker"),
+        ({"engine_params": {"eta": 0.3}}, "cannot set eta: set learning_rate of the ranker"),
         ({"engine_params": ["a"]}, "must be a dict"),
         ({"engine_params": {"boosting": "forest"}}, "LightGBM: "),
         ({"engine_params": {"max_dept": 3}, "engine": "xgboost"}, 'XGBoost: .*"max_dept"'),
         ({"engine_params": {"max_depth": -3}, "engine": "xgboost"}, "XGBoost: .*max_depth"),
     ],
 )
-def test_parameters_that_cannot_be_used(changes, message):
+def test_invalid_parameters(changes, message):
     with pytest.raises(tr.InputError, match=message):
         small(**changes).fit(DATA)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({}, "give either qid .* or group"),
-        ({"y": Y * 0, "qid": QID}, "none of 20 queries can teach"),
+        ({"y": Y * 0, "qid": QID}, "Cannot train on any of 20 queries"),
         ({"qid": QID, "eval_set": (X, Y * 0, QID)}, "'validation' has no relevant document"),
         ({"qid": QID, "eval_set": (X[:, :3], Y, QID)}, "'validation' has 3 features"),
     ],
 )
-def test_data_that_cannot_be_used(given, message):
+def test_invalid_data(arguments, message):
     with pytest.raises(tr.InputError, match=message):
-        small().fit(**{"X": X, "y": Y, **given})
+        small().fit(**{"X": X, "y": Y, **arguments})
 
 
 def test_engines_own_objectives_take_whole_grades():
-    with pytest.raises(tr.InputError, match=r"labels must be whole numbers .* but one is 1.5"):
+    with pytest.raises(tr.InputError, match=r"Labels must be whole numbers .* but one is 1.5"):
         small(objective="LambdaMART").fit(X, np.where(Y == 1, 1.5, Y), qid=QID)
     small(objective="AP").fit(X, np.where(Y == 1, 1.5, Y), qid=QID)
     with pytest.raises(tr.InputError, match=r"LightGBM: .*40"):
         small(objective="LambdaMART").fit(X, np.where(Y == 3, 40, Y), qid=QID)
 
 
-def test_before_fit_nothing_is_known(tmp_path):
+def test_an_unfitted_ranker_raises(tmp_path):
     ranker = small()
     for call in (ranker.predict, ranker.rank, ranker.score, ranker.contributions):
         with pytest.raises(NotFittedError):
@@ -300,15 +298,15 @@ def test_features_are_counted_and_named(fitted):
     frame = pd.DataFrame(X, columns=NAMES)
     named = small().fit(frame, Y, qid=QID)
     assert named.feature_names_in_.tolist() == NAMES
-    with pytest.raises(tr.InputError, match="feature 1 of X is 'length'"):
+    with pytest.raises(tr.InputError, match="Feature 1 of X is 'length'"):
         named.predict(frame[["length", "bm25", "site", "clicks"]])
 
 
-# Beside scikit-learn, and in the study
+# scikit-learn
 
 
 class OneQuery(tr.BoostedRanker):
-    """All rows are one query's: scikit-learn's checks know no queries."""
+    """All rows are one query, because scikit-learn's checks have no queries."""
 
     def __init__(self, n_estimators=3, engine="lightgbm", engine_params=None, random_state=0):
         super().__init__(
@@ -330,7 +328,7 @@ def _same_id(X):
     return np.zeros(X.shape[0] if hasattr(X, "shape") else np.asarray(X).shape[0])
 
 
-_WEIGHTS = "weights are those of queries: within one query they must not differ"
+_WEIGHTS = "weights are per query, so they must be equal within a query"
 EXCEPTIONS = {
     "check_sample_weights_not_overwritten": _WEIGHTS,
     "check_sample_weight_equivalence_on_dense_data": _WEIGHTS,
@@ -357,43 +355,3 @@ def test_cross_validation_and_search_route_queries():
         search.fit(X, Y, **params)
         assert search.best_params_["num_leaves"] in (2, 5)
         assert search.predict(X).shape == Y.shape
-
-
-@pytest.mark.parametrize(
-    ("name", "expected", "written"),
-    [
-        ("LambdaMART", Method("LambdaMART", "", "Boosted"), "LambdaMART"),
-        ("rank_xendcg (LightGBM)", Method("rank_xendcg", "", "Boosted"), "rank_xendcg"),
-        ("rank:ndcg", Method("rank:ndcg", "", "Boosted(engine=xgboost)"), "rank:ndcg (XGBoost)"),
-        ("AP-type2 (Boosted)", Method("AP", "type2", "Boosted"), "AP-type2 (Boosted)"),
-        (
-            "nDCG@5-type3 (Boosted(engine=xgboost))",
-            Method("nDCG@5", "type3", "Boosted(engine=xgboost)"),
-            "nDCG@5-type3 (Boosted(engine=xgboost))",
-        ),
-        ("ListNet", Method("ListNet", "", "Small"), "ListNet (Small)"),
-        ("ListNet (R4.L)", Method("ListNet", "", "R4.L"), "ListNet (R4.L)"),
-    ],
-)
-def test_methods_by_name(name, expected, written):
-    assert method(name) == expected
-    assert str(expected) == written
-    assert method(written) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [
-        ("LambdaMart", "can't read the method"),
-        ("LambdaMART (CE4.L)", "always lightgbm's"),
-        ("AP-type3 (Boosted(engine=catboost))", "Unknown engine 'catboost'"),
-        ("AP-type3 (Boosted(depth=3))", "depth"),
-        ("AP-type3 (Boostedd)", "Unknown model 'Boostedd'"),
-        ("ListNet (Boosted)", "a loss for nets"),
-        ("ListNet(beta=2)", "beta"),
-    ],
-)
-def test_methods_that_are_none(name, complaint):
-    with pytest.raises(tr.InputError) as error:
-        method(name)
-    assert complaint in str(error.value)

@@ -1,4 +1,4 @@
-"""Boosted trees on our objectives: gradients and hessians, both engines, saved models."""
+"""Boosted trees: gradients and hessians of measures, both engines, saved models, callbacks."""
 
 import json
 import pickle
@@ -13,13 +13,13 @@ import xgboost as xgb
 
 import twinrank as tr
 from twinrank.boosting.functions import mean
-from twinrank.boosting.model import load_boosted
 from twinrank.boosting.newton import FLOOR, Newton
-from twinrank.boosting.rounds import Callback
-from twinrank.ranks.kernels import direct
+from twinrank.models.saved_model import load_model
+from twinrank.ranks.kernels import pairs
 from twinrank.ranks.kernels.curvature import curved_pair_sum
 from twinrank.ranks.kernels.pairs import BY_ROWS
 from twinrank.support import compiled
+from twinrank.training import Callback
 
 STRATEGIES = ("type1", "type2", "type3")
 ENGINES = ("lightgbm", "xgboost")
@@ -36,7 +36,7 @@ SMALL = {"lightgbm": TINY, "xgboost": {"min_child_weight": 1.0}}
 
 
 @pytest.fixture(autouse=True)
-def _the_same_numbers_whatever_ran_before():
+def _same_random_numbers_in_every_test():
     global random
     random = np.random.default_rng(1)
 
@@ -46,7 +46,7 @@ def small(engine="lightgbm", **changes):
     return tr.BoostedRanker(**{"engine": engine, **settings, **changes})
 
 
-# The sums over pairs
+# Sums over pairs
 
 SOME = slice(0, 4000, 50)
 
@@ -57,8 +57,8 @@ def sums_of_pairs(y, labels, g, strategy, alpha, rows=slice(None)):
     u = np.sign(labels[rows, None] - labels)
     bell = alpha * np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))) ** 2
     if strategy == "type1":
-        apart = g - g[rows, None]
-        return (apart * bell).sum(1), (np.abs(apart) * alpha * bell).sum(1)
+        difference = g - g[rows, None]
+        return (difference * bell).sum(1), (np.abs(difference) * alpha * bell).sum(1)
     both = g + g[rows, None]
     if strategy == "type2":
         return -(both * u * bell).sum(1), (np.abs(both * u) * alpha * bell).sum(1)
@@ -73,9 +73,9 @@ def rank_gradients(labels, lists, name="nDCG"):
     return -tr.measure(name).at_ranks(ranks, labels, lists, gradient=True)[1]
 
 
-def close(found, expected, accuracy):
+def close(result, expected, accuracy):
     scale = np.abs(expected).max() if expected.size else 0.0
-    np.testing.assert_allclose(found, expected, rtol=0, atol=accuracy * scale + 1e-300)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=accuracy * scale + 1e-300)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -89,7 +89,7 @@ def test_both_sums_are_those_of_the_formulas(strategy, sizes, spread, mixed):
     y = random.normal(size=lists.documents) * spread
     labels = random.integers(0, 4, lists.documents).astype(float)
     g = rank_gradients(labels, lists) - (0.01 if mixed else 0.0)
-    found = curved_pair_sum(y, labels, g, lists, strategy=strategy, alpha=1.3)
+    double = curved_pair_sum(y, labels, g, lists, strategy=strategy, alpha=1.3)
     single = curved_pair_sum(
         y.astype(np.float32), labels, g.astype(np.float32), lists, strategy=strategy, alpha=1.3
     )
@@ -98,11 +98,11 @@ def test_both_sums_are_those_of_the_formulas(strategy, sizes, spread, mixed):
             *(a[start:stop] for a in (y, labels, g)), strategy=strategy, alpha=1.3
         )
         for i in (0, 1):
-            close(found[i][start:stop], expected[i], 1e-10)
-            if spread == 1:  # float32 scores are other scores where they spread far
+            close(double[i][start:stop], expected[i], 1e-10)
+            if spread == 1:  # with a wide spread, float32 rounds scores too much
                 close(single[i][start:stop], expected[i], 1e-5)
     assert single[0].dtype == single[1].dtype == np.float32
-    assert (found[1] >= 0).all()
+    assert (double[1] >= 0).all()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -125,10 +125,10 @@ def test_very_long_lists_get_the_sum_or_a_bound_of_it(strategy):
 def test_a_list_of_very_many_grades_is_visited_pair_by_pair():
     lists = tr.Lists.from_sizes([BY_ROWS])
     y, labels, g = (random.normal(size=BY_ROWS) for _ in range(3))
-    found = curved_pair_sum(y, labels, np.abs(g), lists, strategy="type2")
+    sums = curved_pair_sum(y, labels, np.abs(g), lists, strategy="type2")
     expected = sums_of_pairs(y, labels, np.abs(g), "type2", 1.0, SOME)
-    for one, other in zip(found, expected, strict=True):
-        close(one[SOME], other, 1e-9)
+    for values, expected_values in zip(sums, expected, strict=True):
+        close(values[SOME], expected_values, 1e-9)
 
 
 def test_type3_has_the_true_diagonal():
@@ -172,18 +172,18 @@ def test_without_noise_the_gradient_is_that_of_the_loss(name, strategy):
 
 
 @pytest.mark.parametrize("name", ["nDCG", "AP"])
-def test_noise_perturbs_ranks_as_the_loss_has_it(name):
+def test_noise_has_the_same_distribution_as_in_the_loss(name):
     """The same mean, from other random numbers: within five standard errors for each document."""
-    scores, labels, one, many = SCORES[:30], Y[:30], tr.Lists.from_sizes([30]), 40_000
-    newton = Newton.of(name, perturbation=0.7, samples=many)
-    found = newton.rank_gradient(scores.astype(np.float32), labels, one)
+    scores, labels, lists, samples = SCORES[:30], Y[:30], tr.Lists.from_sizes([30]), 40_000
+    newton = Newton.of(name, perturbation=0.7, samples=samples)
+    gradient = newton.rank_gradient(scores.astype(np.float32), labels, lists)
     ranks = tr.exact_ranks(
-        scores, one, perturbation=0.7, samples=many, generator=np.random.default_rng(0)
+        scores, lists, perturbation=0.7, samples=samples, generator=np.random.default_rng(0)
     )
-    slopes = -tr.measure(name).at_ranks(ranks, labels, one.tile(many), gradient=True)[1]
-    slopes = slopes.reshape(many, 30)
-    errors = slopes.std(0) * np.sqrt(2 / many)
-    assert (np.abs(found - slopes.mean(0)) <= 5 * errors).all()
+    slopes = -tr.measure(name).at_ranks(ranks, labels, lists.tile(samples), gradient=True)[1]
+    slopes = slopes.reshape(samples, 30)
+    errors = slopes.std(0) * np.sqrt(2 / samples)
+    assert (np.abs(gradient - slopes.mean(0)) <= 5 * errors).all()
     assert (errors[labels > 0] < 0.2 * slopes.mean(0)[labels > 0]).all()
 
 
@@ -194,15 +194,16 @@ def test_a_users_measure_is_an_objective():
     linear = Newton.of(tr.measure("DCG(gain=linear)"), perturbation=0, samples=1)
     mine = Newton.of(attention, perturbation=0, samples=1)
     binary = np.minimum(Y, 1)  # where credit is label / 2
-    for one, other in zip(mine(SCORES, binary, LISTS), linear(SCORES, binary, LISTS), strict=True):
-        close(one, other, 1e-5)
+    sums = mine(SCORES, binary, LISTS), linear(SCORES, binary, LISTS)
+    for own, expected in zip(*sums, strict=True):
+        close(own, expected, 1e-5)
 
 
 def test_noise_is_fresh_for_other_scores_and_the_same_for_the_same():
     newton = Newton.of("AP")
-    one, again = newton(SCORES, Y, LISTS), newton(SCORES, Y, LISTS)
-    assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
-    assert not np.array_equal(one[0], Newton.of("AP", random_state=1)(SCORES, Y, LISTS)[0])
+    first, again = newton(SCORES, Y, LISTS), newton(SCORES, Y, LISTS)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], Newton.of("AP", random_state=1)(SCORES, Y, LISTS)[0])
     ranks = [newton.rank_gradient((SCORES + d).astype(np.float32), Y, LISTS) for d in (0, 1)]
     assert not np.array_equal(*ranks)
 
@@ -212,11 +213,11 @@ def test_noise_is_fresh_for_other_scores_and_the_same_for_the_same():
 def test_the_same_bits_on_any_number_of_threads(monkeypatch, name, strategy):
     newton = Newton.of(name, strategy, samples=3)
     monkeypatch.setattr("twinrank.boosting.newton._BLOCK", 200)
-    monkeypatch.setattr(direct, "_PAIRS_PER_THREAD", 1)
+    monkeypatch.setattr(pairs, "_PAIRS_PER_THREAD", 1)
     results = []
     for count in (1, 2, 5):
         monkeypatch.setattr(compiled, "threads", lambda count=count: count)
-        monkeypatch.setattr(direct, "threads", lambda count=count: count)
+        monkeypatch.setattr(pairs, "threads", lambda count=count: count)
         results.append(newton(SCORES, Y, LISTS))
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
@@ -225,8 +226,8 @@ def test_the_same_bits_on_any_number_of_threads(monkeypatch, name, strategy):
 def test_weights_of_lists():
     newton = Newton.of("nDCG", perturbation=0, samples=1)
     plain, even = newton(SCORES, Y, LISTS), newton(SCORES, Y, LISTS, np.full(len(LISTS), 7.0))
-    for one, other in zip(plain, even, strict=True):
-        close(other, one, 1e-6)
+    for unweighted, weighted in zip(plain, even, strict=True):
+        close(weighted, unweighted, 1e-6)
     weights = np.arange(len(LISTS), dtype=float)
     gradient, hessian = newton(SCORES, Y, LISTS, weights)
     raw = plain[0] * LISTS.spread(weights)
@@ -234,7 +235,7 @@ def test_weights_of_lists():
     assert (hessian[: SIZES[0]] == np.float32(FLOOR)).all()  # of weight 0
 
 
-def test_nothing_to_learn_is_no_gradient():
+def test_without_relevant_documents_the_gradient_is_zero():
     gradient, hessian = Newton.of("AP")(SCORES, Y * 0, LISTS)
     assert not gradient.any()
     assert (hessian == np.float32(FLOOR)).all()
@@ -242,7 +243,7 @@ def test_nothing_to_learn_is_no_gradient():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"measure": "nDGC"}, "Did you mean 'nDCG'"),
         ({"strategy": "type4"}, "strategy"),
@@ -253,9 +254,9 @@ def test_nothing_to_learn_is_no_gradient():
     ],
 )
 @pytest.mark.parametrize("make", [tr.lightgbm_objective, tr.xgboost_objective])
-def test_objectives_that_are_none(make, given, message):
+def test_invalid_objectives(make, arguments, message):
     with pytest.raises(tr.InputError, match=message):
-        make(**{"measure": "AP", **given})
+        make(**{"measure": "AP", **arguments})
 
 
 def test_scores_and_labels_must_be_finite():
@@ -264,14 +265,14 @@ def test_scores_and_labels_must_be_finite():
             Newton.of("AP")(scores, labels, LISTS)
 
 
-# In one's own training
+# In your own training
 
 
 def on_lightgbm(weight=None, rounds=8, init=None, **changes):
     data = lgb.Dataset(X, Y, group=SIZES, weight=weight, free_raw_data=False)
     settings = {**TINY, "num_leaves": 6, "verbosity": -1, "num_threads": 1, "deterministic": True}
     settings |= {"force_col_wise": True, "objective": tr.lightgbm_objective("nDCG", **changes)}
-    told = {}
+    record = {}
     booster = lgb.train(
         settings,
         data,
@@ -279,16 +280,16 @@ def on_lightgbm(weight=None, rounds=8, init=None, **changes):
         valid_sets=[data.create_valid(X, Y, group=SIZES)],
         valid_names=["again"],
         feval=tr.lightgbm_metric("nDCG@5"),
-        callbacks=[lgb.record_evaluation(told)],
+        callbacks=[lgb.record_evaluation(record)],
         init_model=init,
     )
-    return booster, told["again"]["nDCG@5"]
+    return booster, record["again"]["nDCG@5"]
 
 
 def on_xgboost(weight=None, rounds=8, **changes):
     data = xgb.DMatrix(X, Y, qid=QID, weight=weight)
     settings = {"max_depth": 3, "nthread": 1, "disable_default_eval_metric": True}
-    told = {}
+    record = {}
     booster = xgb.train(
         settings,
         data,
@@ -296,10 +297,10 @@ def on_xgboost(weight=None, rounds=8, **changes):
         evals=[(data, "again")],
         obj=tr.xgboost_objective("nDCG", **changes),
         custom_metric=tr.xgboost_metric("nDCG@5"),
-        evals_result=told,
+        evals_result=record,
         verbose_eval=False,
     )
-    return booster, told["again"]["nDCG@5"]
+    return booster, record["again"]["nDCG@5"]
 
 
 def scores_of(booster):
@@ -310,14 +311,14 @@ def scores_of(booster):
 @pytest.mark.parametrize("train", [on_lightgbm, on_xgboost])
 def test_plain_training_learns_and_measures(train):
     booster, values = train()
-    found = tr.evaluate(scores_of(booster), Y, LISTS, ["nDCG@5"])["nDCG@5"]
-    np.testing.assert_allclose(values[-1], found, atol=1e-6)
-    assert found > 0.9 > tr.evaluate(SCORES, Y, LISTS, ["nDCG@5"])["nDCG@5"]
+    value = tr.evaluate(scores_of(booster), Y, LISTS, ["nDCG@5"])["nDCG@5"]
+    np.testing.assert_allclose(values[-1], value, atol=1e-6)
+    assert value > 0.9 > tr.evaluate(SCORES, Y, LISTS, ["nDCG@5"])["nDCG@5"]
     assert np.array_equal(scores_of(train()[0]), scores_of(booster))
     assert not np.array_equal(scores_of(train(random_state=1)[0]), scores_of(booster))
 
 
-def test_a_lightgbm_training_that_is_taken_up_goes_on_as_it_would_have():
+def test_lightgbm_continues_from_init_model_as_without_interruption():
     first, _ = on_lightgbm(rounds=4)
     rest, _ = on_lightgbm(rounds=4, init=first)
     whole, _ = on_lightgbm(rounds=8)
@@ -347,13 +348,13 @@ def test_data_without_lists_is_refused():
     with pytest.raises(tr.InputError, match="qid=qid"):
         tr.xgboost_objective("AP")(SCORES, xgb.DMatrix(X, Y))
     uneven = lgb.Dataset(X, Y, group=SIZES, weight=np.arange(Y.size)).construct()
-    with pytest.raises(tr.InputError, match="differ in list 1"):
+    with pytest.raises(tr.InputError, match="differ in query number 1"):
         objective(SCORES, uneven)
 
 
 def test_objectives_and_metrics_can_be_pickled():
-    for one in (tr.lightgbm_objective("AP", samples=2), tr.xgboost_metric("nDCG@5")):
-        assert pickle.loads(pickle.dumps(one)) == one
+    for function in (tr.lightgbm_objective("AP", samples=2), tr.xgboost_metric("nDCG@5")):
+        assert pickle.loads(pickle.dumps(function)) == function
 
 
 def test_no_torch_is_needed():
@@ -373,8 +374,8 @@ def test_transforms_work_block_by_block(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr("twinrank.data.batches._BLOCK", 200)
             blocked = small(engine, transforms="QueryZScore").fit(X, Y, qid=QID)
-            found = blocked.predict(X, qid=QID)
-        assert np.array_equal(found, ranker.predict(X, qid=QID))
+            scores = blocked.predict(X, qid=QID)
+        assert np.array_equal(scores, ranker.predict(X, qid=QID))
 
 
 # Models as folders
@@ -389,10 +390,10 @@ def fitted(request):
     return ranker.fit(features, Y, qid=QID), features
 
 
-def test_a_saved_model_comes_back_as_it_was(fitted, tmp_path):
+def test_a_saved_model_loads_unchanged(fitted, tmp_path):
     ranker, features = fitted
     ranker.save(tmp_path / "model")
-    ranker.save(tmp_path / "model")  # in place of the first
+    ranker.save(tmp_path / "model")  # replaces the first
     loaded = tr.BoostedRanker.load(tmp_path / "model")
     assert np.array_equal(loaded.predict(features, qid=QID), ranker.predict(features, qid=QID))
     assert np.array_equal(
@@ -401,9 +402,11 @@ def test_a_saved_model_comes_back_as_it_was(fitted, tmp_path):
     assert np.array_equal(loaded.feature_importances_, ranker.feature_importances_)
     assert loaded.get_params() == ranker.get_params()
     assert loaded.best_iteration_ == ranker.best_iteration_
+    assert loaded.history_ == ranker.history_
     names = {"lightgbm": "model.txt", "xgboost": "model.json"}
     assert {p.name for p in (tmp_path / "model").iterdir()} == {
         "config.json",
+        "history.jsonl",
         names[ranker.engine],
     }
 
@@ -414,13 +417,13 @@ def test_the_engine_reads_its_own_file(fitted, tmp_path):
     inside = tr.transform("QueryZScore")(features, LISTS)
     inside[:, 3] = features[:, 3]
     if ranker.engine == "lightgbm":
-        found = lgb.Booster(model_file=tmp_path / "model/model.txt").predict(inside)
+        scores = lgb.Booster(model_file=tmp_path / "model/model.txt").predict(inside)
     else:
         kinds = ["float"] * 3 + ["c"]
         data = xgb.DMatrix(inside, feature_types=kinds, enable_categorical=True)
         booster = xgb.Booster(model_file=tmp_path / "model/model.json")
-        found = booster.predict(data, output_margin=True)
-    np.testing.assert_allclose(found, ranker.predict(features, qid=QID), rtol=1e-5, atol=1e-6)
+        scores = booster.predict(data, output_margin=True)
+    np.testing.assert_allclose(scores, ranker.predict(features, qid=QID), rtol=1e-5, atol=1e-6)
 
 
 def test_a_fitted_ranker_can_be_pickled(fitted):
@@ -432,14 +435,14 @@ def test_a_fitted_ranker_can_be_pickled(fitted):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "other"}, "not that of boosted trees"),
-        ({"version": 2}, "version 2 of the format; this TwinRank reads 1"),
+        ({"format": "other"}, "is not the configuration of a TwinRank model"),
+        ({"version": 3}, "version 3"),
         ({"engine": "catboost"}, "no engine 'catboost'"),
-        ({"features": 0}, "features must be a whole number"),
-        ({"features": True}, "features must be a whole number"),
+        ({"features": 0}, "features must be a positive whole number"),
+        ({"features": True}, "features must be a positive whole number"),
         ({"features": 3, "categorical": []}, "for 4 features, not 3"),
         ({"categorical": [4]}, "categorical must be a list of columns"),
-        ({"feature_names": ["a"]}, "1 names of 4 features"),
+        ({"feature_names": ["a"]}, "1 names for 4 features"),
         ({"feature_names": [1, 2, 3, 4]}, "list of names"),
         ({"provenance": []}, "provenance must be an object"),
         ({"transform": {"name": "ZScore"}}, "QueryZScore"),
@@ -451,13 +454,13 @@ def test_a_damaged_configuration(fitted, tmp_path, change, message):
     path = tmp_path / "model/config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(tr.InputError, match=message):
-        load_boosted(tmp_path / "model")
+        load_model(tmp_path / "model")
 
 
 def test_damaged_files(fitted, tmp_path):
     folder = tmp_path / "model"
     fitted[0].save(folder)
-    (trees,) = (p for p in folder.iterdir() if p.name != "config.json")
+    (trees,) = (p for p in folder.iterdir() if p.stem == "model")
     content = trees.read_bytes()
     for damaged in (content[:-100], b"", content[:-1] + b"x"):
         trees.write_bytes(damaged)
@@ -470,46 +473,46 @@ def test_damaged_files(fitted, tmp_path):
     with pytest.raises(tr.InputError, match="damaged"):
         tr.BoostedRanker.load(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(tr.InputError, match=r"there is no config\.json"):
+    with pytest.raises(tr.InputError, match=r"it has no config\.json"):
         tr.BoostedRanker.load(folder)
     (folder / "thesis.txt").write_text("precious")
     with pytest.raises(tr.InputError, match="exists and is not a model"):
         fitted[0].save(folder)
 
 
-# Round by round
+# Callbacks, early stopping and progress
 
 
-class Noting(Callback):
+class Events(Callback):
     def __init__(self, stop=None):
-        self.told, self.stop = [], stop
+        self.events, self.stop = [], stop
 
-    def on_start(self, boosting):
-        self.told.append("start")
+    def on_train_begin(self, trainer):
+        self.events.append("begin")
 
-    def on_round(self, boosting, record):
-        self.told.append(record["round"])
-        if record["round"] == self.stop:
-            boosting.stop_reason = "enough"
+    def on_iteration_end(self, trainer, record):
+        self.events.append(record["iteration"])
+        if record["iteration"] == self.stop:
+            trainer.stop_reason = "enough"
 
-    def on_stop(self, boosting):
-        self.told.append("stop")
+    def on_train_end(self, trainer):
+        self.events.append("end")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_early_stopping_keeps_the_best_round(engine):
     noise = random.integers(0, 3, Y.size)  # nothing to learn: the best comes early
     sets = (X[::-1], noise, QID)
-    noting = Noting()
+    callback = Events()
     ranker = small(engine, n_estimators=60, early_stopping=3)
-    ranker.fit(X, Y, qid=QID, eval_set=sets, callbacks=[noting])
+    ranker.fit(X, Y, qid=QID, eval_set=sets, callbacks=[callback])
     values = [record["validation"] for record in ranker.history_]
     best = int(np.argmax(values)) + 1
     assert ranker.best_iteration_ == best
     assert len(values) == best + 3 < 60
     assert ranker.best_score_ == max(values)
     assert ranker.score(X[::-1], noise, qid=QID) == pytest.approx(max(values), abs=1e-6)
-    assert noting.told == ["start", *range(1, len(values) + 1), "stop"]
+    assert callback.events == ["begin", *range(1, len(values) + 1), "end"]
     never = small(engine, n_estimators=12, early_stopping=None).fit(X, Y, qid=QID, eval_set=sets)
     assert len(never.history_) == 12
     np.testing.assert_allclose(
@@ -517,25 +520,28 @@ def test_early_stopping_keeps_the_best_round(engine):
     )
 
 
-def test_a_callback_may_end_it_and_hears_of_failures():
-    ranker = small().fit(X, Y, qid=QID, callbacks=[Noting(stop=3)])
+def test_callbacks_can_stop_training_and_are_closed_on_errors():
+    ranker = small().fit(X, Y, qid=QID, callbacks=[Events(stop=3)])
     assert ranker.best_iteration_ == len(ranker.history_) == 3
     assert ranker.best_score_ is None
 
-    class Failing(Noting):
-        def on_round(self, boosting, record):
+    class Failing(Events):
+        def on_iteration_end(self, trainer, record):
             raise RuntimeError("no more")
 
     failing = Failing()
     with pytest.raises(RuntimeError, match="no more"):
         small().fit(X, Y, qid=QID, callbacks=[failing])
-    assert failing.told == ["start", "stop"]
+    assert failing.events == ["begin", "end"]
 
 
-def test_progress_is_told_in_lines(capsys):
-    small(n_estimators=11, verbose=True).fit(X, Y, qid=QID, eval_set=(X, Y, QID))
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[1] for line in lines] == ["10/11", "11/11"]
+def test_progress_lines_are_limited_by_time(capsys, monkeypatch):
+    expected = {0.0: [f"{i}/11" for i in range(1, 12)], 1e9: ["1/11", "11/11"]}
+    for seconds, numbers in expected.items():
+        monkeypatch.setattr("twinrank.training.console._LINE_EVERY", seconds)
+        small(n_estimators=11, verbose=True).fit(X, Y, qid=QID, eval_set=(X, Y, QID))
+        lines = capsys.readouterr().err.splitlines()
+        assert [line.split()[1] for line in lines] == numbers
     assert "validation nDCG@5 0.9" in lines[0]
     assert "best 0.9" in lines[0]
     small().fit(X, Y, qid=QID)
@@ -551,7 +557,7 @@ def test_progress_on_a_terminal(capsys, monkeypatch):
     assert "stopped: no better nDCG@5 than" in shown
 
 
-def test_trees_that_cant_be_grown():
+def test_an_error_if_no_tree_can_be_grown():
     for features, more in ((X, 10_000), (X * 0, 1), (X, 620)):
-        with pytest.raises(tr.InputError, match="no tree could be grown"):
+        with pytest.raises(tr.InputError, match="No tree could be grown"):
             small(engine_params={"min_data_in_leaf": more}).fit(features, Y, qid=QID)

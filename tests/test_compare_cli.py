@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import twinrank as tr
-from twinrank.study.compared import headline
+from twinrank.study.method_comparison import headline
 
 SMALL = ["--methods", "AP-type3 (Linear); LambdaMART", "--epochs", "1", "--jobs", "1"]
 SMALL += ["--set", "n_estimators=2", "--measures", "nDCG@5; AP"]
@@ -226,7 +226,7 @@ def test_failures_are_told_and_the_others_shown(compare, folder):
     code, out, err = compare(*words)
     assert code == 1
     assert "LambdaMART" in out
-    assert "Failed: AP-type3 (Linear), fold 1, seed 0: there is no device 'abacus' here" in err
+    assert "Failed: AP-type3 (Linear), fold 1, seed 0: There is no device 'abacus' here" in err
     assert "Not in the table: AP-type3 (Linear)" in err
 
 
@@ -255,7 +255,7 @@ def test_interrupt_and_go_on(folder, tmp_path):
     os.close(master)
     assert process.returncode == 130, seen
     assert "nDCG-type3 (Linear), fold 1, seed 0" in seen.decode()
-    assert "the same command goes on" in seen.decode()
+    assert "the same command continues" in seen.decode()
     assert "Traceback" not in seen.decode()
     assert len(list(units.glob("*/unit.json"))) == 2
     done = subprocess.run([*words, "--epochs", "1"], capture_output=True, text=True, check=True)

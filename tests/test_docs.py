@@ -1,10 +1,11 @@
-"""The pages build without a warning, fetch nothing and fit a phone; examples run."""
+"""The pages build without warnings, fetch nothing and fit a phone; the examples run."""
 
 import importlib.util
 import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,9 @@ def pages(tmp_path_factory):
     pytest.importorskip("furo")
     pytest.importorskip("myst_parser")
     folder = tmp_path_factory.mktemp("pages")
-    words = ["-W", "--keep-going", "-n", "-q", "-d", folder / "trees", DOCS, folder / "html"]
+    options = ["-W", "--keep-going", "-n", "-q", "-d", folder / "trees", DOCS, folder / "html"]
     built = subprocess.run(
-        [sys.executable, "-m", "sphinx", *words], capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "sphinx", *options], capture_output=True, text=True, timeout=300
     )
     assert built.returncode == 0, built.stderr
     return folder / "html"
@@ -48,8 +49,11 @@ def test_pages_fetch_nothing(pages):
 
 
 def test_every_public_name_is_in_the_reference(pages):
-    found = re.findall(r'id="twinrank\.(\w+)"', (pages / "api.html").read_text("utf-8"))
-    assert set(tr.__all__) <= set(found)
+    listed = re.findall(r'id="twinrank\.([\w.]+)"', (pages / "api.html").read_text("utf-8"))
+    assert set(tr.__all__) <= set(listed)
+    modules = {name: import_module(f"twinrank.{name}") for name in ("embeddings", "training")}
+    names = {f"{key}.{name}" for key, module in modules.items() for name in module.__all__}
+    assert names | {"text.DirectRankingLoss"} <= set(listed)
 
 
 def test_every_command_is_in_the_reference(pages):
@@ -64,13 +68,82 @@ def test_every_command_is_in_the_reference(pages):
         assert [name for name in options if f">{name}<" not in text] == []
 
 
-def test_docstrings_are_taken_for_markdown(pages):
-    """Tables, formulas and examples of docstrings look like it."""
+def test_docstrings_are_read_as_markdown(pages):
+    """Sections become definition lists, and examples become code."""
     text = (pages / "api.html").read_text("utf-8")
-    assert re.search(r"<td><p><code[^>]*><span class=\"pre\">batch_documents</span>", text)
+    assert re.search(r'<dt><code[^>]*><span class="pre">batch_documents</span></code>: <em>', text)
+    assert '<p class="rubric">Parameters</p>' in text
+    assert not re.search("<p>(Parameters|Returns|Raises|Examples)</p>", text)
     assert "highlight-pycon" in text
     assert "&gt;&gt;&gt;" in text
     assert "<p>&gt;&gt;&gt;" not in text
+
+
+def test_sections_of_a_docstring():
+    pytest.importorskip("myst_parser")
+    docstring = """Scale `x`.
+
+Parameters
+----------
+x, y : array, shape (n_documents,)
+    The values.
+
+    >>> scale(1)
+    2
+kind : {"a", "b"}, default "a"
+    One of two.
+
+Returns
+-------
+array of float
+    The result.
+
+Raises
+------
+InputError
+    If `x` is empty.
+
+Examples
+--------
+>>> scale(2)
+4
+"""
+    expected = """Scale `x`.
+
+```{rubric} Parameters
+```
+
+`x`, `y`: *array, shape (n\\_documents,)*
+: The values.
+
+  ```pycon
+  >>> scale(1)
+  2
+  ```
+
+`kind`: *\\{"a", "b"\\}, default "a"*
+: One of two.
+
+```{rubric} Returns
+```
+
+*array of float*
+: The result.
+
+```{rubric} Raises
+```
+
+`InputError`
+: If `x` is empty.
+
+```{rubric} Examples
+```
+
+```pycon
+>>> scale(2)
+4
+```"""
+    assert module(DOCS / "extensions" / "docstrings.py").as_markdown(docstring) == expected
 
 
 @pytest.mark.browser

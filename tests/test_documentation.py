@@ -13,8 +13,8 @@ import typer
 
 import twinrank
 from twinrank.cli import app
-from twinrank.study.files import read_study_file
-from twinrank.study.tuning.space_files import spaces_of
+from twinrank.study.study_file import read_study_file
+from twinrank.study.tuning.space import spaces_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -112,3 +112,4 @@ def test_readme_gives_the_two_commands():
 
 def test_readme_is_short():
     assert len(README.splitlines()) <= 120
+    assert len(README.partition("## Documentation")[0].split()) < 600

@@ -42,22 +42,22 @@ def cli(monkeypatch, capsys, folder, tmp_path):
 
 
 def test_a_model_is_measured_as_its_scores_are(cli, folder, tmp_path):
-    asked = ["-m", "nDCG@5", "-m", "AP(rel=2)", "--convention", "letor", "-q", "-o", "json"]
-    code, out, err = cli("evaluate", "ap", "test.txt", *asked)
+    options = ["-m", "nDCG@5", "-m", "AP(rel=2)", "--convention", "letor", "-q", "-o", "json"]
+    code, out, err = cli("evaluate", "ap", "test.txt", *options)
     assert (code, err) == (0, "")
-    found = json.loads(out)
+    shown = json.loads(out)
     test = tr.load(folder / "test.txt")
     scores = tr.Ranker.load(folder / "ap").predict(test)
     expected = tr.evaluate(
         scores, test.y, test.lists, ["nDCG@5", "AP(rel=2)"], convention="letor",
         query_ids=test.query_ids,
     )  # fmt: skip
-    assert found == json.loads(json.dumps(expected.to_json(True)))
+    assert shown == json.loads(json.dumps(expected.to_json(True)))
     assert cli("predict", "ap", "test.txt", "-o", tmp_path / "ap.txt")[0] == 0
-    assert cli("evaluate", "test.txt", "--scores", tmp_path / "ap.txt", *asked)[1] == out
+    assert cli("evaluate", "test.txt", "--scores", tmp_path / "ap.txt", *options)[1] == out
 
 
-def test_a_runs_folder_is_its_model(cli):
+def test_the_folder_of_a_run_stands_for_its_model(cli):
     assert cli("evaluate", "run", "test.txt", "-q")[1] == cli("evaluate", "ap", "test.txt", "-q")[1]
 
 
@@ -68,11 +68,11 @@ def test_models_and_scores_are_compared(cli, folder, tmp_path):
     words = ["evaluate", "ap", "ndcg", "test.txt", "--scores", tmp_path / "perfect.txt"]
     code, out, err = cli(*words, "-m", "nDCG@10", "-o", "json", "-q", "--test", "t", "--holm")
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert list(found["systems"]) == ["ap", "ndcg", "perfect.txt"]
+    systems = json.loads(out)["systems"]
+    assert list(systems) == ["ap", "ndcg", "perfect.txt"]
     alone = json.loads(cli("evaluate", "ndcg", "test.txt", "-m", "nDCG@10", "-o", "json", "-q")[1])
-    assert found["systems"]["ndcg"] == alone
-    assert found["systems"]["perfect.txt"] != alone
+    assert systems["ndcg"] == alone
+    assert systems["perfect.txt"] != alone
     code, out, _ = cli(*words)
     assert code == 0
     assert all(name in out for name in ("ap", "ndcg", "perfect.txt"))
@@ -85,7 +85,7 @@ def test_two_models_are_drawn_against_each_other(cli, tmp_path):
     assert "<svg" in (tmp_path / "wins.svg").read_text()
 
 
-def test_models_of_the_same_name_are_told_apart(cli):
+def test_models_of_the_same_name_are_shown_with_their_folders(cli):
     code, out, _ = cli("evaluate", "run/model", "run/../run/model", "test.txt")
     assert code == 0
     assert "run/model" in out
@@ -121,14 +121,14 @@ def test_mistakes(cli, folder, words, complaint):
     assert complaint in err
 
 
-def test_absent_features_can_be_said(cli, folder):
+def test_the_features_option_adds_absent_features(cli, folder):
     (folder / "narrow.txt").write_text("1 qid:1 1:0.5\n0 qid:1 2:0.5\n")
     code, out, _ = cli("evaluate", "ap", "narrow.txt", "--features", "136")
     assert code == 0
     assert "nDCG" in out
 
 
-def test_an_unfinished_run_says_how_to_finish_it(cli, folder):
+def test_the_error_for_an_unfinished_run_shows_how_to_finish_it(cli, folder):
     (folder / "cut").mkdir(exist_ok=True)
     (folder / "cut" / "run.json").write_text("{}")
     code, _, err = cli("evaluate", "cut", "test.txt")

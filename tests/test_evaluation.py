@@ -482,9 +482,9 @@ def test_names_that_the_result_is_to_have():
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"scores": [1.0, 2.0]}, r"scores \(2,\) and lists \(3 documents in 2 lists\)"),
-        ({"labels": [1, 2, 3, 4]}, r"labels \(4,\) and lists \(3 documents in 2 lists\)"),
-        ({"scores": [[1.0, 2.0, 3.0]]}, r"scores \(1, 3\) and lists"),
+        ({"scores": [1.0, 2.0]}, r"scores has shape \(2,\) but lists has 3 documents"),
+        ({"labels": [1, 2, 3, 4]}, r"labels has shape \(4,\) but lists has 3 documents"),
+        ({"scores": [[1.0, 2.0, 3.0]]}, r"scores has shape \(1, 3\) but lists"),
         ({"scores": [1.0, np.nan, 2.0]}, "1 of 3 scores are NaN; the first is document 1, in list"),
         ({"labels": [1, np.nan, 2]}, "1 of 3 labels are not finite"),
         ({"labels": [1, np.inf, 2]}, "1 of 3 labels are not finite"),
@@ -504,7 +504,7 @@ def test_names_that_the_result_is_to_have():
         ({"empty": "nan"}, "Unknown policy for empty lists 'nan'"),
         ({"ties": "docids"}, "Unknown way to break ties 'docids'. Did you mean 'docid'"),
         ({"ties": "docid"}, "ties='docid' needs docids="),
-        ({"ties": "docid", "docids": ["a"]}, r"docids \(1,\) and lists \(3 documents"),
+        ({"ties": "docid", "docids": ["a"]}, r"docids has shape \(1,\) but lists has 3 documents"),
         ({"query_ids": ["a"]}, "query_ids has 1 entries but there are 2 lists"),
         ({"measures": "AP", "ties": "average"}, "ties='average' is for measures that add up"),
         ({"measures": "AP", "empty": "error"}, "1 of 2 lists have no relevant document for AP"),

@@ -14,8 +14,8 @@ import twinrank as tr
 from twinrank.data.transforms import TRANSFORMS, QueryZScore, Transform, transform
 from twinrank.models import onnx_graph
 from twinrank.models.architecture import ACTIVATIONS, architecture
-from twinrank.models.columns import apart
-from twinrank.models.folder import Model
+from twinrank.models.columns import except_columns
+from twinrank.models.net_model import NetModel
 from twinrank.models.onnx_export import onnx_model, session
 from twinrank.models.scorer import Scorer, score_all
 
@@ -39,7 +39,11 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def made(name="CE4.L", transforms="QueryZScore", mode="default", categories=None):
+def model_of(net, transform):
+    return NetModel(features=FEATURES, net=net, transform=transform)
+
+
+def untrained(name="CE4.L", transforms="QueryZScore", mode="default", categories=None):
     """An untrained model with random weights and statistics."""
     generator = torch.Generator().manual_seed(3)
     scorer = Scorer(FEATURES, architecture(name, mode), categories, generator).eval()
@@ -49,10 +53,10 @@ def made(name="CE4.L", transforms="QueryZScore", mode="default", categories=None
                 tensor.uniform_(0.3, 2, generator=generator)
             elif tensor.ndim == 1 and tensor.is_floating_point():  # biases, and weights of norms
                 tensor.add_(torch.randn(tensor.shape, generator=generator) / 4)
-    learnt = np.random.default_rng(0).lognormal(size=(200, FEATURES))
-    learnt[:, 4] = 7  # constant in training: nothing is known about it
-    fitted = transform(transforms).fit(learnt, tr.Lists.from_sizes([200]))
-    return Model(scorer, apart(fitted, scorer.categories), None, {})
+    X = np.random.default_rng(0).lognormal(size=(200, FEATURES))
+    X[:, 4] = 7  # constant in training
+    fitted = transform(transforms).fit(X, tr.Lists.from_sizes([200]))
+    return model_of(scorer, except_columns(fitted, scorer.categories))
 
 
 def features(size, kind, seed=0):
@@ -74,7 +78,7 @@ def parity(model, kinds=("plain", "same", "missing"), sizes=SIZES, most=1e-5):
     for size in sizes:
         for kind in kinds:
             X = features(size, kind)
-            for column, count in model.scorer.categories.items():
+            for column, count in model.net.categories.items():
                 X[:, column] = np.random.default_rng(1).integers(-2, count + 2, size)
                 X[0, column] = (0.5, np.nan)[kind == "missing"]
             data = tr.Dataset.from_arrays(X, group=[size], unjudged="keep", non_finite="keep")
@@ -91,66 +95,68 @@ def parity(model, kinds=("plain", "same", "missing"), sizes=SIZES, most=1e-5):
 
 
 @pytest.mark.parametrize("name", ["R5", "CE5", "R4.L", "CE4.L", "Linear"])
-def test_scores_are_ours_for_each_architecture(name):
-    parity(made(name))
+def test_parity_for_each_architecture(name):
+    parity(untrained(name))
 
 
 @pytest.mark.parametrize("name", ["R5", "CE5", "R4.L", "CE4.L"])
-def test_scores_are_ours_in_paper_mode(name):
+def test_parity_in_paper_mode(name):
     # Without documents that are all the same: statistics of the query magnify float32's rounding
     # errors by √(1 / ε) ≈ 300 a layer where documents hardly differ, and torch's aren't ours.
-    model = made(name, mode="paper")
+    model = untrained(name, mode="paper")
     parity(model, ("plain", "missing"), (1, 5, 100))
     parity(model, ("same",), (1,))
 
 
 @pytest.mark.parametrize("kind", TRANSFORMS)
-def test_scores_are_ours_for_each_transform(kind):
+def test_parity_for_each_transform(kind):
     by_value = kind.__name__ in ("Clip", "SignedLog1p")
-    parity(made(transforms=kind.__name__), ("plain", "same") if by_value else ("plain", "missing"))
+    parity(
+        untrained(transforms=kind.__name__), ("plain", "same") if by_value else ("plain", "missing")
+    )
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_scores_are_ours_for_transforms_in_a_row(chain):
+def test_parity_for_transforms_in_a_row(chain):
     keeps = chain in ("none", "Clip(low=-1)")
-    parity(made(transforms=chain), ("plain",) if keeps else ("plain", "missing"))
+    parity(untrained(transforms=chain), ("plain",) if keeps else ("plain", "missing"))
 
 
 @pytest.mark.parametrize("mode", ["default", "paper"])
 @pytest.mark.parametrize("transforms", ["QueryZScore", "Standardise", "none"])
-def test_scores_are_ours_for_categories(transforms, mode):
+def test_parity_for_categories(transforms, mode):
     kinds = ("plain",) if transforms == "none" else ("plain", "missing")
-    parity(made(transforms=transforms, mode=mode, categories=CATEGORIES), kinds, (1, 100))
+    parity(untrained(transforms=transforms, mode=mode, categories=CATEGORIES), kinds, (1, 100))
 
 
-def test_scores_are_ours_where_all_columns_are_categories():
-    parity(made(categories=dict.fromkeys(range(FEATURES), 4)), ("plain",), (1, 100))
+def test_parity_where_all_columns_are_categories():
+    parity(untrained(categories=dict.fromkeys(range(FEATURES), 4)), ("plain",), (1, 100))
 
 
 @pytest.mark.parametrize("name", [f"MLP(activation={a}, width=20)" for a in ACTIVATIONS])
-def test_scores_are_ours_for_each_activation(name):
-    parity(made(name), ("plain",), (1, 100))
+def test_parity_for_each_activation(name):
+    parity(untrained(name), ("plain",), (1, 100))
 
 
 @pytest.mark.parametrize("norm", ["layer", "none"])
-def test_scores_are_ours_for_other_norms(norm):
-    parity(made(f"MLP(norm={norm}, width=20, depth=2)"), ("plain",), (1, 100))
+def test_parity_for_other_norms(norm):
+    parity(untrained(f"MLP(norm={norm}, width=20, depth=2)"), ("plain",), (1, 100))
 
 
 def test_values_from_tiny_to_huge_go_through_the_logarithm():
     chain = "SignedLog1p + QueryZScore"
-    run = session(onnxruntime, onnx_model(made("Linear", chain)).SerializeToString())
+    run = session(onnxruntime, onnx_model(untrained("Linear", chain)).SerializeToString())
     for scale in (1e-30, 1e-12, 1e-6, 1e-3, 1.0, 1e6, 1e30):
         X = features(50, "plain") * np.float32(scale)
         X[:, 3] *= -1
         data = tr.Dataset.from_arrays(X, group=[50], unjudged="keep")
-        ours = made("Linear", chain).score(data)
+        ours = untrained("Linear", chain).score(data)
         assert np.abs(run.run(None, {"X": X})[0] - ours).max() <= 1e-5, scale
 
 
 @pytest.mark.parametrize("chain", ["QueryZScore", "SignedLog1p + QueryMinMax"])
 def test_the_reference_implementation_of_onnx_gives_the_same(chain):
-    model = onnx_model(made(transforms=chain, categories=CATEGORIES))
+    model = onnx_model(untrained(transforms=chain, categories=CATEGORIES))
     run = session(onnxruntime, model.SerializeToString())
     for kind in ("plain", "missing"):
         X = features(30, kind)
@@ -160,7 +166,7 @@ def test_the_reference_implementation_of_onnx_gives_the_same(chain):
 
 
 def test_no_documents_have_no_scores():
-    run = session(onnxruntime, onnx_model(made()).SerializeToString())
+    run = session(onnxruntime, onnx_model(untrained()).SerializeToString())
     assert run.run(None, {"X": np.empty((0, FEATURES), np.float32)})[0].shape == (0,)
 
 
@@ -171,7 +177,7 @@ def test_each_transform_has_its_nodes():
         pass
 
     with pytest.raises(tr.InputError, match=r"Own can't be exported .* Clip"):
-        onnx_model(Model(made().scorer, Own()))
+        onnx_model(model_of(untrained().net, Own()))
 
 
 # Values that predict refuses give NaN
@@ -191,7 +197,7 @@ def test_each_transform_has_its_nodes():
 )
 @pytest.mark.parametrize("name", ["R5", "CE4.L"])
 def test_infinite_features_give_nan(chain, all_documents, name):
-    run = session(onnxruntime, onnx_model(made(name, chain)).SerializeToString())
+    run = session(onnxruntime, onnx_model(untrained(name, chain)).SerializeToString())
     for value in (np.inf, -np.inf):
         X = features(6, "plain")
         X[2, 3] = value
@@ -203,21 +209,21 @@ def test_infinite_features_give_nan(chain, all_documents, name):
 def test_infinite_features_are_clipped_where_the_model_does():
     X = features(6, "plain")
     X[2, 3] = np.inf
-    model = made(transforms="Clip(low=-9, high=9) + QueryZScore")
+    model = untrained(transforms="Clip(low=-9, high=9) + QueryZScore")
     run = session(onnxruntime, onnx_model(model).SerializeToString())
     data = tr.Dataset.from_arrays(X, group=[6], unjudged="keep", non_finite="keep")
     np.testing.assert_allclose(run.run(None, {"X": X})[0], model.score(data), atol=1e-5)
 
 
 def test_missing_features_that_nothing_fills_in_give_nan():
-    run = session(onnxruntime, onnx_model(made(transforms="SignedLog1p")).SerializeToString())
+    run = session(onnxruntime, onnx_model(untrained(transforms="SignedLog1p")).SerializeToString())
     X = features(4, "plain")
     X[1, 0] = np.nan
     np.testing.assert_array_equal(np.isnan(run.run(None, {"X": X})[0]), [0, 1, 0, 0])
 
 
 def test_the_number_of_features_is_fixed():
-    run = session(onnxruntime, onnx_model(made()).SerializeToString())
+    run = session(onnxruntime, onnx_model(untrained()).SerializeToString())
     with pytest.raises(Exception, match="Got: 5 Expected: 12"):
         run.run(None, {"X": np.zeros((3, 5), np.float32)})
 
@@ -262,7 +268,9 @@ def test_metadata_of_a_file(ranker, tmp_path):
     assert "one query per call" in file.doc_string
     shape = file.graph.input[0].type.tensor_type.shape.dim
     assert (shape[0].dim_param, shape[1].dim_value) == ("documents", FEATURES)
-    by_row = {e.key: e.value for e in onnx_model(made(transforms="Standardise")).metadata_props}
+    by_row = {
+        e.key: e.value for e in onnx_model(untrained(transforms="Standardise")).metadata_props
+    }
     assert by_row["one_query_per_call"] == "false"
     assert by_row["feature_names"] == "null"
 
@@ -290,7 +298,14 @@ def test_only_fitted_rankers_are_exported(tmp_path):
             ranker.export(tmp_path / "model.onnx")
 
 
-# As a service calls a ranker
+def test_a_custom_net_is_not_exported(fitted, tmp_path):
+    ranker = tr.Ranker(architecture=lambda features: torch.nn.Linear(features, 1), epochs=1)
+    with pytest.raises(tr.InputError, match=r"is your own net: export it with torch\.onnx\.export"):
+        ranker.fit(fitted).export(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+# In a service
 
 
 def test_several_threads_predict_at_once(ranker, fitted):
@@ -303,9 +318,9 @@ def test_several_threads_predict_at_once(ranker, fitted):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_scoring_leaves_the_net_as_it_was(ranker, fitted, training):
-    net = copy.deepcopy(ranker.model_.scorer).train(training)
+    net = copy.deepcopy(ranker.model_.net).train(training)
     scores = score_all(net, fitted, ranker.model_.transform, 1000)
-    np.testing.assert_array_equal(scores, ranker.predict(fitted))
+    np.testing.assert_array_equal(scores[:, 0], ranker.predict(fitted))
     assert all(part.training == training for part in net.modules())
 
 
@@ -358,7 +373,7 @@ def test_export_trees(cli, fitted, tmp_path, monkeypatch):
     assert shown == "Wrote model.txt: 15 trees in LightGBM's own format\n"
     code, _, errors = cli("export", "trees", "-o", "model.onnx")
     assert code == 2
-    assert "trees are exported in LightGBM's own format; choose a name with .txt" in errors
+    assert "trees are exported in LightGBM's own format; choose a name that ends in .txt" in errors
     assert not (tmp_path / "model.onnx").exists()
 
 
@@ -367,7 +382,10 @@ def test_export_notes_transforms_that_a_file_of_trees_lacks(cli, fitted, tmp_pat
     trees(fitted, transforms="QueryZScore").save("trees")
     code, _, errors = cli("export", "trees", "-o", "model.txt")
     assert code == 0
-    assert "Note: features go through QueryZScore first, query by query" in errors
+    assert (
+        "Note: the file does not hold the transform: apply QueryZScore first, query by query"
+        in errors
+    )
 
 
 def test_mistakes_of_export_are_one_line(cli, ranker, tmp_path, monkeypatch):

@@ -30,8 +30,8 @@ def outcome(measure, strategy, scores, labels, lists=None, **options):
     return losses.detach(), leaf.grad
 
 
-def agree(one, other):
-    for left, right in zip(one, other, strict=True):
+def agree(first, second):
+    for left, right in zip(first, second, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-11, atol=1e-13)
 
 
@@ -61,8 +61,8 @@ def test_neighbours(measure, strategy, batch):
     scores, labels, lists, _ = draw(batch)
     losses, gradient = outcome(measure, strategy, scores, labels, lists)
     for q, docs in enumerate(lists):
-        one = tr.Lists.from_sizes([docs.stop - docs.start])
-        alone = outcome(measure, strategy, scores[docs], labels[docs], one)
+        single = tr.Lists.from_sizes([docs.stop - docs.start])
+        alone = outcome(measure, strategy, scores[docs], labels[docs], single)
         agree(alone, (losses[q : q + 1], gradient[docs]))
 
 

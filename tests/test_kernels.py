@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinrank as tr
-from twinrank.ranks.kernels import blocks, direct, long, pair_sum, pairs
+from twinrank.ranks.kernels import blocks, pair_sum, pairs
+from twinrank.ranks.kernels import panels as panel_kernel
 
 STRATEGIES = ["type1", "type2", "type3"]
 
@@ -41,12 +42,12 @@ def draw(size, *, seed=0, grades=5, spread=1.0, dtype=np.float64):
 def error(data, lists, strategy, alpha, kernel):
     """max |Δ| / max |formula|, the worst of all lists."""
     expected = formula(*data, lists, strategy, alpha)
-    found = pair_sum(*data, lists, strategy=strategy, alpha=alpha, kernel=kernel)
-    assert found.dtype == data[0].dtype
+    result = pair_sum(*data, lists, strategy=strategy, alpha=alpha, kernel=kernel)
+    assert result.dtype == data[0].dtype
     worst = 0.0
     for docs in lists:
         largest = np.abs(expected[docs]).max(initial=0)
-        difference = np.abs(found[docs] - expected[docs]).max(initial=0)
+        difference = np.abs(result[docs] - expected[docs]).max(initial=0)
         worst = max(worst, difference / largest if largest else difference)
     return worst
 
@@ -68,7 +69,7 @@ def test_outliers_cost_no_panels_and_no_digits(strategy):
     lists = tr.Lists.from_sizes([3000])
     assert error(data, lists, strategy, 1.0, "long") < 1e-10
     scores, labels, g = data
-    panels = long.cut_into_panels(scores, g, labels.astype(int), strategy, 1.0, 14)
+    panels = panel_kernel.cut_into_panels(scores, g, labels.astype(int), strategy, 1.0, 14)
     assert panels.centres.size < 20  # not the 10¹² that would fit between them
 
 
@@ -104,9 +105,9 @@ def test_any_number_of_grades(strategy, kernel):
 def test_auto_interpolates_only_where_it_pays(monkeypatch):
     """Few grades: panels. As many grades as documents: every pair."""
     summed = []
-    sum_panels = long._sum_panels
+    sum_panels = panel_kernel._sum_panels
     monkeypatch.setattr(
-        long, "_sum_panels", lambda *a: (summed.append(len(a[0].t)), sum_panels(*a))[1]
+        panel_kernel, "_sum_panels", lambda *a: (summed.append(len(a[0].t)), sum_panels(*a))[1]
     )
     lists = tr.Lists.from_sizes([2000, 20])
     scores, labels, g = draw(2020)
@@ -125,11 +126,10 @@ def test_direct_by_rows_and_by_pairs_agree(strategy, dtype, monkeypatch):
     expected = formula(*data, lists, strategy, 1.0)
     # The limit is compiled into the loops: run them as Python, which shows its effect all the same.
     for name in ("each_bell", "each_step", "type1_rows", "type2_rows", "type3_rows"):
-        monkeypatch.setattr(direct, name, getattr(pairs, name).py_func)
+        monkeypatch.setattr(pairs, name, getattr(pairs, name).py_func)
     monkeypatch.setattr(pairs, "BY_ROWS", 300)
-    monkeypatch.setattr(direct, "BY_ROWS", 300)
-    found = pair_sum(*data, lists, strategy=strategy, kernel="numba")
-    assert np.abs(found - expected).max() < tolerance * np.abs(expected).max()
+    result = pair_sum(*data, lists, strategy=strategy, kernel="numba")
+    assert np.abs(result - expected).max() < tolerance * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -143,16 +143,16 @@ def test_groups_far_apart(sizes, gap, dtype, tolerance, kernel, strategy):
     scores, _, g = draw(size, spread=0.1, dtype=dtype)
     lists = tr.Lists.from_sizes(sizes)
     for upper in (slice(None, size // 2), slice(size // 2, None)):
-        apart, labels = scores.copy(), np.zeros(size, dtype)
-        apart[upper] += dtype(gap)
+        moved, labels = scores.copy(), np.zeros(size, dtype)
+        moved[upper] += dtype(gap)
         labels[upper] = 1
-        data = apart, labels, np.where(labels, np.abs(g) + dtype(0.1), 0).astype(dtype)
+        data = moved, labels, np.where(labels, np.abs(g) + dtype(0.1), 0).astype(dtype)
         if kernel == "long" and strategy == "type1" and gap > 12:
             # The documented exception: accurate beside the sums whose difference it is.
-            found = pair_sum(*data, lists, strategy=strategy, kernel=kernel)
+            result = pair_sum(*data, lists, strategy=strategy, kernel=kernel)
             accuracy = 1e-7 if dtype == np.float32 else 1e-11
             largest = np.abs(data[2]).max() * size / 4
-            assert np.abs(found - formula(*data, lists, strategy, 1.0)).max() < accuracy * largest
+            assert np.abs(result - formula(*data, lists, strategy, 1.0)).max() < accuracy * largest
             continue
         assert error(data, lists, strategy, 1.0, kernel) < tolerance
 
@@ -175,8 +175,8 @@ def test_a_gradient_that_is_no_number_stays_none(bad, kernel):
     """Gradient scalers look for these."""
     scores, labels, g = draw(20)
     g[3], labels[3] = bad, 1.0
-    found = pair_sum(scores, labels, g, tr.Lists.from_sizes([20]), strategy="type3", kernel=kernel)
-    assert not np.isfinite(found).all()
+    result = pair_sum(scores, labels, g, tr.Lists.from_sizes([20]), strategy="type3", kernel=kernel)
+    assert not np.isfinite(result).all()
 
 
 @pytest.mark.parametrize("kernel", ["numba", "long", "torch"])
@@ -195,8 +195,8 @@ def test_direct_on_a_very_long_list(strategy):
     expected = pair_sum(
         *(x.astype(np.float64) for x in data), lists, strategy=strategy, kernel="long"
     )
-    found = pair_sum(*data, lists, strategy=strategy, kernel="numba")
-    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+    result = pair_sum(*data, lists, strategy=strategy, kernel="numba")
+    assert np.abs(result - expected).max() < 1e-5 * np.abs(expected).max()
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8), st.integers(1, 4000))
@@ -216,11 +216,11 @@ def test_torch_blocks_keep_to_their_bound(sizes, block):
 
     blocks._terms = watched
     try:
-        found = blocks.TorchKernel(block)(*data, lists, "type3", 1.0)
+        result = blocks.TorchKernel(block)(*data, lists, "type3", 1.0)
     finally:
         blocks._terms = terms
     expected = formula(*(x.numpy() for x in data), lists, "type3", 1.0)
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-12)
     assert largest <= max(block, lists.longest)
 
 
@@ -230,7 +230,7 @@ def test_torch_blocks_keep_to_their_bound(sizes, block):
         ("nmba", "Unknown kernel 'nmba'. Did you mean 'numba'?"),
         ("long(accurcy=1)", "kernel long has no option 'accurcy'; its options: accuracy"),
         ("long(accuracy=2)", "accuracy must be between 1e-14 and 0.1"),
-        ("torch(block=0)", "block must be a whole number from 1 on"),
+        ("torch(block=0)", "block must be a whole number of at least 1"),
         ("torch(block=many)", "block must be a number"),
     ],
 )

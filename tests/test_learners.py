@@ -621,7 +621,9 @@ def test_runs_in_other_threads_leave_signals_alone(name, tmp_path):
 def test_a_run_needs_an_empty_folder(name, tmp_path, monkeypatch):
     run = tmp_path / "run"
     make(name, 1).fit(TRAIN, run=run)
-    with pytest.raises(tr.InputError, match=r"run exists and is not empty; .*resume the run in it"):
+    with pytest.raises(
+        tr.InputError, match=r"run exists and is not an empty folder\. .*resume the run in it"
+    ):
         make(name, 1).fit(TRAIN, run=run)
     with pytest.raises(tr.InputError, match=r"resume=True needs the folder of a run: pass run="):
         make(name, 1).fit(TRAIN, resume=True)

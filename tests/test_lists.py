@@ -30,11 +30,11 @@ def lists_of(values):
 
 
 def flat(nested):
-    return np.array([x for one in nested for x in one], float)
+    return np.array([x for row in nested for x in row], float)
 
 
 def lists_like(nested):
-    return Lists.from_sizes([len(one) for one in nested])
+    return Lists.from_sizes([len(row) for row in nested])
 
 
 def check(result, expected, library):
@@ -92,18 +92,18 @@ def test_query_ids_need_only_be_adjacent_not_sorted(qid):
 @quick
 @given(lists_of(whole))
 def test_query_ids_give_the_lists_that_have_documents(nested):
-    qid = [f"query {q}" for q, one in enumerate(nested) for _ in one]
-    assert Lists.from_qid(qid).sizes.tolist() == [len(one) for one in nested if one]
+    qid = [f"query {q}" for q, row in enumerate(nested) for _ in row]
+    assert Lists.from_qid(qid).sizes.tolist() == [len(row) for row in nested if row]
 
 
 @in_both
 @quick
 @given(rows=st.lists(st.lists(st.booleans(), min_size=4, max_size=4), max_size=5))
-def test_a_mask_belongs_to_what_it_selects(library, rows):
+def test_a_mask_selects_the_documents_of_its_lists(library, rows):
     mask = library(np.array(rows, bool).reshape(-1, 4))
     padded = library(np.arange(mask.shape[0] * 4.0).reshape(-1, 4))
     lists = Lists.from_mask(mask)
-    assert [list(padded[mask][one]) for one in lists] == [
+    assert [list(padded[mask][row]) for row in lists] == [
         list(row[keep]) for row, keep in zip(padded, mask, strict=True)
     ]
 
@@ -142,7 +142,7 @@ def test_no_lists_at_all(lists):
         (lambda: Lists.from_mask(torch.ones(2, 3)), "mask must be boolean .* not float32"),
     ],
 )
-def test_what_cannot_be_lists_says_why(make, complaint):
+def test_invalid_lists_say_why(make, complaint):
     with pytest.raises(InputError, match=complaint):
         make()
 
@@ -172,13 +172,13 @@ def test_lists_cannot_be_changed():
 
 
 def test_equal_lists_are_one_key():
-    one, same, other = Lists([0, 2, 5]), Lists.from_sizes([2, 3]), Lists.from_sizes([3, 2])
-    assert one == same
-    assert one != other
-    assert one != Lists([0, 2, 5, 5])  # one more list, without documents
-    assert one != [0, 2, 5]
-    assert {one: "found"}[same] == "found"
-    assert len({one, same, other}) == 2
+    lists, same, different = Lists([0, 2, 5]), Lists.from_sizes([2, 3]), Lists.from_sizes([3, 2])
+    assert lists == same
+    assert lists != different
+    assert lists != Lists([0, 2, 5, 5])  # one more list, without documents
+    assert lists != [0, 2, 5]
+    assert {lists: "found"}[same] == "found"
+    assert len({lists, same, different}) == 2
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_tiled_lists_are_the_same_lists_again_and_again(times):
 @given(lists_of(whole))
 def test_list_of_a_document(nested):
     lists = lists_like(nested)
-    expected = [q for q, one in enumerate(nested) for _ in one]
+    expected = [q for q, row in enumerate(nested) for _ in row]
     assert [lists.list_of(i) for i in range(lists.documents)] == expected
     assert lists.index(np.empty(0)).tolist() == expected
     assert lists.index(torch.empty(0)).tolist() == expected
@@ -227,7 +227,9 @@ def test_arrays_that_do_not_align_are_refused(library):
     lists = Lists.from_sizes([2, 3])
     lists.check(scores=library(np.ones(5)), labels=library(np.ones(5)))
     for wrong in (np.ones(4), np.ones((5, 1))):
-        with pytest.raises(InputError, match=r"labels \([45],.*\) and lists \(5 documents in 2"):
+        with pytest.raises(
+            InputError, match=r"labels has shape \([45],.*\) but lists has 5 documents in 2"
+        ):
             lists.check(scores=library(np.ones(5)), labels=library(wrong))
 
 
@@ -240,8 +242,8 @@ def test_arrays_that_do_not_align_are_refused(library):
 def test_sums_maxima_and_sorts(library, nested):
     lists, x = lists_like(nested), library(flat(nested))
     check(lists.sum(x), map(math.fsum, nested), library)
-    check(lists.max(x), (max(one, default=0.0) for one in nested), library)
-    check(lists.sort(x), flat([sorted(one, reverse=True) for one in nested]), library)
+    check(lists.max(x), (max(row, default=0.0) for row in nested), library)
+    check(lists.sort(x), flat([sorted(row, reverse=True) for row in nested]), library)
 
 
 @in_both
@@ -250,7 +252,7 @@ def test_sums_maxima_and_sorts(library, nested):
 def test_sorts_of_any_numbers(library, nested):
     # Small whole numbers are counted, all others sorted: infinities and −0 among them.
     lists, x = lists_like(nested), library(flat(nested))
-    check(lists.sort(x), flat([sorted(one, reverse=True) for one in nested]), library)
+    check(lists.sort(x), flat([sorted(row, reverse=True) for row in nested]), library)
 
 
 @in_both
@@ -274,8 +276,8 @@ def test_sorts_of_long_lists(library, draw):
 @given(nested=lists_of(whole))
 def test_cumulative_sums_from_either_end(library, nested):
     lists, x = lists_like(nested), library(flat(nested))
-    front = [list(itertools.accumulate(one)) for one in nested]
-    back = [list(itertools.accumulate(one[::-1]))[::-1] for one in nested]
+    front = [list(itertools.accumulate(row)) for row in nested]
+    back = [list(itertools.accumulate(row[::-1]))[::-1] for row in nested]
     check(lists.cumsum(x), flat(front), library)
     check(lists.cumsum(x, reverse=True), flat(back), library)
 
@@ -285,7 +287,7 @@ def test_cumulative_sums_from_either_end(library, nested):
 @given(nested=lists_of(power))
 def test_cumulative_products(library, nested):
     lists, x = lists_like(nested), library(flat(nested))
-    expected = [itertools.accumulate(one, lambda a, b: a * b) for one in nested]
+    expected = [itertools.accumulate(row, lambda a, b: a * b) for row in nested]
     check(lists.cumprod(x), flat(expected), library)
 
 
@@ -294,9 +296,9 @@ def test_cumulative_products(library, nested):
 def test_scans_by_doubling_are_scans(nested, reverse):
     # This is how scans run on devices that the compiled loops can't reach.
     lists, x = lists_like(nested), torch.tensor(flat(nested))
-    total = lists._scan_by_doubling(x, product=False, reverse=reverse)
+    total = lists.scan_by_doubling(x, torch.add, reverse=reverse)
     assert torch.equal(total, lists.cumsum(x, reverse=reverse))
-    assert torch.equal(lists._scan_by_doubling(x, product=True, reverse=False), lists.cumprod(x))
+    assert torch.equal(lists.scan_by_doubling(x, torch.mul), lists.cumprod(x))
 
 
 @pytest.mark.parametrize("longest", [1, 2, 3, 4, 5, 31, 32, 33, 1000])
@@ -304,7 +306,7 @@ def test_scans_by_doubling_reach_the_end_of_long_lists(longest):
     lists = Lists.from_sizes([longest, 0, 2, longest])
     x = torch.arange(1.0, lists.documents + 1, dtype=torch.float64)
     for reverse in (False, True):
-        scanned = lists._scan_by_doubling(x, product=False, reverse=reverse)
+        scanned = lists.scan_by_doubling(x, torch.add, reverse=reverse)
         assert torch.equal(scanned, lists.cumsum(x, reverse=reverse))
 
 
@@ -317,7 +319,7 @@ def test_no_list_spills_into_its_neighbours(library, bad):
     assert lists.cumsum(x)[outside].tolist() == [1, 1 + 2, 3, 3 + 4]
     assert lists.cumsum(x, reverse=True)[outside].tolist() == [2 + 1, 2, 4 + 3, 4]
     assert lists.cumprod(x)[outside].tolist() == [1, 1 * 2, 3, 3 * 4]
-    doubled = lists._scan_by_doubling(torch.as_tensor(x), product=False, reverse=False)
+    doubled = lists.scan_by_doubling(torch.as_tensor(x), torch.add)
     assert doubled[outside].tolist() == [1, 1 + 2, 3, 3 + 4]
 
 
@@ -328,12 +330,12 @@ def test_values_by_list_and_by_position(library, nested):
     lists = lists_like(nested)
     per_list = library(np.arange(len(nested)) / 4)
     check(
-        lists.spread(per_list), flat([[q / 4] * len(one) for q, one in enumerate(nested)]), library
+        lists.spread(per_list), flat([[q / 4] * len(row) for q, row in enumerate(nested)]), library
     )
-    places = [range(len(one)) for one in nested]
-    check(lists.positions(per_list), flat([[i + 1 for i in one] for one in places]), library)
+    places = [range(len(row)) for row in nested]
+    check(lists.positions(per_list), flat([[i + 1 for i in row] for row in places]), library)
     table = library(1.0 / np.arange(1, 10))  # a table may be longer than any list
-    expected = flat([[1 / (i + 1) for i in one] for one in places])
+    expected = flat([[1 / (i + 1) for i in row] for row in places])
     check(lists.by_position(table), expected, library)
 
 
@@ -342,10 +344,10 @@ def test_values_by_list_and_by_position(library, nested):
 @given(nested=lists_of(whole), random=st.randoms(use_true_random=False))
 def test_rank_order_and_back(library, nested, random):
     lists, x = lists_like(nested), library(flat(nested))
-    ranks = [random.sample(range(1, len(one) + 1), len(one)) for one in nested]
+    ranks = [random.sample(range(1, len(row) + 1), len(row)) for row in nested]
     by_rank = [
-        [value for _, value in sorted(zip(rank, one, strict=True))]
-        for rank, one in zip(ranks, nested, strict=True)
+        [value for _, value in sorted(zip(rank, row, strict=True))]
+        for rank, row in zip(ranks, nested, strict=True)
     ]
     check(lists.arrange(x, library(flat(ranks))), flat(by_rank), library)
     check(lists.restore(library(flat(by_rank)), library(flat(ranks))), flat(nested), library)
@@ -385,7 +387,7 @@ def test_sums_pass_gradients_on(nested):
     assert total.tolist() == lists.sum(x.detach()).tolist()  # another path, the same value
     weight = torch.arange(1.0, len(lists) + 1, dtype=torch.float64)
     (total * weight).sum().backward()
-    assert x.grad.tolist() == [q + 1 for q, one in enumerate(nested) for _ in one]
+    assert x.grad.tolist() == [q + 1 for q, row in enumerate(nested) for _ in row]
 
 
 def test_gradients_of_sums_agree_with_differences():
@@ -394,7 +396,7 @@ def test_gradients_of_sums_agree_with_differences():
     assert torch.autograd.gradcheck(lambda x: lists.sum(x**3), x)
 
 
-def test_what_has_no_gradient_does_not_pretend_to():
+def test_methods_without_a_gradient_detach():
     lists, x = Lists.from_sizes([2, 3]), torch.ones(5, requires_grad=True)
     for result in (lists.max(x), lists.sort(x), lists.cumsum(x), lists.cumprod(x)):
         assert not result.requires_grad
@@ -405,7 +407,9 @@ def test_what_has_no_gradient_does_not_pretend_to():
 @pytest.mark.parametrize("size", [3, 9])
 def test_arrays_of_another_length_are_refused(name, size, kind):
     """Before a compiled loop could read or write past their end."""
-    with pytest.raises(InputError, match=rf"values \({size},\) and lists \(5 documents"):
+    with pytest.raises(
+        InputError, match=rf"values has shape \({size},\) but lists has 5 documents"
+    ):
         getattr(Lists.from_sizes([2, 3]), name)(kind(size))
 
 
@@ -414,7 +418,7 @@ def test_ranks_and_tables_that_do_not_fit_are_refused(kind):
     lists = Lists.from_sizes([2, 3])
     with pytest.raises(InputError, match="a table of 2 entries is too short for a list of 3"):
         lists.by_position(kind([1.0, 2.0]))
-    with pytest.raises(InputError, match=r"ranks \(4,\)"):
+    with pytest.raises(InputError, match=r"ranks has shape \(4,\)"):
         lists.arrange(kind([1.0] * 5), kind([1, 2, 1, 2]))
 
 
@@ -431,5 +435,5 @@ def test_missing_query_ids_are_refused(missing):
         Lists.from_qid(np.array(["a", missing, missing], dtype=object))
 
 
-def test_query_ids_of_mixed_types_are_told_apart_as_text():
+def test_query_ids_of_mixed_types_are_compared_as_text():
     assert Lists.from_qid(np.array(["a", "a", 1, 1, 2.5], dtype=object)).sizes.tolist() == [2, 2, 1]

@@ -49,12 +49,12 @@ class Batch(NamedTuple):
         Others order tied documents by name, so a document's name tells its place in the list.
         """
         qrels, run = {}, {}
-        for q, one in enumerate(self.lists):
-            place = range(one.stop - one.start)
+        for q, docs in enumerate(self.lists):
+            place = range(docs.stop - docs.start)
             names = [f"{999 - i if last_name_first else i:03}" for i in place]
-            pairs = zip(names, self.labels[one].tolist(), strict=True)
+            pairs = zip(names, self.labels[docs].tolist(), strict=True)
             qrels[str(q)] = {name: label for name, label in pairs if label >= 0}
-            run[str(q)] = dict(zip(names, self.scores[one].tolist(), strict=True))
+            run[str(q)] = dict(zip(names, self.scores[docs].tolist(), strict=True))
         return qrels, run
 
 
@@ -133,8 +133,8 @@ SKLEARN += [f"n{name}" for name in SKLEARN]
 def test_trec_eval(ours, theirs, rel, batch):
     # trec_eval puts the last name first among tied documents.
     qrels, run = batch.as_trec(last_name_first=True)
-    found = pytrec_eval.RelevanceEvaluator(qrels, {theirs}, relevance_level=rel).evaluate(run)
-    expected = [found[str(q)][theirs] for q in range(len(batch.lists))]
+    result = pytrec_eval.RelevanceEvaluator(qrels, {theirs}, relevance_level=rel).evaluate(run)
+    expected = [result[str(q)][theirs] for q in range(len(batch.lists))]
     close(measure(ours)(*batch, empty="zero", ties="stable"), expected)
 
 
@@ -143,8 +143,8 @@ def test_trec_eval(ours, theirs, rel, batch):
 def test_ir_measures(ours, theirs, batch):
     # The providers written in Python put the first name first, trec_eval behind others the last.
     qrels, run = batch.as_trec(last_name_first=not ours.startswith(("RR@", "RR(", "Judged")))
-    found = {m.query_id: m.value for m in ir_measures.iter_calc([theirs], qrels, run)}
-    expected = [found[str(q)] for q in range(len(batch.lists))]
+    result = {m.query_id: m.value for m in ir_measures.iter_calc([theirs], qrels, run)}
+    expected = [result[str(q)] for q in range(len(batch.lists))]
     close(measure(ours)(*batch, empty="zero", ties="stable"), expected)
 
 
@@ -160,8 +160,8 @@ def test_ir_measures(ours, theirs, batch):
 )
 def test_gdeval(ours, theirs):
     qrels, run = DISTINCT.as_trec(last_name_first=True)
-    found = {m.query_id: m.value for m in ir_measures.iter_calc([theirs], qrels, run)}
-    expected = [found[str(q)] for q in range(len(DISTINCT.lists))]
+    result = {m.query_id: m.value for m in ir_measures.iter_calc([theirs], qrels, run)}
+    expected = [result[str(q)] for q in range(len(DISTINCT.lists))]
     values = measure(ours)(*DISTINCT, empty="zero")
     assert_allclose(values, expected, rtol=1e-12, atol=0.5e-5)  # it prints five decimals
 
@@ -172,20 +172,20 @@ def test_sklearn_dcg(name):
     ours, theirs = measure(name), ndcg_score if name.startswith("n") else dcg_score
     table = {"exponential": EXPONENTIAL, "linear": range(5)}.get(ours.gain, ours.gain)
     values, gains = ours(*DISTINCT, empty="zero"), [table[max(y, 0)] for y in DISTINCT.labels]
-    for value, one in zip(values, DISTINCT.lists, strict=True):
-        if one.stop - one.start > 1:
-            score = DISTINCT.scores[one]
-            close(value, theirs([gains[one]], [score], k=ours.cutoff, ignore_ties=True))
+    for value, docs in zip(values, DISTINCT.lists, strict=True):
+        if docs.stop - docs.start > 1:
+            score = DISTINCT.scores[docs]
+            close(value, theirs([gains[docs]], [score], k=ours.cutoff, ignore_ties=True))
 
 
 @pytest.mark.parametrize("rel", [1, 3])
 def test_sklearn_average_precision(rel):
     values = measure(f"AP(rel={rel})")(*DISTINCT)
-    for value, one in zip(values, DISTINCT.lists, strict=True):
-        relevant = DISTINCT.labels[one] >= rel
+    for value, docs in zip(values, DISTINCT.lists, strict=True):
+        relevant = DISTINCT.labels[docs] >= rel
         assert math.isnan(value) == (not relevant.any())
         if relevant.any():
-            close(value, average_precision_score(relevant, DISTINCT.scores[one]))
+            close(value, average_precision_score(relevant, DISTINCT.scores[docs]))
 
 
 # Against arithmetic: labels in rank order, and what they are worth
@@ -247,7 +247,7 @@ def test_every_measure_is_checked_against_something_we_did_not_write():
     assert {type(measure(name)) for name in names} == set(MEASURES)
 
 
-# What all measures have in common: a new one in the registry is tested without a word here
+# The contract of all measures in the registry; new ones are tested automatically
 
 VARIANTS = [
     "nDCG(gain=linear)",
@@ -274,9 +274,9 @@ every_measure = pytest.mark.parametrize("name", EVERY)
 def batches(draw, lowest=-1, highest=4):
     """Ragged lists, with and without documents, of distinct scores."""
     nested = draw(st.lists(st.lists(st.integers(lowest, highest), max_size=7), max_size=5))
-    lists = Lists.from_sizes([len(one) for one in nested])
+    lists = Lists.from_sizes([len(row) for row in nested])
     scores = np.array(draw(st.permutations(range(lists.documents))), float)
-    return Batch(scores, np.array([y for one in nested for y in one], float), lists)
+    return Batch(scores, np.array([y for row in nested for y in row], float), lists)
 
 
 def ideal(batch):
@@ -286,16 +286,16 @@ def ideal(batch):
 
 @every_measure
 def test_a_measure_prints_back_as_parsed(name):
-    one = measure(name)
-    assert str(one) == name
-    assert one == measure(name)
-    assert hash(one) == hash(measure(name))
-    assert measure(one) is one
-    assert pickle.loads(pickle.dumps(one)) == one
-    assert one.at(7).cutoff == 7
-    assert one.at(7).at(one.cutoff) == one
+    original = measure(name)
+    assert str(original) == name
+    assert original == measure(name)
+    assert hash(original) == hash(measure(name))
+    assert measure(original) is original
+    assert pickle.loads(pickle.dumps(original)) == original
+    assert original.at(7).cutoff == 7
+    assert original.at(7).at(original.cutoff) == original
     with pytest.raises(FrozenInstanceError):
-        one.cutoff = 5
+        original.cutoff = 5
 
 
 def test_measures_that_print_differently_differ():
@@ -358,7 +358,7 @@ def test_the_names_that_others_use_are_known():
         ("nERR(max_grade=top)", "max_grade of nERR must be a positive number, not 'top'"),
     ],
 )
-def test_what_is_no_measure_says_why(text, complaint):
+def test_invalid_measures_say_why(text, complaint):
     with pytest.raises(InputError, match=complaint):
         measure(text)
 
@@ -402,7 +402,7 @@ def mostly_empty(library):
 @in_both
 @every_measure
 @pytest.mark.parametrize(("empty", "worth"), [("skip", math.nan), ("zero", 0), ("one", 1)])
-def test_lists_with_nothing_relevant_are_worth_what_is_said(name, empty, worth, library):
+def test_value_of_lists_without_relevant_documents(name, empty, worth, library):
     scores, labels, lists = mostly_empty(library)
     values = measure(name)(scores, labels, lists, empty=empty)
     expected = [worth, worth, worth]
@@ -454,9 +454,9 @@ def test_other_words_are_refused():
 @in_both
 def test_arrays_that_do_not_align_are_refused(library):
     two, three, lists = library(np.ones(2)), library(np.ones(3)), Lists.from_sizes([1, 1])
-    with pytest.raises(InputError, match=r"scores \(3,\) and lists \(2 documents in 2 lists\)"):
+    with pytest.raises(InputError, match=r"scores has shape \(3,\) but lists has 2 documents"):
         measure("AP")(three, two, lists)
-    with pytest.raises(InputError, match=r"labels \(3,\) and lists \(2 documents in 2 lists\)"):
+    with pytest.raises(InputError, match=r"labels has shape \(3,\) but lists has 2 documents"):
         measure("AP")(two, three, lists)
 
 
@@ -511,7 +511,7 @@ def test_values_lie_between_nothing_and_the_ideal(batch):
 @given(batch=batches())
 def test_the_ideal_order_is_worth_one(name, batch):
     relevant = batch.labels >= getattr(measure(name), "rel", 1)
-    something = np.array([relevant[one].any() for one in batch.lists], bool)
+    something = np.array([relevant[docs].any() for docs in batch.lists], bool)
     close(measure(name)(*ideal(batch)), np.where(something, 1.0, math.nan))
 
 
@@ -530,8 +530,8 @@ def test_numpy_and_torch_agree(batch):
 @given(batch=batches(), random=st.randoms(use_true_random=False))
 def test_the_place_of_a_document_in_its_list_does_not_matter(batch, random):
     order = np.arange(batch.lists.documents)
-    for one in batch.lists:
-        order[one] = random.sample(order[one].tolist(), len(order[one]))
+    for docs in batch.lists:
+        order[docs] = random.sample(order[docs].tolist(), len(order[docs]))
     moved = Batch(batch.scores[order], batch.labels[order], batch.lists)
     for name in EVERY:
         close(measure(name)(*moved), measure(name)(*batch), name)
@@ -540,7 +540,7 @@ def test_the_place_of_a_document_in_its_list_does_not_matter(batch, random):
 @quick
 @given(batch=batches())
 def test_a_list_does_not_depend_on_its_neighbours(batch):
-    parts = [(batch.scores[one], batch.labels[one]) for one in batch.lists]
+    parts = [(batch.scores[docs], batch.labels[docs]) for docs in batch.lists]
     for name in EVERY:
         alone = [measure(name)(*part, Lists.from_sizes([len(part[0])])) for part in parts]
         close(measure(name)(*batch), np.ravel(alone), name)
@@ -568,7 +568,7 @@ def test_a_cutoff_beyond_every_list_changes_nothing(batch):
 @quick
 @given(batch=batches())
 def test_a_cutoff_is_the_same_as_no_further_documents(cutoff, batch):
-    first = [np.argsort(-batch.scores[one])[:cutoff] + one.start for one in batch.lists]
+    first = [np.argsort(-batch.scores[docs])[:cutoff] + docs.start for docs in batch.lists]
     top = np.concatenate([*first, np.empty(0)]).astype(int)
     short = Lists.from_sizes(batch.lists.sizes.clip(max=cutoff))
     # The others divide by what is there as a whole.
@@ -666,9 +666,9 @@ def test_the_slope_of_your_own_discount_need_not_be_said(library):
         (halving, math.log(0.5) * 0.5 ** (rank - 1)),
         (lambda rank: rank**-1.5, -1.5 * rank**-2.5),
     ]:
-        found = Measure.from_functions("Own", halves, discount).slope(rank)
-        assert isinstance(found, type(rank))
-        close(found, slope)
+        result = Measure.from_functions("Own", halves, discount).slope(rank)
+        assert isinstance(result, type(rank))
+        close(result, slope)
     said = Measure.from_functions("Own", halves, halving, slope=lambda rank: 7 * rank)
     close(said.slope(rank), 7 * rank)
 
@@ -731,9 +731,9 @@ def test_a_discount_may_use_torch_functions_but_must_be_differentiable():
 @pytest.mark.parametrize(
     ("credit", "discount", "complaint"),
     [
-        (lambda labels, lists: None, lambda rank: 1 / rank, r"credit \(\) and lists"),
-        (lambda labels, lists: labels[1:], lambda rank: 1 / rank, r"credit \(2,\) and lists"),
-        (lambda labels, lists: labels, lambda rank: 1.0, "must give a number for each rank"),
+        (lambda labels, lists: None, lambda rank: 1 / rank, r"credit has shape \(\)"),
+        (lambda labels, lists: labels[1:], lambda rank: 1 / rank, r"credit has shape \(2,\)"),
+        (lambda labels, lists: labels, lambda rank: 1.0, "must return a number for each rank"),
     ],
 )
 def test_functions_that_return_something_else_are_refused(credit, discount, complaint):

@@ -3,7 +3,7 @@
 import pytest
 
 import twinrank as tr
-from twinrank.study.comparing import METHODS, comparison_study
+from twinrank.study.method_comparison import METHODS, comparison_study
 from twinrank.study.methods import Method, method
 from twinrank.study.source import Source
 
@@ -14,10 +14,10 @@ from twinrank.study.source import Source
         ("AP-type3", Method("AP", "type3", "Small")),
         ("nDCG@10-type1 (R5)", Method("nDCG@10", "type1", "R5")),
         ("AP-type3 (Boosted)", Method("AP", "type3", "Boosted")),
-        ("AP-swap (Boosted(members=5))", Method("AP", "swap", "Boosted(members=5)")),
+        ("AP-swap (Boosted(ensemble_size=5))", Method("AP", "swap", "Boosted(ensemble_size=5)")),
         (
-            "AP-type3 (Boosted(members=2, engine=xgboost))",
-            Method("AP", "type3", "Boosted(engine=xgboost, members=2)"),
+            "AP-type3 (Boosted(ensemble_size=2, engine=xgboost))",
+            Method("AP", "type3", "Boosted(engine=xgboost, ensemble_size=2)"),
         ),
         (" P(rel=2)@5-type2 (MLP(width=8)) ", Method("P(rel=2)@5", "type2", "MLP(width=8)")),
     ],
@@ -35,9 +35,12 @@ def test_methods_are_read_and_written(name, expected):
         ("nDGC-type3", "Unknown measure 'nDGC'. Did you mean 'nDCG'"),
         ("AP-type4", "Unknown strategy 'type4'"),
         ("AP-type3 (CE6)", "Unknown architecture 'CE6'"),
-        ("AP-type3 (Boosted(members=0))", "members must be a whole number from 1 on, not 0"),
+        (
+            "AP-type3 (Boosted(ensemble_size=0))",
+            "ensemble_size must be a whole number of at least 1, not 0",
+        ),
         ("AP-type3 (Boosted(leaves=3))", "Unknown option of Boosted 'leaves'"),
-        ("LambdaMART (Boosted(members=5))", "LambdaMART is always lightgbm's"),
+        ("LambdaMART (Boosted(ensemble_size=5))", "LambdaMART is always lightgbm's"),
     ],
 )
 def test_a_method_that_is_none(name, complaint):
@@ -46,17 +49,57 @@ def test_a_method_that_is_none(name, complaint):
     assert complaint in str(error.value)
 
 
-def test_members_are_as_many_as_the_name_or_a_parameter_says():
+def test_the_name_or_a_parameter_gives_the_ensemble_size():
     source, names = Source.of(None, {}), ("LambdaMART", "AP-type3 (Boosted)")
-    names += ("AP-type3 (Boosted(members=4))",)
+    names += ("AP-type3 (Boosted(ensemble_size=4))",)
 
-    def members(**shared):
+    def sizes(**shared):
         study = comparison_study(source, names, folds=[1], shared=shared)
-        return [unit.parameters["members"] for unit in study.units()]
+        return [unit.parameters["ensemble_size"] for unit in study.units()]
 
-    assert members() == ["auto", 1, 4]  # which is one for LambdaMART
-    assert members(members=3) == ["auto", 3, 4]
+    assert sizes() == ["auto", 1, 4]  # which is one for LambdaMART
+    assert sizes(ensemble_size=3) == ["auto", 3, 4]
 
 
 def test_the_default_methods_exist():
     assert len({method(name) for name in METHODS}) == len(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "written"),
+    [
+        ("LambdaMART", Method("LambdaMART", "", "Boosted"), "LambdaMART"),
+        ("rank_xendcg (LightGBM)", Method("rank_xendcg", "", "Boosted"), "rank_xendcg"),
+        ("rank:ndcg", Method("rank:ndcg", "", "Boosted(engine=xgboost)"), "rank:ndcg (XGBoost)"),
+        ("AP-type2 (Boosted)", Method("AP", "type2", "Boosted"), "AP-type2 (Boosted)"),
+        (
+            "nDCG@5-type3 (Boosted(engine=xgboost))",
+            Method("nDCG@5", "type3", "Boosted(engine=xgboost)"),
+            "nDCG@5-type3 (Boosted(engine=xgboost))",
+        ),
+        ("ListNet", Method("ListNet", "", "Small"), "ListNet (Small)"),
+        ("ListNet (R4.L)", Method("ListNet", "", "R4.L"), "ListNet (R4.L)"),
+    ],
+)
+def test_methods_of_trees_and_losses(name, expected, written):
+    assert method(name) == expected
+    assert str(expected) == written
+    assert method(written) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("LambdaMart", "Did you mean 'LambdaMART'"),
+        ("LambdaMART (CE4.L)", "always lightgbm's"),
+        ("AP-type3 (Boosted(engine=catboost))", "Unknown engine 'catboost'"),
+        ("AP-type3 (Boosted(depth=3))", "depth"),
+        ("AP-type3 (Boostedd)", "Unknown model 'Boostedd'"),
+        ("ListNet (Boosted)", "a loss for nets"),
+        ("ListNet(beta=2)", "beta"),
+    ],
+)
+def test_invalid_methods_of_trees_and_losses(name, complaint):
+    with pytest.raises(tr.InputError) as error:
+        method(name)
+    assert complaint in str(error.value)

@@ -12,7 +12,7 @@ from torch import nn
 import twinrank as tr
 from twinrank.data.transforms import transform
 from twinrank.models.architecture import ACTIVATIONS, Architecture, architecture
-from twinrank.models.columns import apart
+from twinrank.models.columns import except_columns
 from twinrank.models.layers import DropoutLinear, draw_dropout_key
 from twinrank.models.net_model import NetModel
 from twinrank.models.saved_model import load_model, save_model
@@ -220,7 +220,7 @@ def test_a_transform_leaves_categories_alone(name):
     X = np.random.default_rng(0).random((11, 3), np.float32)
     X[:, 1] = np.arange(11)
     plain = transform(name).fit(X, LISTS)
-    mine = apart(transform(name), {1: 11}).fit(X, LISTS)
+    mine = except_columns(transform(name), {1: 11}).fit(X, LISTS)
     for out in (None, X.copy()):
         result = mine(X if out is None else out, LISTS, out=out)
         assert np.array_equal(result[:, 1], X[:, 1])
@@ -249,7 +249,7 @@ def folder(tmp_path_factory):
     """A saved model that has every part."""
     scorer = Scorer(4, architecture("CE4.L(width=5, depth=2)"), {3: 2}, seeded()).eval()
     X = np.random.default_rng(0).random((11, 4), np.float32)
-    fitted = apart(transform("Standardise"), {3: 2}).fit(X, LISTS)
+    fitted = except_columns(transform("Standardise"), {3: 2}).fit(X, LISTS)
     model = NetModel(
         net=scorer,
         transform=fitted,

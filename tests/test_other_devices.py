@@ -1,4 +1,4 @@
-"""The way that tensors on other devices take, walked on the CPU: the same losses and gradients."""
+"""The code for tensors on other devices, run on the CPU: the same losses and gradients."""
 
 import importlib
 
@@ -34,7 +34,7 @@ def outcome(measure, strategy, samples, reduction):
     ("strategy", "samples", "reduction"),
     [("type1", 1, "none"), ("type2", 4, "mean"), ("type3", 4, "sum")],
 )
-def test_the_same_by_tensors_alone(measure, strategy, samples, reduction, monkeypatch):
+def test_other_devices_give_the_same(measure, strategy, samples, reduction, monkeypatch):
     loss, gradient = outcome(measure, strategy, samples, reduction)
     for name in MODULES:
         monkeypatch.setattr(importlib.import_module(f"twinrank.{name}"), "on_cpu", lambda _: False)

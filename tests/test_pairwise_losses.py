@@ -1,4 +1,4 @@
-"""RankNet, ApproxNDCG, LambdaRank and LambdaLoss: every way to sum over pairs gives one result."""
+"""RankNet, ApproxNDCG, LambdaRank and LambdaLoss: all implementations of their pair sums agree."""
 
 import importlib
 
@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 import twinrank as tr
 from baseline_references import REFERENCES
 from twinrank.losses import loss
-from twinrank.ranks.kernels import lambdas, logistic, soft_ranks
+from twinrank.ranks.kernels import lambdas, logistic, panels
 from twinrank.ranks.kernels.lambdas import lambda_sums
-from twinrank.ranks.kernels.logistic import logistic_sum
-from twinrank.ranks.kernels.logs import log_one_plus
-from twinrank.ranks.kernels.soft_ranks import soft_ranks as soft_ranks_of
+from twinrank.ranks.kernels.logistic import log_one_plus, logistic_sum, soft_ranks
 
 NAMES = ["RankNet", "ApproxNDCG", "LambdaRank", "LambdaRank(k=5)", "LambdaLoss"]
-KERNELS = [logistic, soft_ranks]
-PLACES = ["lists.per_list", "losses.base", "ranks.exact", "ranks.kernels"]
-PLACES += [f"ranks.kernels.{name}" for name in ("logistic", "soft_ranks", "lambdas")]
+PANEL_SUMS = ["_soft_ranks_of_panels", "_loss_of_panels"]
+PLACES = ["lists.per_list", "losses.ranking_loss", "ranks.exact", "ranks.kernels"]
+PLACES += [f"ranks.kernels.{name}" for name in ("logistic", "lambdas")]
 
 
 def draw(sizes, seed=0, spread=1.0, dtype=torch.float64):
@@ -50,9 +48,9 @@ def formula(name, scores, labels):
     return value.detach()[None], torch.autograd.grad(value, scores)[0]
 
 
-def assert_same(found, expected, rtol):
+def assert_same(result, expected, rtol):
     """Alike to within a share of the largest number."""
-    for x, y in zip(found, expected, strict=True):
+    for x, y in zip(result, expected, strict=True):
         atol = rtol * float(y.abs().max()) if y.numel() else 0.0
         torch.testing.assert_close(x.double(), y.double(), rtol=rtol, atol=atol)
 
@@ -77,9 +75,9 @@ REFERENCED = [name for name in NAMES if name in REFERENCES] + ["LambdaRank(sigma
 @settings(max_examples=100)
 def test_any_scores_and_labels(documents, name):
     scores, labels = (torch.tensor(x, dtype=torch.float64) for x in zip(*documents, strict=True))
-    found = outcome(name, scores, labels, tr.Lists.from_sizes([len(documents)]))
+    result = outcome(name, scores, labels, tr.Lists.from_sizes([len(documents)]))
     expected = formula(name, scores, labels.clamp(min=0))
-    for x, y in zip(found, expected, strict=True):
+    for x, y in zip(result, expected, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-12)
 
 
@@ -97,17 +95,17 @@ def on_long_path(monkeypatch, function, *arguments):
     """A sum with interpolation for lists of any length, which must really take place."""
     count = 0
     with monkeypatch.context() as patch:
-        for module in KERNELS:
-            patch.setattr(module, "LONG", 2)
-            patch.setattr(module, "direct_cost", lambda size: float("inf"))
-            original = module._sum_panels
+        patch.setattr(logistic, "LONG", 2)
+        patch.setattr(panels, "direct_cost", lambda size: float("inf"))
+        for name in PANEL_SUMS:
+            original = getattr(logistic, name)
 
             def counted(*a, original=original):
                 nonlocal count
                 count += 1
                 return original(*a)
 
-            patch.setattr(module, "_sum_panels", counted)
+            patch.setattr(logistic, name, counted)
         result = function(*arguments)
     assert count
     return result
@@ -115,8 +113,7 @@ def on_long_path(monkeypatch, function, *arguments):
 
 def on_direct_path(monkeypatch, function, *arguments):
     with monkeypatch.context() as patch:
-        for module in KERNELS:
-            patch.setattr(module, "LONG", 10**9)
+        patch.setattr(logistic, "LONG", 10**9)
         return function(*arguments)
 
 
@@ -136,23 +133,23 @@ def test_interpolated_sums_are_the_direct_ones(shape, alpha, monkeypatch):
     scores = shapes()[shape]
     labels = np.random.default_rng(0).integers(0, 4, scores.size).astype(float)
     lists = tr.Lists.from_sizes([scores.size - 200, 0, 1, 199])
-    found = on_long_path(monkeypatch, soft_ranks_of, scores, lists, alpha)
-    expected = on_direct_path(monkeypatch, soft_ranks_of, scores, lists, alpha)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
-    found, pairs = on_long_path(monkeypatch, logistic_sum, scores, labels, lists, alpha)
+    result = on_long_path(monkeypatch, soft_ranks, scores, lists, alpha)
+    expected = on_direct_path(monkeypatch, soft_ranks, scores, lists, alpha)
+    np.testing.assert_allclose(result, expected, rtol=1e-10)
+    result, pairs = on_long_path(monkeypatch, logistic_sum, scores, labels, lists, alpha)
     expected, same = on_direct_path(monkeypatch, logistic_sum, scores, labels, lists, alpha)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(result, expected, rtol=1e-10)
     np.testing.assert_array_equal(pairs, same)
 
 
 def test_outliers_in_their_place_cost_no_digits(monkeypatch):
-    """The best documents a long way above the others: only these have something to lose."""
+    """The best documents are far above the others, so only these pairs have a loss."""
     scores = np.concatenate([[1e12, 2e12], np.random.default_rng(1).standard_normal(800) * 20])
     labels = np.concatenate([[3, 3], np.random.default_rng(2).integers(0, 3, 800)]).astype(float)
     lists = tr.Lists.from_sizes([802])
-    found, _ = on_long_path(monkeypatch, logistic_sum, scores, labels, lists, 1.0)
+    result, _ = on_long_path(monkeypatch, logistic_sum, scores, labels, lists, 1.0)
     expected, _ = logistic_sum(scores[2:], labels[2:], tr.Lists.from_sizes([800]), 1.0)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(result, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["RankNet", "ApproxNDCG"])
@@ -160,10 +157,10 @@ def test_long_lists_interpolate_and_lists_with_many_grades_do_not(name, monkeypa
     scores, labels, lists = draw([2500, 30])
     expected = on_direct_path(monkeypatch, outcome, name, scores, labels, lists)
     summed = []
-    for module in KERNELS:
-        original = module._sum_panels
+    for function in PANEL_SUMS:
+        original = getattr(logistic, function)
         monkeypatch.setattr(
-            module, "_sum_panels", lambda p, *a, f=original: (summed.append(len(p.t)), f(p, *a))[1]
+            logistic, function, lambda p, *a, f=original: (summed.append(len(p.t)), f(p, *a))[1]
         )
     assert_same(outcome(name, scores, labels, lists), expected, 1e-9)
     assert summed == [2500]
@@ -238,8 +235,8 @@ def test_the_same_by_tensors_alone(name, spread, monkeypatch):
     expected = outcome(name, *data)
     for place in PLACES:
         monkeypatch.setattr(importlib.import_module(f"twinrank.{place}"), "on_cpu", lambda _: False)
-    found = outcome(name, *data)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    result = outcome(name, *data)
+    torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
 
 
 # Extremes.
@@ -254,8 +251,8 @@ def test_enormous_scores(name, scale):
     assert bool(torch.isfinite(gradient).all())
     if name in REFERENCES:
         expected = formula(name, scores[:12] * scale, labels[:12])
-        found = (values[:1], gradient[:12])
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+        result = (values[:1], gradient[:12])
+        torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -329,7 +326,7 @@ def test_without_nearness_and_discounts_nothing_is_left():
         (lambda: tr.RankNet(sigma=0), "sigma must be a positive number, not 0"),
         (lambda: tr.ApproxNDCG(alpha=-1.0), "alpha must be a positive number, not -1.0"),
         (lambda: tr.LambdaRank(sigma=float("nan")), "sigma must be a positive number, not nan"),
-        (lambda: tr.LambdaRank(k=0), "cutoff of nDCG must be a whole number from 1 on, not 0"),
+        (lambda: tr.LambdaRank(k=0), "cutoff of nDCG must be a whole number of at least 1, not 0"),
         (lambda: tr.LambdaLoss(mu=-1), "mu must be a number ≥ 0, not -1"),
         (lambda: loss("LambdaLoss(mu=many)"), "mu must be a number ≥ 0, not 'many'"),
     ],

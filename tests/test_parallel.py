@@ -20,7 +20,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from torch.utils.data import DataLoader, Dataset
 
 import twinrank as tr
-from twinrank.ranks.kernels import direct, long
+from twinrank.ranks.kernels import pairs, panels
 from twinrank.support import compiled
 from twinrank.support.compiled import in_threads, spans
 from workload import outcome, problem
@@ -187,10 +187,10 @@ class TestWorkers:
     def test_joblib(self, backend, expected):
         joblib = pytest.importorskip("joblib")
         tasks = [joblib.delayed(outcome)(seed) for seed in (0, 1, 0)]
-        first, other, again = joblib.Parallel(n_jobs=2, backend=backend, timeout=120)(tasks)
+        first, second, again = joblib.Parallel(n_jobs=2, backend=backend, timeout=120)(tasks)
         np.testing.assert_array_equal(first, expected)
         np.testing.assert_array_equal(again, expected)
-        np.testing.assert_array_equal(other, outcome(1))
+        np.testing.assert_array_equal(second, outcome(1))
 
 
 class TestThreads:
@@ -202,7 +202,7 @@ class TestThreads:
             for job, row in zip(jobs, alone, strict=True):
                 np.testing.assert_array_equal(job.result(timeout=60), row)
 
-    def test_the_number_of_threads_changes_under_way(self, expected):
+    def test_the_number_of_threads_changes_during_a_run(self, expected):
         # Each change builds another pool while the old one still has work to do.
         def run(threads):
             torch.set_num_threads(threads)
@@ -302,14 +302,14 @@ class TestSameBits:
             cuts.append(ranges)
             in_threads(loop, ranges, *arrays)
 
-        for module in (compiled, direct, long):
+        for module in (compiled, pairs, panels):
             monkeypatch.setattr(module, "spans", lambda costs, per_thread: spans(costs, 1))
             monkeypatch.setattr(module, "in_threads", share)
-        monkeypatch.setattr(direct, "_PAIRS_PER_THREAD", 1)
+        monkeypatch.setattr(pairs, "_PAIRS_PER_THREAD", 1)
         return cuts
 
     # One list that is shared out by rows, empty and one-document lists, and ordinary ones.
-    ragged = (7, 0, direct.BY_ROWS + 10, 1, 90, 0, 33, 270, 2)
+    ragged = (7, 0, pairs.BY_ROWS + 10, 1, 90, 0, 33, 270, 2)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
     @pytest.mark.parametrize("kernel", ["numba", "long", "auto"])
@@ -346,14 +346,14 @@ class TestSameBits:
         assert results == [results[0]] * 4
 
     def test_long_lists_by_rows_agree_with_whole_lists(self):
-        # The two ways through the direct kernel are different sums of the same terms.
-        assert direct.BY_ROWS < 10_000
-        scores, labels, lists = problem(3, [direct.BY_ROWS], torch.float64)
+        # Rows and whole lists are different sums of the same terms.
+        assert pairs.BY_ROWS < 10_000
+        scores, labels, lists = problem(3, [pairs.BY_ROWS], torch.float64)
         gradient = scores.clone()
         arguments = (scores.numpy(), labels.double().numpy(), gradient.numpy(), lists)
         for strategy in STRATEGIES:
-            rows = direct.DirectKernel()(*arguments, strategy, 1.0)
-            expected = long.LongKernel(1e-12)(*arguments, strategy, 1.0)
+            rows, _ = pairs.direct_sums(*arguments, strategy, 1.0)
+            expected = panels.LongKernel(1e-12)(*arguments, strategy, 1.0)
             np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-9 * np.abs(rows).max())
 
 
@@ -443,7 +443,7 @@ class TestCompiledCode:
             assert load("tr_called", new).f(0) == 2
         assert load("tr_called", new).f(0) == 2
 
-    def test_a_change_in_what_is_called(self, load):
+    def test_a_change_in_a_called_function(self, load):
         # A caller's compiled code holds what it calls, from another file.
         caller = "from tr_called import g\n@compiled\ndef f(x):\n    return g(x)\n"
         for n in (1, 2):

@@ -86,7 +86,7 @@ def test_small_perturbation_recovers_the_paper(strategy):
         np.testing.assert_allclose(-2 * paper.numpy()[docs], expected, rtol=1e-9, err_msg=str(q))
 
 
-def test_one_pair_pass_whatever_the_number_of_samples(monkeypatch):
+def test_one_pair_sum_for_any_number_of_samples(monkeypatch):
     import twinrank.ranks.twin as twin
 
     passes = []

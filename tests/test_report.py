@@ -165,7 +165,7 @@ def test_what_comes_from_the_data_stays_text(tmp_path):
         versions={HOSTILE: HOSTILE},
         comparison=tr.compare(values),
         evaluations={},
-        curves={HOSTILE: [[{"epoch": 1, "loss": 1.0, HOSTILE: 0.5}]]},
+        curves={HOSTILE: [[{"iteration": 1, "loss": 1.0, HOSTILE: 0.5}]]},
         notes=[HOSTILE],
         figures=[(HOSTILE, '<svg xmlns="http://www.w3.org/2000/svg"/>', HOSTILE)],
         tables=[(HOSTILE, Table(HOSTILE * 2, [HOSTILE], [[Cell(HOSTILE, mark="<")]], [HOSTILE]))],
@@ -229,7 +229,7 @@ def test_values_that_are_missing():
         memory={"B": float("nan")},
         curves={
             "A": [[]],
-            "B": [[{"epoch": 1, "loss": float("nan"), "validation": None}]],
+            "B": [[{"iteration": 1, "loss": float("nan"), "validation": None}]],
             "C": [],
         },
     )
@@ -249,18 +249,18 @@ def test_trainings_of_different_kinds_and_lengths():
     trees, net = (
         draw_curves(curves[name], ["validation"], (low, high), "x-") for name in METHODS[:2]
     )
-    assert ">round<" in trees
+    assert ">iteration<" in trees
     assert ">loss<" not in trees
-    assert ">epoch<" in net
+    assert ">iteration<" in net
     assert ">loss<" in net
-    assert draw_curves([[], [{"epoch": 1}]], [], (0, 1), "x-") == ""
-    lonely = draw_curves([[{"epoch": 1, "loss": 0.5}]], [], (0, 1), "x-")
+    assert draw_curves([[], [{"iteration": 1}]], [], (0, 1), "x-") == ""
+    lonely = draw_curves([[{"iteration": 1, "loss": 0.5}]], [], (0, 1), "x-")
     assert lonely.count("<use") >= 1  # one epoch is a point, since no line can be drawn
 
 
 def test_long_trainings_are_thinned_out():
     def page_of(rounds, units):
-        unit = [{"round": i, "validation": np.sin(i)} for i in range(rounds)]
+        unit = [{"iteration": i, "validation": np.sin(i)} for i in range(rounds)]
         return draw_curves([unit] * units, ["validation"], (-1, 1), "x-")
 
     assert len(page_of(2_000, 40)) < 1.2 * len(page_of(90, 12))

@@ -11,9 +11,8 @@ import twinrank as tr
 from twinrank.cli import main
 from twinrank.evaluation.conventions import CONVENTIONS
 from twinrank.evaluation.result import Evaluation
-from twinrank.study.paper import reproducing
-from twinrank.study.paper.expecting import expected_seconds, in_parallel
-from twinrank.study.paper.figures import (
+from twinrank.study.paper import reproduction
+from twinrank.study.paper.paper_figures import (
     Panel,
     correlation_csv,
     correlation_table,
@@ -21,6 +20,7 @@ from twinrank.study.paper.figures import (
     draw_figure_2,
     gradient,
 )
+from twinrank.study.paper.paper_tables import Measured, PaperTable, architecture_table, choose
 from twinrank.study.paper.published import (
     ARCHITECTURES,
     FIGURE_2,
@@ -30,8 +30,8 @@ from twinrank.study.paper.published import (
     methods_of,
     systems,
 )
-from twinrank.study.paper.reproducing import Reproduction
-from twinrank.study.paper.tables import Measured, PaperTable, architecture_table, choose
+from twinrank.study.paper.reproduction import Reproduction, ReproductionResults
+from twinrank.study.paper.time_estimate import expected_seconds, in_parallel
 from twinrank.study.results import Results
 from twinrank.study.source import Source
 from twinrank.study.units import Unit, one_thread
@@ -201,13 +201,15 @@ def test_gradients_of_figure_1():
 def histories():
     """A loss that falls as nDCG@5 rises, a metric that rises as it falls, and trees."""
     epochs = range(1, 9)
-    falling = [{"epoch": e, "loss": 9.0 - e} for e in epochs]
+    falling = [{"iteration": e, "loss": 9.0 - e} for e in epochs]
     for record in falling[1::2]:
-        record |= {"validation": 0.1 * record["epoch"], "test": 0.05 * record["epoch"]}
+        record |= {"validation": 0.1 * record["iteration"], "test": 0.05 * record["iteration"]}
     rising = [
-        {"epoch": e, "loss": -0.1 * e, "validation": 0.9 - 0.1 * e, "test": 0.5} for e in epochs
+        {"iteration": e, "loss": -0.1 * e, "validation": 0.9 - 0.1 * e, "test": 0.5} for e in epochs
     ]
-    trees = [{"round": e, "train": 0.1 * e, "validation": 0.1 * e, "test": None} for e in epochs]
+    trees = [
+        {"iteration": e, "train": 0.1 * e, "validation": 0.1 * e, "test": None} for e in epochs
+    ]
     return {"ListNet": falling, "AP-type3": rising, "LambdaMART(L)": trees}
 
 
@@ -261,7 +263,7 @@ def test_expected_time_follows_the_work():
         (["--quick", "--full"], "exclude each other"),
         (["--full", "--table", "4"], "--full is all tables"),
         (["--table", "4", "--architectures", "CE4L"], "Did you mean 'CE4.L'"),
-        (["--table", "4", "--architectures", ","], "--architectures is all, paper, or names"),
+        (["--table", "4", "--architectures", ","], "--architectures must be all, paper, or names"),
         (["--table", "4", "--folds", "one"], "--folds takes numbers"),
         (["--table", "4", "--folds", "7"], "no fold 7"),
         (["nowhere", "--table", "4"], "nowhere"),
@@ -310,7 +312,7 @@ def test_from_raw_files_to_tables(monkeypatch, capsys, tmp_path):
     # LambdaMART has the paper's own limits on leaves, and can't grow a tree on so little.
     before = {p.name: p.stat().st_mtime_ns for p in (out / "study" / "units").iterdir()}
     assert len(before) == 4 * 2 + 5
-    monkeypatch.setattr(reproducing, "MSLR", (40, 480, 136))
+    monkeypatch.setattr(reproduction, "MSLR", (40, 480, 136))
     assert run(monkeypatch, *words) == 0
     after = {p.name: p.stat().st_mtime_ns for p in (out / "study" / "units").iterdir()}
     assert after == before
@@ -374,6 +376,6 @@ def test_the_whole_experiment_in_small(monkeypatch, capsys, tmp_path):
 def test_failures_of_everything_are_an_error(tmp_path):
     source = Source(queries=30, cut=3, min_documents=10, min_relevant=1)
     asked = Reproduction(source, (4,), False, (1,), ["R5"], epochs=1)
-    nothing = reproducing.Found(asked, [Results(asked.studies[-1], tmp_path)])
+    nothing = ReproductionResults(asked, [Results(asked.studies[-1], tmp_path)])
     with pytest.raises(InputError, match="no method could be trained"):
         _ = nothing.measured

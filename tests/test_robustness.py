@@ -90,38 +90,55 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("function", "bad", "message"),
         [
-            (direct_loss, {"labels": [0, 1]}, "scores (3,) and labels (2,) must align"),
-            (direct_loss, {"labels": [[0], [1], [2]]}, "scores (3,) and labels (3, 1) must align"),
-            (direct_loss, {"scores": [1.0, 2.0]}, "scores (2,) and labels (3,) must align"),
+            (
+                direct_loss,
+                {"labels": [0, 1]},
+                "scores has shape (3,) but labels has shape (2,); both need one entry per document",
+            ),
+            (
+                direct_loss,
+                {"labels": [[0], [1], [2]]},
+                "scores has shape (3,) but labels has shape (3, 1); "
+                "both need one entry per document",
+            ),
+            (
+                direct_loss,
+                {"scores": [1.0, 2.0]},
+                "scores has shape (2,) but labels has shape (3,); both need one entry per document",
+            ),
             (
                 direct_loss,
                 {"lists": tr.Lists.from_sizes([2, 2])},
-                "scores (3,) and lists (4 documents in 2 lists) must align",
+                "scores has shape (3,) but lists has 4 documents in 2 lists; "
+                "scores needs one entry per document",
             ),
             (
                 twin_ranks,
                 {"scores": [1.0, 2.0]},
-                "scores (2,) and lists (3 documents in 2 lists) must align",
+                "scores has shape (2,) but lists has 3 documents in 2 lists; "
+                "scores needs one entry per document",
             ),
             (
                 twin_ranks,
                 {"labels": [0, 1]},
-                "labels (2,) and lists (3 documents in 2 lists) must align",
+                "labels has shape (2,) but lists has 3 documents in 2 lists; "
+                "labels needs one entry per document",
             ),
             (
                 exact_ranks,
                 {"scores": [[1.0, 2.0, 3.0]]},
-                "scores (1, 3) and lists (3 documents in 2 lists) must align",
+                "scores has shape (1, 3) but lists has 3 documents in 2 lists; "
+                "scores needs one entry per document",
             ),
             (
                 direct_loss,
                 {"weights": torch.ones(3)},
-                "weights (3,) must have one entry per list, 2 in all",
+                "weights has shape (3,) but there are 2 lists; weights needs one entry per list",
             ),
             (
                 direct_loss,
                 {"weights": torch.ones(2, 1)},
-                "weights (2, 1) must have one entry per list, 2 in all",
+                "weights has shape (2, 1) but there are 2 lists; weights needs one entry per list",
             ),
         ],
     )
@@ -171,7 +188,7 @@ class TestErrors:
     @pytest.mark.parametrize("samples", [0, -3])
     def test_samples(self, function, samples):
         message = message_of(function, samples=samples)
-        assert message == f"samples must be a whole number from 1 on, not {samples}"
+        assert message == f"samples must be a whole number of at least 1, not {samples}"
 
     @pytest.mark.parametrize("bad", [-1.0, nan, inf])
     def test_weights(self, bad):
@@ -196,8 +213,8 @@ class TestErrors:
 
     @pytest.mark.parametrize("name", ["scores", "labels"])
     def test_arrays_that_are_no_tensors(self, name):
-        given = {"scores": torch.rand(3), "labels": torch.ones(3), name: np.ones(3)}
-        message = message_of(tr.DirectLoss("AP"), **given, lists=LISTS)
+        arguments = {"scores": torch.rand(3), "labels": torch.ones(3), name: np.ones(3)}
+        message = message_of(tr.DirectLoss("AP"), **arguments, lists=LISTS)
         assert message == f"{name} must be a torch tensor, not ndarray"
 
     @pytest.mark.parametrize(
@@ -210,7 +227,7 @@ class TestErrors:
             (
                 (2, 3),
                 {"lists": None, "mask": torch.ones(2, 2).bool()},
-                "mask (2, 2) and scores (2, 3) must align",
+                "mask has shape (2, 2) but scores has shape (2, 3); both must be the same",
             ),
             *(
                 (
@@ -268,11 +285,11 @@ def odd_problems(draw):
     sizes = draw(st.lists(st.integers(0, 6), max_size=4))  # empty lists, or no lists at all
     documents = sum(sizes)
 
-    def some(kinds):
+    def draw_each(kinds):
         return draw(st.lists(draw(kinds), min_size=documents, max_size=documents))
 
-    scores = torch.tensor(some(numbers_for(dtype)), dtype=dtype)
-    labels = torch.tensor(some(LABELS), dtype=torch.float64)
+    scores = torch.tensor(draw_each(numbers_for(dtype)), dtype=dtype)
+    labels = torch.tensor(draw_each(LABELS), dtype=torch.float64)
     return scores.requires_grad_(), labels, tr.Lists.from_sizes(np.array(sizes, dtype=np.int64))
 
 
@@ -298,7 +315,7 @@ class TestNoNaN:
         assert loss.isfinite().all()
         assert scores.grad.isfinite().all()
         # Scores matter by their differences alone: a gradient moves no list as a whole.
-        moved = torch.tensor([scores.grad[one].sum().abs() for one in lists])
+        moved = torch.tensor([scores.grad[docs].sum().abs() for docs in lists])
         assert (moved <= 1e-4 * (1 + scores.grad.abs().sum())).all()
 
     @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -307,14 +324,14 @@ class TestNoNaN:
     def test_twin_ranks(self, strategy, problem, log_alpha):
         scores, labels, lists = problem
         ranks = tr.twin_ranks(scores, labels, lists, strategy=strategy, alpha=10**log_alpha)
-        for one in lists:
-            assert sorted(ranks[one].tolist()) == list(range(1, one.stop - one.start + 1))
+        for docs in lists:
+            assert sorted(ranks[docs].tolist()) == list(range(1, docs.stop - docs.start + 1))
         ranks.square().sum().backward()
         assert scores.grad.isfinite().all()
 
     @pytest.mark.parametrize("kernel", KERNELS)
     @pytest.mark.parametrize("strategy", STRATEGIES)
-    def test_what_memory_held_before_does_not_matter(self, strategy, kernel, monkeypatch):
+    def test_uninitialised_memory_does_not_matter(self, strategy, kernel, monkeypatch):
         # The second list is too wide to interpolate, so that its place stays empty for a while.
         lists = tr.Lists.from_sizes([4, 3, 0])
         scores = torch.tensor([0.3, 1.0, 2.0, -1.0, 1e30, -1e30, 0.0], requires_grad=True)

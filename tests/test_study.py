@@ -11,13 +11,20 @@ import numpy as np
 import pytest
 
 import twinrank as tr
-from twinrank.study import dispatch
-from twinrank.study.dispatch import run_unit
-from twinrank.study.progress import Status
+from twinrank.study import study as study_module
+from twinrank.study.progress import Item, watching
 from twinrank.study.results import read_unit
-from twinrank.study.running import Study
+from twinrank.study.scheduler import run_jobs
 from twinrank.study.source import Source
-from twinrank.study.units import Unit, full_parameters, one_thread, tied_pairs, train_unit
+from twinrank.study.study import Study, run_unit
+from twinrank.study.units import (
+    StatusFile,
+    Unit,
+    full_parameters,
+    one_thread,
+    tied_pairs,
+    train_unit,
+)
 
 SOURCE = Source(queries=24, cut=3)
 NET, TREES = "AP-type3 (Linear)", "LambdaMART"
@@ -43,7 +50,7 @@ def trained(monkeypatch):
         seen.append(unit)
         return train_unit(unit, source, callbacks)
 
-    monkeypatch.setattr(dispatch, "train_unit", train)
+    monkeypatch.setattr(study_module, "train_unit", train)
     return seen
 
 
@@ -185,8 +192,8 @@ class TestRunning:
         assert found.peak_memory_bytes > 10_000_000
         assert found.seconds > 0
         assert found.features == 136
-        assert [record["round"] for record in found.history] == [1, 2, 3]
-        assert [record["epoch"] for record in results.units_of(NET)[0].history] == [1, 2]
+        assert [record["iteration"] for record in found.history] == [1, 2, 3]
+        assert [record["iteration"] for record in results.units_of(NET)[0].history] == [1, 2]
 
     def test_values_are_pooled_in_the_order_of_folds(self, results):
         found = results.evaluations()[TREES]
@@ -258,7 +265,7 @@ class TestRunning:
             return train_unit(unit, source, callbacks)
 
         with monkeypatch.context() as patch:
-            patch.setattr(dispatch, "train_unit", train)
+            patch.setattr(study_module, "train_unit", train)
             found = small().run(tmp_path, jobs=1, progress=False)
         assert [str(one) for one in found.failures] == [
             f"{NET}, fold 2, seed 0: RuntimeError: a cosmic ray"
@@ -277,7 +284,7 @@ class TestRunning:
         found = study.run(tmp_path, jobs=1, progress=False)
         with pytest.raises(tr.InputError, match="no method of this study is complete") as error:
             found.comparison()
-        assert "there is no device 'abacus' here" in str(error.value)
+        assert "There is no device 'abacus' here" in str(error.value)
 
     def test_stop_and_go_on(self, results, tmp_path, monkeypatch, trained):
         def train(unit, source, callbacks=()):
@@ -287,7 +294,7 @@ class TestRunning:
             return train_unit(unit, source, callbacks)
 
         with monkeypatch.context() as patch:
-            patch.setattr(dispatch, "train_unit", train)
+            patch.setattr(study_module, "train_unit", train)
             with pytest.raises(KeyboardInterrupt):
                 small().run(tmp_path, jobs=1, progress=False)
         assert not list((tmp_path / "running").iterdir())
@@ -328,15 +335,107 @@ class TestRunning:
 
         def run(unit, source, out, leader):
             if unit.key == doomed:  # as running out of memory would end it
-                Status(Path(out) / "running" / f"{unit.key}.json", unit)
+                StatusFile(Path(out) / "running" / f"{unit.key}.json", unit)
                 os.kill(os.getpid(), signal.SIGKILL)
             run_unit(unit, source, out, leader)
 
-        monkeypatch.setattr(dispatch, "run_unit", run)
+        monkeypatch.setattr(study_module, "run_unit", run)
         found = study.run(tmp_path, jobs=2, progress=False)
         assert [one.unit.key for one in found.failures] == [doomed]
         assert "died" in found.failures[0].error
         assert len(found.units) == 3
+
+
+class Deadly:
+    """Jobs that write a file each; the first one kills its process a given number of times."""
+
+    def __init__(self, folder, count, deaths):
+        self.folder, self.count, self.deaths, self.failed = folder, count, deaths, set()
+
+    def job(self, number):
+        folder, deaths = self.folder, self.deaths if number == 0 else 0
+
+        def run(leader):
+            died = len(list(folder.glob("death-*")))
+            if died < deaths:
+                (folder / f"death-{died}").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            (folder / f"done-{number}").write_text(str((leader, os.getpid())))
+
+        return run
+
+    def pending(self):
+        numbers = set(range(self.count)) - self.failed
+        return [self.job(n) for n in sorted(numbers) if not (self.folder / f"done-{n}").exists()]
+
+    def on_death(self, retry):
+        if not retry(self.job(0)):
+            self.failed.add(0)
+
+    def done(self):
+        return {path.name: path.read_text() for path in self.folder.glob("done-*")}
+
+
+class TestScheduler:
+    def test_one_job_at_a_time_runs_in_this_process(self, tmp_path):
+        queue = Deadly(tmp_path, 2, deaths=0)
+        run_jobs(queue, jobs=1)
+        assert queue.done() == dict.fromkeys(("done-0", "done-1"), str((None, os.getpid())))
+        run_jobs(queue, jobs=1)  # nothing is pending
+
+    @pytest.mark.parametrize(("deaths", "failed"), [(0, set()), (1, set()), (2, {0})])
+    def test_jobs_of_processes_that_die_are_retried_alone(self, tmp_path, deaths, failed):
+        queue = Deadly(tmp_path, 3, deaths)
+        run_jobs(queue, jobs=2)
+        assert queue.failed == failed
+        assert queue.done().keys() == {f"done-{n}" for n in {0, 1, 2} - failed}
+        assert all(text.startswith(f"({os.getpid()}, ") for text in queue.done().values())
+
+
+class Shown:
+    """Three trainings: one ended before, one runs and ends, one never starts."""
+
+    label, total = "trials", 3
+
+    def __init__(self):
+        self.ended = False
+
+    def items(self):
+        second = Item("b", self.ended, "b is complete", done=3, total=4, value=0.5)
+        return {"1": Item("a", True, "a is complete"), "2": second}
+
+    def headline(self):
+        return "best 0.5000 (b)" if self.ended else ""
+
+
+class TestProgress:
+    def test_lines(self, capsys):
+        shown = Shown()
+        with watching(shown):
+            shown.ended = True
+        assert capsys.readouterr().err.splitlines() == [
+            "1 of 3 trials were finished before",
+            "[2/3] b is complete  best 0.5000 (b)",
+        ]
+        with watching(shown, show=False):
+            pass
+        shown.total = 2  # which have all ended before
+        with watching(shown):
+            pass
+        assert capsys.readouterr().err == ""
+
+    def test_bars_on_a_terminal(self, capsys, monkeypatch):
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        shown = Shown()
+        with watching(shown):
+            time.sleep(0.8)
+            shown.ended = True
+        seen = capsys.readouterr().err
+        assert "All trials" in seen
+        assert "3/4  0.5000" in seen
+        assert "[2/3] b is complete  best 0.5000 (b)" in seen
 
 
 class TestFolders:
@@ -369,7 +468,7 @@ class TestFolders:
             ('{"format": "twinrank-study", "version": 9}', "has version 9"),
             (
                 '{"format": "twinrank-study", "version": 1, "kind": "comparison", "data": 3}',
-                "doesn't say what data",
+                "doesn't name the data",
             ),
         ],
     )

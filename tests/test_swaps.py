@@ -42,19 +42,19 @@ def changes(measure: tr.Measure, labels: Any) -> dict[tuple[int, int], float]:
         swapped = list(labels)
         swapped[p], swapped[q] = labels[q], labels[p]
         orders.append(swapped)
-    found = values(measure, orders)
-    return dict(zip(pairs, np.abs(found[1:] - found[0]), strict=True))
+    result = values(measure, orders)
+    return dict(zip(pairs, np.abs(result[1:] - result[0]), strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=20, deadline=None)
 @given(labels=st.lists(st.integers(0, 3), min_size=2, max_size=7))
-def test_a_swap_changes_what_swapping_changes(name: str, labels: list[int]) -> None:
+def test_closed_form_equals_real_swaps(name: str, labels: list[int]) -> None:
     measure, lists = tr.measure(name), tr.Lists.from_sizes([len(labels)])
-    found = measure.swaps(np.array(labels, float), lists)
+    result = measure.swaps(np.array(labels, float), lists)
     for (p, q), change in changes(measure, labels).items():
-        worth = abs(found.worth[p] - found.worth[q])
-        formula = worth * found.scale[p] * abs(found.ahead[p] - found.behind[q])
+        worth = abs(result.worth[p] - result.worth[q])
+        formula = worth * result.scale[p] * abs(result.ahead[p] - result.behind[q])
         assert formula == pytest.approx(change, abs=1e-12), (p, q)
 
 
@@ -93,9 +93,9 @@ def test_the_gradient_is_that_of_the_formula(name: str) -> None:
     gradient, hessian = (np.concatenate(side) for side in zip(*expected, strict=True))
     assert scores.grad.numpy() == pytest.approx(gradient, abs=1e-12)
     newton = Newton.of(name, "swap", perturbation=0.0, samples=1)
-    found = newton.sums(y, labels, lists)
-    assert found[0] == pytest.approx(gradient, abs=1e-6)
-    assert found[1] == pytest.approx(hessian, abs=1e-6)
+    result = newton.sums(y, labels, lists)
+    assert result[0] == pytest.approx(gradient, abs=1e-6)
+    assert result[1] == pytest.approx(hessian, abs=1e-6)
 
 
 def test_on_ndcg_it_is_lambdarank() -> None:
@@ -130,9 +130,9 @@ def test_samples_are_averaged_and_weights_count() -> None:
 
 
 @pytest.mark.parametrize("make", [tr.DirectLoss, tr.lightgbm_objective])
-def test_a_measure_that_does_not_know_its_swaps_is_refused(make: Any) -> None:
+def test_a_measure_without_swaps_raises(make: Any) -> None:
     own = tr.Measure.from_functions("Own", lambda labels, lists: labels, lambda rank: 1 / rank)
-    with pytest.raises(InputError, match="Own doesn't"):
+    with pytest.raises(InputError, match="which Own does not have"):
         make(own, strategy="swap")
 
 
@@ -160,8 +160,8 @@ def test_bits_do_not_depend_on_threads(number: int) -> None:
     with threads_at_most(1):
         expected = newton(scores, labels, lists)
     with threads_at_most(number):
-        found = newton(scores, labels, lists)
-    assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True))
+        result = newton(scores, labels, lists)
+    assert all(np.array_equal(a, b) for a, b in zip(expected, result, strict=True))
 
 
 def test_trees_learn_by_it() -> None:
@@ -176,8 +176,8 @@ def test_without_documents_there_is_nothing_to_push(sizes: list[int]) -> None:
     scores, lists = torch.zeros(0, requires_grad=True), tr.Lists.from_sizes(sizes)
     tr.DirectLoss("AP", strategy="swap")(scores, torch.zeros(0), lists).backward()
     assert scores.grad is not None
-    found = Newton.of("AP", "swap").sums(np.zeros(0), np.zeros(0), lists)
-    assert [part.shape for part in found] == [(0,), (0,)]
+    result = Newton.of("AP", "swap").sums(np.zeros(0), np.zeros(0), lists)
+    assert [part.shape for part in result] == [(0,), (0,)]
 
 
 @pytest.mark.parametrize("top", [4, 40, 60, 90])
@@ -185,7 +185,7 @@ def test_without_documents_there_is_nothing_to_push(sizes: list[int]) -> None:
 def test_high_labels_keep_their_digits(name: str, top: int) -> None:
     labels = np.array([top, 0, top - 1, 1, top])
     scores, lists = np.array([0.3, 0.9, 0.5, 0.1, -0.2]), tr.Lists.from_sizes([5])
-    found = Newton.of(name, "swap", perturbation=0.0, samples=1).sums(scores, labels, lists)
+    result = Newton.of(name, "swap", perturbation=0.0, samples=1).sums(scores, labels, lists)
     ranks = np.asarray(tr.exact_ranks(scores, lists))
     gradient, _ = reference(tr.measure(name), scores, labels, ranks)
-    assert found[0] == pytest.approx(gradient, rel=1e-5, abs=1e-9)
+    assert result[0] == pytest.approx(gradient, rel=1e-5, abs=1e-9)

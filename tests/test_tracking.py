@@ -11,7 +11,7 @@ import twinrank as tr
 from twinrank.cli import main
 from twinrank.support.errors import FileError, InputError
 from twinrank.training import TensorBoard
-from twinrank.training.loop import TrainingInterrupted
+from twinrank.training.callbacks import TrainingInterrupted
 
 
 @pytest.fixture(autouse=True, scope="module")

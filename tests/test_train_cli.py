@@ -1,4 +1,4 @@
-"""`twinrank train` and `twinrank predict`: runs that survive, and scores in the right order."""
+"""`twinrank train` and `twinrank predict`: runs, resuming, errors, and the order of scores."""
 
 import json
 import os
@@ -61,8 +61,9 @@ def run_folder(files, tmp_path_factory):
     return out
 
 
-def refused(answer, *parts):
-    code, out, err = answer
+def refused(result, *parts):
+    """True if a command failed with one line that contains these parts."""
+    code, out, err = result
     assert (code, out) == (2, "")
     assert err.startswith("Error: ")
     assert err.count("\n") == 1
@@ -71,8 +72,13 @@ def refused(answer, *parts):
     return True
 
 
-def lines_of(run):
-    return (run / "history.jsonl").read_text().splitlines()
+def history_of(run):
+    """The records of a run's history."""
+    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+
+
+def without_seconds(run):
+    return [record | {"seconds": 0} for record in history_of(run)]
 
 
 def weights(run):
@@ -82,7 +88,7 @@ def weights(run):
 # Runs
 
 
-def test_what_a_run_leaves(run_folder, files):
+def test_files_of_a_run(run_folder, files):
     names = ["checkpoint.safetensors", "curves.png", "curves.svg", "history.jsonl", "model"]
     assert sorted(p.name for p in run_folder.iterdir()) == [*names, "run.json"]
     about = json.loads((run_folder / "run.json").read_text())
@@ -90,14 +96,13 @@ def test_what_a_run_leaves(run_folder, files):
     assert about["parameters"].keys() == tr.Ranker().get_params().keys()
     assert {"python", "torch", "numpy", "twinrank"} <= about["versions"].keys()
     assert about["threads"] == torch.get_num_threads()
-    lines = (run_folder / "history.jsonl").read_text().splitlines()
-    assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+    assert [record["iteration"] for record in history_of(run_folder)] == [1, 2]
     assert (run_folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (run_folder / "curves.svg").read_text()
     assert tr.Ranker.load(run_folder / "model").n_features_in_ == 136
 
 
-def test_folds_and_every_way_to_set_a_parameter(files, tmp_path, cli):
+def test_folds_and_all_ways_to_set_a_parameter(files, tmp_path, cli):
     (tmp_path / "c.toml").write_text(
         'architecture = "Linear"\nobjective = "AP"\nlearning_rate = 0.5\nepochs = 7\n'
         'transforms = ["SignedLog1p", "QueryZScore"]\ncategories = {3 = 2}\n'
@@ -107,7 +112,7 @@ def test_folds_and_every_way_to_set_a_parameter(files, tmp_path, cli):
     words += ["--epochs", 1, "--strategy", "type1", "--seed", 3, "--fold", 1]
     code, out, err = cli("train", files.parent, *words, "--out", tmp_path / "run")
     assert code == 0
-    assert re.fullmatch(r"Model in .*run/model \(1 epoch, best in epoch 1: 0\.\d{4}\)\n", out)
+    assert re.fullmatch(r"Model in .*run/model \(1 epoch, best nDCG@5 0\.\d{4} in epoch 1\)\n", out)
     assert re.fullmatch(r"epoch 1/1  loss .* validation nDCG@5 .* test nDCG@5 .*\n", err)
     used = json.loads((tmp_path / "run" / "run.json").read_text())["parameters"]
     expected = {
@@ -123,7 +128,7 @@ def test_folds_and_every_way_to_set_a_parameter(files, tmp_path, cli):
 
 def test_no_transform(files, tmp_path, cli):
     words = ["--set", "transforms=none", "--set", "architecture=Linear", "--epochs", 1]
-    (tmp_path / "run").mkdir()  # as it is when the first file of a run could not be finished
+    (tmp_path / "run").mkdir()  # as a run leaves it that was killed while it wrote its first file
     name = _temporary(tmp_path / "run/run.json", "run.json", "partial").name
     (tmp_path / "run" / name.replace(f"-{os.getpid()}-", "-4194999-")).write_text("{")
     assert cli("train", files / "train.txt", *words, "--out", tmp_path / "run")[0] == 0
@@ -139,14 +144,17 @@ def test_paper_mode(files, tmp_path, cli):
         about = json.loads((tmp_path / path).read_text())
         about = about.get("provenance", about)
         assert about["parameters"]["batch_documents"] == "auto"
-        plan = about["plan"]
-        assert (plan["batch_documents"], plan["weight_decay"], plan["shuffle"]) == (1, 0.5, False)
-    architecture = tr.Ranker.load(tmp_path / "run/model").model_.scorer.architecture
+        assert about["parameters"]["weight_decay"] == 0.5
+        resolved = about["resolved"]
+        assert (resolved["batch_documents"], resolved["shuffle"]) == (1, False)
+        assert "weight_decay" not in resolved
+        assert about["plan"]["iterations"] == 1
+    architecture = tr.Ranker.load(tmp_path / "run/model").model_.net.architecture
     assert (architecture.norm, architecture.last_norm) == ("query", True)
     assert cli("predict", tmp_path / "run", files / "test.txt", "-o", tmp_path / "s.txt")[0] == 0
 
 
-def test_mistakes_are_one_line_and_leave_nothing(files, tmp_path, cli):
+def test_an_error_is_one_line_and_leaves_no_folder(files, tmp_path, cli):
     train, out = files / "train.txt", tmp_path / "out"
     (tmp_path / "bad.toml").write_text("epochs = = 3")
     (tmp_path / "unknown.toml").write_text("epoch = 3")
@@ -156,8 +164,11 @@ def test_mistakes_are_one_line_and_leave_nothing(files, tmp_path, cli):
     for words, message in [
         ([tmp_path / "nowhere.txt"], "can't read"),
         ([train, "--valid", tmp_path / "nowhere.txt"], "can't read"),
-        ([train, "--valid", tmp_path / "narrow.txt"], "say --features 136"),
-        ([tmp_path / "single.txt", "--valid", tmp_path / "narrow.txt"], "can teach"),
+        ([train, "--valid", tmp_path / "narrow.txt"], "Pass --features 136"),
+        (
+            [tmp_path / "single.txt", "--valid", tmp_path / "narrow.txt"],
+            "Cannot train on any of 2 queries",
+        ),
         ([train, "--objective", "nDGC"], "Did you mean 'nDCG'"),
         ([train, "--strategy", "type4"], "Did you mean 'type"),
         ([train, "--architecture", "CE4L"], "Did you mean 'CE4.L'"),
@@ -169,80 +180,80 @@ def test_mistakes_are_one_line_and_leave_nothing(files, tmp_path, cli):
         ([train, "--set", "device=gpu"], "no device 'gpu'"),
         ([train, "--set", "categories={500=3}"], "columns are 0 to 135"),
         ([train, "--set", "transforms=QuaryZScore"], "Did you mean 'QueryZScore'"),
-        ([train, "--set", "random_state=-1"], "random_state must be from 0"),
+        ([train, "--set", "random_state=-1"], "random_state must be at least 0"),
         ([train, "--config", tmp_path / "bad.toml"], "bad.toml is not TOML"),
         ([train, "--config", tmp_path / "unknown.toml"], "Did you mean 'epochs'"),
         ([train, "--config", tmp_path / "nowhere.toml"], "can't read"),
-        ([train, "--fold", 1], "--fold goes with a folder"),
+        ([train, "--fold", 1], "--fold needs a folder"),
         ([files.parent, "--fold", 2], "no fold 2"),
-        ([files.parent, "--valid", train], "--valid and --test go with a file"),
+        ([files.parent, "--valid", train], "--valid and --test need a file"),
         ([tmp_path], "no folds in"),
-        (["--valid", train], "--valid and --test go with a file"),
+        (["--valid", train], "--valid and --test need a file"),
     ]:
         assert refused(cli("train", *words, "--out", out), message)
         assert not out.exists()
     for name in ("file", ""):
-        assert refused(cli("train", train, "--out", tmp_path / name), "choose another --out")
+        assert refused(cli("train", train, "--out", tmp_path / name), "Choose another folder")
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_resuming_what_cant_be_resumed(run_folder, files, tmp_path, cli):
+def test_runs_that_cannot_be_resumed(run_folder, files, tmp_path, cli):
     words = ["train", "--resume", run_folder]
     for more in (["--epochs", 9], [files / "train.txt"], ["--set", "epochs=9"], ["--out", "x"]):
         assert refused(cli(*words, *more), "--resume takes")
-    assert refused(cli("train", "--resume", files), "there is no run.json in it")
+    assert refused(cli("train", "--resume", files), "it has no run.json")
     copy = tmp_path / "copy"
     shutil.copytree(run_folder, copy)
     good = json.loads((copy / "run.json").read_text())
     moved = tmp_path / "train.txt"
     moved.write_text("".join((files / "train.txt").read_text().splitlines(keepends=True)[:-1]))
-    other = tmp_path / "other.txt"  # the same labels and lengths, other features
-    other.write_text((files / "train.txt").read_text().replace(" 5:", " 5:1"))
+    changed = tmp_path / "changed.txt"  # the same labels and lengths, different features
+    changed.write_text((files / "train.txt").read_text().replace(" 5:", " 5:1"))
     changes = [{key: wrong} for key in good for wrong in (None, [], "x", 3.5, {})]
-    changes += [{"source": good["source"] | {"data": str(path)}} for path in (moved, other)]
+    changes += [{"source": good["source"] | {"data": str(path)}} for path in (moved, changed)]
     changes += [{"parameters": good["parameters"] | {"epochs": "x"}}]
     for change in changes:
-        if not change.keys() & {"versions", "plan"}:  # which are for people
+        if not change.keys() & {"versions", "plan", "resolved"}:  # these are for people
             (copy / "run.json").write_text(json.dumps(good | change))
             assert refused(cli("train", "--resume", copy))
-    for text in ("", "{", "[]", json.dumps(good | {"version": 2})):
+    for text in ("", "{", "[]", json.dumps(good | {"version": 3})):
         (copy / "run.json").write_text(text)
         assert refused(cli("train", "--resume", copy), "run.json")
     (copy / "run.json").write_text(json.dumps(good | {"threads": 99}))
     code, _, err = cli("train", "--resume", copy)
     assert code == 0
-    assert "Note: the run began with 99 threads" in err
+    assert "Note: the run started with 99 threads" in err
     assert weights(copy) == weights(run_folder)  # it was complete
 
 
-# Killed, interrupted
+# Interrupted and killed runs
 
-# Trains, and has a signal sent to itself: at some step, or halfway through some checkpoint.
+# Trains, and sends itself a signal: after some step, or halfway through some checkpoint.
 CHILD = """
 import os, signal, sys
 from twinrank.cli import main
 from twinrank.training import checkpoints
 
 kind, count, calls = sys.argv[1], int(sys.argv[2]), []
-on_step, save = checkpoints.Checkpoints.on_step, checkpoints.save
+on_step_end, save = checkpoints.Checkpoints.on_step_end, checkpoints.save
 
 def step(self, trainer):
-    on_step(self, trainer)
+    on_step_end(self, trainer)
     calls.append(1)
     if kind == "interrupt" and len(calls) == count:
         os.kill(os.getpid(), signal.SIGINT)
 
-def half(*arguments, **more):
-    content = save(*arguments, **more)
+def half(*arguments, **options):
+    content = save(*arguments, **options)
     if kind == "kill" and len(calls) == count:
-        for left in checkpoints_folder.glob(".*partial*"):
-            left.write_bytes(content[: len(content) // 2])
+        for partial in checkpoints_folder.glob(".*partial*"):
+            partial.write_bytes(content[: len(content) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
     return content
 
 from pathlib import Path
 checkpoints_folder = Path(sys.argv[3])
-checkpoints.Checkpoints.on_step, checkpoints.save = step, half
+checkpoints.Checkpoints.on_step_end, checkpoints.save = step, half
 sys.argv = ["twinrank", *sys.argv[4:]]
 main()
 """
@@ -253,11 +264,11 @@ def environment():
 
 
 def child(kind, count, run, *words):
-    """The code of a child, and what it shows on a terminal of its own."""
+    """The exit code of a child process, and its output on a terminal."""
     command = [sys.executable, "-c", CHILD, kind, str(count), str(run), *map(str, words)]
     control, terminal = pty.openpty()
-    choices = {"stderr": terminal, "env": environment() | {"COLUMNS": "80"}}
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, **choices) as process:
+    options = {"stderr": terminal, "env": environment() | {"COLUMNS": "80"}}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, **options) as process:
         os.close(terminal)
         shown = b""
         while select.select([control], [], [], 60)[0]:
@@ -270,38 +281,34 @@ def child(kind, count, run, *words):
     return code, shown.decode().replace("\r\n", "\n")
 
 
-def test_interrupted_then_killed_then_taken_up(files, tmp_path, cli):
-    """The weights are those of a run that nothing happened to, bit for bit.
+def test_interrupted_then_killed_then_resumed(files, tmp_path, cli):
+    """The weights equal those of an uninterrupted run, bit for bit.
 
-    The children have a terminal, so that there is a live bar too.
+    The child processes have a terminal, so that the live bar is tested too.
     """
     begin = ["train", files / "train.txt", "--valid", files / "vali.txt", *STEPS, "--epochs", 4]
     assert cli(*begin, "--out", tmp_path / "whole")[0] == 0
     run = tmp_path / "a run"
     begin += ["--out", run, "--save-every", 0]
-    code, shown = child("interrupt", 16, run, *begin)
+    code, shown = child("interrupt", 12, run, *begin)
     assert code == 130
     assert "\x1b[" in shown
     assert re.search(r"Epoch 2/4 .* docs/s .*[-\d]:[-\d]{2}:[-\d]{2}", shown)  # the time left
-    assert re.search(r"loss -\S+  validation nDCG@5 0\.\d{4}  best in epoch \d: 0\.\d{4}", shown)
+    assert re.search(r"loss -\S+  validation nDCG@5 0\.\d{4}  best 0\.\d{4} \(epoch \d\)", shown)
     last = shown.splitlines()[-1]
-    assert re.search(r"Stopped in epoch \d, after step \d+\. Go on with: twinrank train ", last)
+    assert re.search(r"Stopped in epoch 2, step \d+\. Continue with: twinrank train ", last)
     assert last.endswith(f"--resume '{run}'")
     assert not (run / "model").exists()
-    told = cli("predict", run, files / "test.txt", "-o", tmp_path / "s.txt")
-    assert refused(told, f"isn't complete; finish it with: twinrank train --resume '{run}'")
+    result = cli("predict", run, files / "test.txt", "-o", tmp_path / "s.txt")
+    assert refused(result, f"is not complete. Finish it with: twinrank train --resume '{run}'")
     before = (run / "checkpoint.safetensors").read_bytes()
-    code, _ = child("kill", 3, run, "train", "--resume", run, "--save-every", 0)
+    code, _ = child("kill", 2, run, "train", "--resume", run, "--save-every", 0)
     assert code == -signal.SIGKILL
     assert (run / "checkpoint.safetensors").read_bytes() != before
     assert cli("train", "--resume", run)[0] == 0
     assert weights(run) == weights(tmp_path / "whole")
     assert not list(run.glob(".*"))
-    histories = [
-        [json.loads(line) | {"seconds": 0} for line in lines_of(r)]
-        for r in (run, tmp_path / "whole")
-    ]
-    assert histories[0] == histories[1]
+    assert without_seconds(run) == without_seconds(tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -330,7 +337,7 @@ def test_killed_at_many_moments(files, tmp_path, cli):
     assert weights(run) == weights(tmp_path / "whole")
 
 
-# Trouble with files
+# File errors
 
 UNPRIVILEGED = """
 import json, os, sys
@@ -377,7 +384,7 @@ def test_no_permission(files):
         lines = answer.stderr.partition("---\n")[2].splitlines()
         resume = f"twinrank train --resume {here / 'run'}"
         assert lines.pop(1) == (
-            f"When that is mended, go on from the last checkpoint with: {resume}"
+            f"When that is fixed, continue from the last checkpoint with: {resume}"
         )
         for line, name in zip(lines, ("history.jsonl", "new", "other.txt"), strict=True):
             assert line.startswith(f"Error: can't write {here / 'run' / name}: Permission denied")
@@ -390,31 +397,31 @@ def test_no_permission(files):
 # Scores
 
 
-def test_scores_in_the_sources_order(run_folder, tmp_path, cli):
+def test_scores_are_in_the_order_of_the_source(run_folder, tmp_path, cli):
     data = tr.synthetic_web_search(queries=3)
     order = np.random.default_rng(0).permutation(data.documents)
     frame = pl.DataFrame(data.X, schema=list(data.feature_names)).with_columns(
         qid=pl.Series(data.qid), label=pl.Series(data.y)
     )
     frame[order].write_csv(tmp_path / "scattered.csv")
-    right = tr.Ranker.load(run_folder / "model").predict(data)[order]
+    expected = tr.Ranker.load(run_folder / "model").predict(data)[order]
     files = [tmp_path / f"out{suffix}" for suffix in (".txt", ".parquet", ".csv", ".trec")]
     for out in files:
         words = [tmp_path / "scattered.csv", "--no-cache", "-o", out]
-        code, told, err = cli("predict", run_folder, *words)
-        assert (code, told) == (0, f"Wrote {out}: {data.documents:,} scores\n")
-        assert err.count("\n") == 1  # that rows were put together
+        code, printed, err = cli("predict", run_folder, *words)
+        assert (code, printed) == (0, f"Wrote {out}: {data.documents:,} scores\n")
+        assert err.count("\n") == 1  # the note that rows were sorted by query
     close = {"rtol": 0, "atol": 1e-5}
-    np.testing.assert_allclose(np.loadtxt(files[0]), right, **close)
+    np.testing.assert_allclose(np.loadtxt(files[0]), expected, **close)
     for table in (pl.read_parquet(files[1]), pl.read_csv(files[2])):
         assert table.columns == ["qid", "docid", "score", "rank"]
-        np.testing.assert_allclose(table["score"], right, **close)
+        np.testing.assert_allclose(table["score"], expected, **close)
         assert table["qid"].cast(pl.Int64).to_list() == data.qid[order].astype(int).tolist()
         assert table["docid"].cast(pl.Int64).to_list() == list(range(data.documents))
     rows = [line.split() for line in files[3].read_text().splitlines()]
-    found = {int(docid): float(score) for _, _, docid, _, score, _ in rows}
-    np.testing.assert_allclose([found[i] for i in range(data.documents)], right, **close)
-    for _, (qid, _, docid, _, _, _) in enumerate(rows):
+    scores = {int(docid): float(score) for _, _, docid, _, score, _ in rows}
+    np.testing.assert_allclose([scores[i] for i in range(data.documents)], expected, **close)
+    for qid, _, docid, _, _, _ in rows:
         assert qid == str(data.qid[order][int(docid)])
 
 
@@ -439,7 +446,7 @@ def test_a_run_that_trec_eval_reads(run_folder, files, tmp_path, cli):
         assert ranked == sorted(ranked, key=lambda pair: -pair[1])
 
 
-def test_predictions_that_cant_be_made(run_folder, files, tmp_path, cli):
+def test_errors_of_predict(run_folder, files, tmp_path, cli):
     (tmp_path / "narrow.txt").write_text("1 qid:1 1:1 2:1\n0 qid:1 1:2 2:2\n")
     (tmp_path / "wide.txt").write_text("1 qid:1 1:1 137:1\n0 qid:1 1:2 2:2\n")
     words, test = ["predict", run_folder], files / "test.txt"
@@ -458,39 +465,83 @@ def test_predictions_that_cant_be_made(run_folder, files, tmp_path, cli):
     (tmp_path / "blank.csv").write_text("qid,label,docid,x\na b,1,d 1,2\na b,0,d2,3\n")
     model = tr.Ranker(architecture="Linear", transforms="none", epochs=1)
     model.fit([[1.0], [2.0]], [0, 1], qid=[1, 1]).save(tmp_path / "model")
-    told = cli("predict", tmp_path / "model", tmp_path / "blank.csv", "-o", tmp_path / "s.run")
-    assert refused(told, "can't hold a query id that is empty or has blanks")
-    told = cli("predict", tmp_path / "model", tmp_path / "twice.csv", "-o", tmp_path / "s.run")
-    assert refused(told, "the same document id twice")
+    result = cli("predict", tmp_path / "model", tmp_path / "blank.csv", "-o", tmp_path / "s.run")
+    assert refused(result, "can't hold a query id that is empty or has blanks")
+    result = cli("predict", tmp_path / "model", tmp_path / "twice.csv", "-o", tmp_path / "s.run")
+    assert refused(result, "the same document id twice")
 
 
-def test_features_that_arent_finite_are_named(files, tmp_path, cli):
+# The same checks for nets and trees
+
+KINDS = {"net": SMALL, "trees": ["--trees", "--set", "n_jobs=1"]}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+@kinds
+def test_errors_are_those_of_fit(kind, files, tmp_path, cli):
+    """The command and `fit` refuse the same data with the same sentence."""
+    text = (files / "vali.txt").read_text()
+    (tmp_path / "none.txt").write_text(re.sub(r"^\d ", "0 ", text, flags=re.MULTILINE))
+    data, irrelevant = tr.load(files / "train.txt"), tr.load(tmp_path / "none.txt")
+    estimator = tr.Ranker() if kind == "net" else tr.BoostedRanker()
+    with pytest.raises(tr.InputError) as expected:
+        estimator.fit(data, eval_set=irrelevant)
+    assert "Evaluation set 'validation' has no relevant document" in str(expected.value)
+    out = tmp_path / "run"
+    words = ["train", *KINDS[kind], "--out", out]
+    result = cli(*words, files / "train.txt", "--valid", tmp_path / "none.txt")
+    assert refused(result, str(expected.value))
+    with pytest.raises(tr.InputError) as expected:
+        estimator.fit(irrelevant)
+    result = cli(*words, tmp_path / "none.txt", "--valid", files / "vali.txt")
+    assert refused(result, str(expected.value), "Cannot train on any of 6 queries")
+    assert refused(cli(*words, files / "train.txt", "--set", "select=test"), "Unknown evaluation")
+    assert refused(cli(*words, files / "train.txt", "--set", "early_stopping=0"), "early_stopping")
+    assert not out.exists()
+
+
+@kinds
+def test_values_that_are_not_finite(kind, files, tmp_path, cli):
     lines = [x for x in (files / "train.txt").read_text().splitlines() if x[0] != "#"]
-    lines[3] = re.sub(" 5:[^ ]+", " 5:nan", lines[3])
-    (tmp_path / "nan.txt").write_text("\n".join(lines) + "\n")
-    words = ["train", tmp_path / "nan.txt", "--valid", files / "vali.txt", "--quiet"]
-    words += ["--set", "transforms=none", "--set", "batch_documents=12000"]
-    words += ["--out", tmp_path / "run"]
     query = re.search(r"qid:(\S+)", lines[3])[1]
-    told = cli(*words, "--non-finite", "keep")
-    assert refused(
-        told, f"in epoch 1, step 1, on the queries {query}; their features aren't finite"
-    )
+    words = ["train", "--valid", files / "vali.txt", "--epochs", 2, "--non-finite", "keep"]
+    words += [*KINDS[kind], "--quiet", "--set", "transforms=none"]
+    for value in ("nan", "inf"):
+        changed = [*lines[:3], re.sub(" 5:[^ ]+", f" 5:{value}", lines[3]), *lines[4:]]
+        (tmp_path / f"{value}.txt").write_text("\n".join(changed) + "\n")
+    missing = cli(*words, tmp_path / "nan.txt", "--out", tmp_path / "nan")
+    infinite = cli(*words, tmp_path / "inf.txt", "--out", tmp_path / "inf")
+    assert not (tmp_path / "inf").exists()
+    if kind == "trees":  # trees take missing values
+        assert missing == (0, "", "")
+        assert refused(infinite, f"Feature 5 of a document of query {query} is infinite. Put Clip")
+        return
+    assert refused(missing, f"Feature 5 is missing (NaN) in query {query}, and transforms='none'")
+    assert refused(infinite, "Feature 5 is infinite (inf, or too large for float32) in query")
+    assert not (tmp_path / "nan").exists()
 
 
-def test_trees_leave_a_run_as_nets_do(files, tmp_path, cli):
+# Trees
+
+
+def test_trees_have_the_same_run_folder_as_nets(files, run_folder, tmp_path, cli):
     run, config = tmp_path / "trees", tmp_path / "best.toml"
     config.write_text('objective = "AP"\nnum_leaves = 5\nengine_params = {min_data_in_leaf = 3}\n')
     words = ["train", files / "train.txt", "--trees", "--valid", files / "vali.txt"]
     more = ["--epochs", 6, "--config", config, "--set", "n_jobs=1", "--seed", 3, "--out", run]
     code, out, err = cli(*words, *more)
     assert code == 0
-    assert "Model in" in out
+    assert re.search(r"Model in .*model \(6 rounds, best nDCG@5 0\.\d{4} in round \d\)\n", out)
     assert "round 6/6" in err
-    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-    assert [record["round"] for record in history] == [1, 2, 3, 4, 5, 6]
-    assert all((run / name).stat().st_size for name in ("run.json", "curves.svg", "curves.png"))
-    assert tr.BoostedRanker.load(run).best_iteration_ <= 6  # the run's folder will do
+    assert [record["iteration"] for record in history_of(run)] == [1, 2, 3, 4, 5, 6]
+    assert {p.name for p in run.iterdir()} == {p.name for p in run_folder.iterdir()}
+    assert all(p.stat().st_size for p in run.iterdir())
+    about = [json.loads((folder / "run.json").read_text()) for folder in (run, run_folder)]
+    assert about[0].keys() == about[1].keys()
+    assert about[0]["resolved"]["ensemble_size"] == 5
+    loaded = tr.BoostedRanker.load(run)  # the folder of the run
+    assert loaded.best_iteration_ <= 6
+    assert loaded.history_ == history_of(run)
     assert cli("predict", run, files / "vali.txt", "-o", tmp_path / "scores.txt")[0] == 0
     train, valid = tr.load(files / "train.txt"), tr.load(files / "vali.txt")
     expected = tr.BoostedRanker(
@@ -503,10 +554,105 @@ def test_trees_leave_a_run_as_nets_do(files, tmp_path, cli):
     ).fit(train, eval_set=valid)
     scores = np.loadtxt(tmp_path / "scores.txt", np.float32)
     assert np.array_equal(scores, expected.predict(valid))
-    assert refused(cli("train", "--resume", run), "trees are grown in one go")
-    assert refused(cli(*words, "--out", run), "isn't empty")
-    assert refused(cli(*words, "--architecture", "R5"), "--trees goes without")
+    assert refused(cli(*words, "--out", run), "is not an empty folder")
+    assert refused(cli(*words, "--architecture", "R5"), "--trees have no --architecture")
     assert refused(cli(*words, "--set", "num_leavs=3"), "num_leaves")
     for wrong in ("objective=AAP", "n_estimators=0", "engine=catboost"):
         assert refused(cli(*words, "--set", wrong, "--out", tmp_path / "none"))
     assert not (tmp_path / "none").exists()
+    before = (run / "model" / "model.txt").read_bytes()
+    assert cli("train", "--resume", run)[0] == 0  # it was complete
+    assert (run / "model" / "model.txt").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["engine=lightgbm", "engine_params={min_data_in_leaf=3, feature_fraction=0.5}"],
+        ["engine=lightgbm", "engine_params={bagging_fraction=0.5, bagging_freq=1}"],
+        ["engine=xgboost", "ensemble_size=2"],
+    ],
+    ids=["lightgbm", "lightgbm that starts again", "xgboost"],
+)
+def test_trees_are_interrupted_and_resumed(settings, files, tmp_path, cli):
+    """SIGINT to a real process: it saves, says how to continue, and exits with 130."""
+    words = ["train", files / "train.txt", "--valid", files / "vali.txt", "--trees"]
+    for setting in (*settings, "n_jobs=1", "early_stopping=none", "num_leaves=8"):
+        words += ["--set", setting]
+    words += ["--epochs", 200]
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "twinrank", *map(str, [*words, "--out", run])]
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        while not (run / "history.jsonl").exists() or len(history_of(run)) < 3:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    stopped = re.search(r"Stopped after round (\d+)\. Continue with: (.*)\n$", err)
+    assert stopped[2] == f"twinrank train --resume {run}"
+    assert 3 <= int(stopped[1]) == len(history_of(run)) < 200
+    assert not (run / "model").exists()
+    result = cli("predict", run, files / "test.txt", "-o", tmp_path / "s.txt")
+    assert refused(result, f"Finish it with: twinrank train --resume {run}")
+    code, out, _ = cli("train", "--resume", run)
+    assert (code, "200 rounds" in out) == (0, True)
+    assert cli(*words, "--quiet", "--out", tmp_path / "whole") == (0, "", "")
+    assert without_seconds(run) == without_seconds(tmp_path / "whole")
+    (name,) = (p.name for p in (run / "model").iterdir() if p.stem == "model")
+    models = [(folder / "model" / name).read_bytes() for folder in (run, tmp_path / "whole")]
+    assert models[0] == models[1]
+
+
+def test_tensorboard_shows_trees(files, tmp_path, cli):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    words = ["train", files / "train.txt", "--trees", "--valid", files / "vali.txt", "--epochs", 4]
+    run = tmp_path / "run"
+    assert cli(*words, "--set", "n_jobs=1", "--tensorboard", "--quiet", "--out", run)[0] == 0
+    curves = events.EventAccumulator(str(run / "tensorboard")).Reload()
+    assert curves.Tags()["scalars"] == ["nDCG@5/validation"]
+    points = curves.Scalars("nDCG@5/validation")
+    assert [point.step for point in points] == [1, 2, 3, 4]
+    expected = [record["validation"] for record in history_of(run)]
+    assert [point.value for point in points] == pytest.approx(expected)
+
+
+# A net of your own
+
+OWN_NET = """
+import torch
+
+class Wide(torch.nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(features, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)
+        )
+
+    def forward(self, X):
+        return self.layers(X)
+"""
+
+
+def test_resuming_a_net_of_your_own_needs_its_name(files, tmp_path, cli, monkeypatch):
+    (tmp_path / "mynets.py").write_text(OWN_NET)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)  # for the child process
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    words = ["train", files / "train.txt", "--architecture", "mynets:Wide", "--epochs", 3]
+    words += ["--set", "batch_documents=200", "--set", "ensemble_size=2"]
+    code, shown = child("interrupt", 12, run, *words, "--out", run)
+    assert code == 130
+    resume = f"--resume {run} --architecture mynets:Wide"
+    assert shown.endswith(f"Continue with: twinrank train {resume}\n")
+    assert refused(cli("train", "--resume", run), "trains your own net", resume)
+    assert refused(cli("train", "--resume", run, "--architecture", "Small"), "mynets:Wide, not")
+    code, out, err = cli("train", "--resume", run, "--architecture", "mynets:Wide")
+    assert (code, "3 epochs" in out) == (0, True), err
+    assert cli(*words, "--quiet", "--out", whole) == (0, "", "")
+    assert weights(run) == weights(whole)
+    predict = ["predict", run, files / "test.txt", "-o", tmp_path / "scores.txt"]
+    assert refused(cli(*predict), "its net is your own, mynets:Wide")
+    assert cli(*predict, "--architecture", "mynets:Wide")[0] == 0
+    scores = tr.Ranker.load(run, architecture="mynets:Wide").predict(tr.load(files / "test.txt"))
+    np.testing.assert_allclose(np.loadtxt(tmp_path / "scores.txt"), scores, atol=1e-5)

@@ -16,11 +16,12 @@ from twinrank.data.transforms import transform
 from twinrank.models.architecture import architecture
 from twinrank.models.scorer import Scorer
 from twinrank.training import Callback, EarlyStopping, HistoryFile
+from twinrank.training.callbacks import TrainingInterrupted
 from twinrank.training.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
 from twinrank.training.console import Bar, Lines, console
 from twinrank.training.distributed import ProcessGroup
 from twinrank.training.learner import Task, TrainingError
-from twinrank.training.loop import Trainer, TrainingInterrupted
+from twinrank.training.loop import Trainer
 from twinrank.training.net_learner import NetLearner, NetSettings
 from twinrank.training.run_folder import draw_history
 from twinrank.training.settings import Plan

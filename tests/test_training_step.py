@@ -35,7 +35,7 @@ def problem(seed=0, dtype=torch.float32, sizes=(5, 8, 1, 3)):
 
 
 def loss_of(scores, labels, lists, *arguments, measure="nDCG", **options):
-    """A loss with ties broken the same way each time."""
+    """A loss that breaks ties in the same order each time."""
     generator = torch.Generator().manual_seed(0)
     return tr.DirectLoss(measure, generator=generator, **options)(scores, labels, lists, *arguments)
 
@@ -61,7 +61,7 @@ class TestAutograd:
             first.square().sum().backward()
 
     def test_a_penalty_on_another_path_has_its_second_derivative(self):
-        # create_graph=True for a gradient penalty elsewhere must not get in this loss's way.
+        # create_graph=True for a gradient penalty elsewhere must not affect this loss.
         scores, labels, lists = problem()
         weight = torch.tensor(2.0, requires_grad=True)
         penalty = torch.autograd.grad(weight**3, weight, create_graph=True)[0]
@@ -294,11 +294,11 @@ class TestModule:
     def test_copies_behave_the_same(self, duplicate):
         original = copy.deepcopy(self.loss)
         original.generator = torch.Generator().manual_seed(5)
-        other = duplicate(original)
-        assert repr(other) == repr(original)
+        duplicated = duplicate(original)
+        assert repr(duplicated) == repr(original)
         for _ in range(2):  # the copy's generator starts where the original's stood
             scores, labels, lists = problem()
-            first, second = original(scores, labels, lists), other(scores, labels, lists)
+            first, second = original(scores, labels, lists), duplicated(scores, labels, lists)
             assert first == second
             assert torch.equal(gradient(first, scores), gradient(second, scores))
 

@@ -3,37 +3,38 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+from pathlib import Path
 
 import optuna
 import pytest
 
 import twinrank as tr
-from twinrank.boosting.session import Session
 from twinrank.models.architecture import architecture
+from twinrank.study.methods import KINDS
+from twinrank.study.result_files import toml
 from twinrank.study.source import Source
-from twinrank.study.tuning.files import toml, write_best
-from twinrank.study.tuning.sampling import Reports
-from twinrank.study.tuning.search import Tuning
-from twinrank.study.tuning.space import MODELS, Choice, Space, Span
-from twinrank.study.tuning.space_files import spaces_of
-from twinrank.study.tuning.split import Split
+from twinrank.study.tuning.search import Split, Tuning
+from twinrank.study.tuning.space import Choice, Space, Span, spaces_of
 from twinrank.study.tuning.trials import (
     JOURNAL,
+    ReportToTrial,
     best_of,
-    give_up,
+    fail_running,
     importances,
     open_search,
     run_trial,
-    tried,
+    trials_of,
 )
+from twinrank.study.tuning.tuning_report import train_options, write_best
 from twinrank.study.units import full_parameters, one_thread
 from twinrank.support.errors import InputError
-from twinrank.training.plan import MODES
+from twinrank.training.settings import DEFAULTS
 
 SPLIT = Split(Source(queries=20, cut=1))
 SMALL = {"width": Span(4, 16, start=8), "depth": Span(1, 2, start=1)}
@@ -74,26 +75,26 @@ class TestSearch:
         assert (first["objective"], first["strategy"], first["learning_rate"]) == (
             "nDCG",
             "type3",
-            MODES["default"]["learning_rate"],
+            DEFAULTS["net"]["default"]["learning_rate"],
         )
         for name, value in Space("net").start().items():
             if name == "architecture":
                 assert architecture(value) == architecture("Small")  # nets are searched one by one
             else:
                 own = getattr(tr.Ranker(), name)
-                assert value in (own, MODES["default"].get(name))
-        trees = Session.of(tr.BoostedRanker().get_params()).parameters
+                assert value in (own, DEFAULTS["net"]["default"].get(name))
+        trees = tr.BoostedRanker().check_parameters()
         for name, value in Space("trees").start().items():
             assert name == "engine_params" or value == trees[name]
         assert len({json.dumps(one.parameters) for one in whole}) == 4
 
-    def test_members_are_held_fixed_for_measures_alone(self):
+    def test_ensembles_are_held_fixed_for_measures_alone(self):
         measure, own = (
-            Space("trees", {"members": 2, "objective": name}).start()
+            Space("trees", {"ensemble_size": 2, "objective": name}).start()
             for name in ("AP", "LambdaMART")
         )
-        assert measure["members"] == 2
-        assert "members" not in own
+        assert measure["ensemble_size"] == 2
+        assert "ensemble_size" not in own
 
     def test_what_a_killed_process_left_counts_for_nothing(self, whole, tmp_path):
         """The same trials as without the kill: so the seed decides, not the process."""
@@ -105,7 +106,7 @@ class TestSearch:
         trial.report(0.9, 1)
         with (tmp_path / JOURNAL).open("a") as file:
             file.write('{"op_code": 4, "wor')
-        assert [one.state for one in tried(study)] == ["complete", "complete", "running"]
+        assert [one.state for one in trials_of(study)] == ["complete", "complete", "running"]
         assert results(run(tuning, tmp_path, 4)) == results(whole)
 
     def test_killed_in_the_first_trial(self, whole, tmp_path):
@@ -141,7 +142,7 @@ class TestSearch:
     def test_a_process_without_its_leader_begins_nothing(self, tmp_path):
         tuning = search()
         run_trial(tuning.to_text(), "net", str(tmp_path), leader=os.getpid())  # not our parent
-        assert tuning.tried(tmp_path) == []
+        assert tuning.trials(tmp_path) == []
 
     def test_two_kinds_of_models_take_turns(self, tmp_path):
         spaces = (Space("net", {}, SMALL), Space("trees"))
@@ -153,8 +154,8 @@ class TestSearch:
     def test_processes_that_died_have_failed(self, tmp_path):
         tuning = search()
         open_search(tmp_path, tuning, "net").ask()
-        assert give_up(tmp_path, tuning, "it died") == 1
-        (one,) = tuning.tried(tmp_path)
+        assert fail_running(tmp_path, tuning, "it died") == 1
+        (one,) = tuning.trials(tmp_path)
         assert (one.state, one.error) == ("failed", "it died")
 
     def test_another_search_is_left_alone(self, tmp_path):
@@ -192,22 +193,23 @@ class TestPruning:
 
     def test_below_the_median_a_trial_ends(self, trial):
         with pytest.raises(optuna.TrialPruned):
-            Reports(trial, 10).on_epoch(None, {"epoch": 2, "validation": 0.1})
+            ReportToTrial(trial, 10).on_iteration_end(None, {"iteration": 2, "validation": 0.1})
 
     def test_the_best_so_far_counts(self, trial):
-        reports = Reports(trial, 10)
-        reports.on_epoch(None, {"epoch": 1, "validation": 0.6})
-        reports.on_epoch(None, {"epoch": 2, "validation": 0.1})
+        reports = ReportToTrial(trial, 10)
+        reports.on_iteration_end(None, {"iteration": 1, "validation": 0.6})
+        reports.on_iteration_end(None, {"iteration": 2, "validation": 0.1})
         assert trial.study.trials[-1].intermediate_values == {1: 0.6, 2: 0.6}
 
     def test_not_in_the_last_epoch_nor_before_the_warm_up(self, trial):
-        Reports(trial, 10).on_round(None, {"round": 10, "validation": 0.1})
-        Reports(trial, 300).on_round(None, {"round": 9, "validation": 0.1})  # reports every tenth
+        ReportToTrial(trial, 10).on_iteration_end(None, {"iteration": 10, "validation": 0.1})
+        reports_every_tenth = ReportToTrial(trial, 300)
+        reports_every_tenth.on_iteration_end(None, {"iteration": 9, "validation": 0.1})
         assert list(trial.study.trials[-1].intermediate_values) == [10]
 
 
 class TestSpaces:
-    @pytest.mark.parametrize("model", MODELS)
+    @pytest.mark.parametrize("model", KINDS)
     def test_whatever_is_drawn_can_be_trained(self, model):
         space = Space(model)
         study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
@@ -308,6 +310,18 @@ class TestFiles:
         ranker = tr.BoostedRanker(**parameters).fit(sets["train"], eval_set=sets["validation"])
         assert ranker.best_score_ == best_of(found)[0].value
 
+    def test_the_command_that_trains_with_the_best_parameters(self, files, tmp_path):
+        assert train_options(search("trees"), "trees", Path("b.toml")) == (
+            ["--trees", "--config", "b.toml"]
+        )
+        (tmp_path / "Fold2").mkdir()
+        for name in ("train", "test"):
+            shutil.copy(files / "train.txt", tmp_path / "Fold2" / f"{name}.txt")
+        folder = Split(Source.of(tmp_path, {}, cut=1), fold=2)
+        assert train_options(search(split=folder), "net", Path("b.toml")) == (
+            [str(tmp_path), "--fold", "2", "--config", "b.toml"]
+        )
+
     def test_importance_is_a_share_of_what_was_searched(self, tmp_path):
         study = open_search(tmp_path, search(), "net")
         assert importances(study) == {}
@@ -333,6 +347,7 @@ class TestCommand:
         assert code == 0, told
         assert "The best trials: net" in said
         assert "[3/3] net 3" in told
+        assert f"Train with them: twinrank train {data[0]} --valid {data[2]} --config {out}" in said
         trials = json.loads((out / "trials.json").read_text())
         best = max(one["value"] for one in trials)
         assert f"Best nDCG@5 on the validation queries: {best:.4f}" in said
@@ -422,5 +437,5 @@ class TestElsewhere:
 def _second_has_begun(out, tuning):
     if not (out / JOURNAL).exists():
         return False
-    there = tuning.tried(out)
+    there = tuning.trials(out)
     return len(there) == 2 and there[1].after > 0

@@ -1,4 +1,4 @@
-"""The reference of the command line, from the commands themselves, at the end of cli.md."""
+"""The command reference at the end of cli.md, generated from the commands."""
 
 import re
 from collections.abc import Sequence
@@ -19,49 +19,48 @@ def commands() -> dict[str, Any]:
 
 
 def reference() -> str:
-    """All commands as Markdown; what most share, about reading data, is told once."""
-    found = commands()
-    reading = [one for one in found.values() if "cache_dir" in _names(one)]
+    """All commands as Markdown; the options for data that they share are listed once."""
+    all_commands = commands().values()
+    reading = [command for command in all_commands if "cache_dir" in _names(command)]
     shared = set.intersection(*map(_names, reading)) - {"data", "out"}
-    parts = [_command(one, shared if one in reading else set()) for one in found.values()]
-    about = ", ".join(f"`{one.name}`" for one in reading)
-    return "\n\n".join(
-        [*parts, "## Options of data", f"Of {about}.", _table(_merged(reading, shared))]
-    )
+    parts = [_command(c, shared if c in reading else set()) for c in all_commands]
+    names = ", ".join(f"`{command.name}`" for command in reading)
+    options = _table(_merged(reading, shared))
+    return "\n\n".join([*parts, "## Data options", f"These options belong to {names}.", options])
 
 
 def _names(command: Any) -> set[str]:
-    return {one.name for one in command.params}
+    return {option.name for option in command.params}
 
 
 def _merged(commands: Sequence[Any], shared: set[str]) -> list[tuple[Any, str]]:
-    """Each shared option with its default, and with which commands have another."""
+    """Each shared option with its default, and the commands that have another default."""
     rows = []
-    for one in commands[0].params:
-        if one.name not in shared:
+    for option in commands[0].params:
+        if option.name not in shared:
             continue
         by_default: dict[str, list[str]] = {}
         for command in commands:
-            same = next(p for p in command.params if p.name == one.name)
+            same = next(p for p in command.params if p.name == option.name)
             by_default.setdefault(_default(same), []).append(command.name)
         common = max(by_default, key=lambda default: len(by_default[default]))
-        others = [f"{d} of {', '.join(n)}" for d, n in by_default.items() if d != common]
-        rows.append((one, "; ".join([common, *others])))
+        others = [f"{d} for {', '.join(n)}" for d, n in by_default.items() if d != common]
+        rows.append((option, "; ".join([common, *others])))
     return rows
 
 
 def _command(command: Any, shared: set[str]) -> str:
-    """One command: what it does, its examples, its arguments and options."""
-    told, _, examples = re.sub("[\b]", "", command.help).partition("Example")
+    """One command: its description, examples, arguments and options."""
+    description, _, examples = re.sub("[\b]", "", command.help).partition("Example")
     own = [p for p in command.params if p.name not in shared]
     arguments = [p for p in own if not p.opts[0].startswith("-")]
     usage = " ".join(["twinrank", command.name, *map(_placeholder, arguments), "[OPTIONS]"])
-    parts = [f"## twinrank {command.name}", told.strip(), f"```text\n{usage}\n```"]
+    parts = [f"## twinrank {command.name}", description.strip(), f"```text\n{usage}\n```"]
     if lines := re.findall("twinrank .*", examples):
         parts.append("```sh\n" + "\n".join(lines) + "\n```")
-    parts.append(_table([(one, _default(one)) for one in own]))
+    parts.append(_table([(option, _default(option)) for option in own]))
     if shared:
-        parts.append("It also takes the [options of data](#options-of-data).")
+        parts.append("It also takes the [data options](#data-options).")
     return "\n\n".join(parts)
 
 
@@ -72,16 +71,16 @@ def _placeholder(argument: Any) -> str:
 
 
 def _table(options: Sequence[tuple[Any, str]]) -> str:
-    """A row for each: its names, what it means, its default."""
-    rows = ["| | |", "|---|---|"]
-    for one, default in options:
-        names = [*one.opts, *one.secondary_opts]
+    """A row for each option: its names, its meaning and its default."""
+    rows = ["| option | meaning |", "|---|---|"]
+    for option, default in options:
+        names = [*option.opts, *option.secondary_opts]
         if not names[0].startswith("-"):
-            names = [_placeholder(one).strip("[]")]
-        if one.help and not one.hidden:
+            names = [_placeholder(option).strip("[]")]
+        if option.help and not option.hidden:
             shown = ", ".join(f"`{name}`" for name in names)
-            unless = f" Default: {default}." if default else ""
-            rows.append(f"| {shown} | {_cell(one.help)}{unless} |")
+            stated = f" Default: {default}." if default else ""
+            rows.append(f"| {shown} | {_cell(option.help)}{stated} |")
     return "\n".join(rows)
 
 
@@ -97,17 +96,17 @@ def _cell(text: str) -> str:
     return " ".join(text.split())
 
 
-def _fill(_app: Sphinx, page: str, source: list[str]) -> None:
+def _append_reference(_app: Sphinx, page: str, source: list[str]) -> None:
     if page == PAGE:
         source[0] += "\n" + reference()
 
 
 def _always_outdated(_app: Sphinx, _env: Any, _added: Any, _changed: Any, _gone: Any) -> list[str]:
-    return [PAGE]  # it depends on code, not on its own text alone
+    return [PAGE]  # it also depends on the code of the commands
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Fill the page when it is read."""
-    app.connect("source-read", _fill)
+    """Append the reference when the page is read."""
+    app.connect("source-read", _append_reference)
     app.connect("env-get-outdated", _always_outdated)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

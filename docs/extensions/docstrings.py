@@ -1,9 +1,12 @@
-"""Docstrings are Markdown: formulas are indented, names stand in backquotes, examples are doctests.
+"""Docstrings as Markdown with NumPy-style sections.
 
-Sphinx takes them for reStructuredText; here each goes through the parser of the pages instead.
+Sphinx reads docstrings as reStructuredText. This extension passes each to the parser of the pages
+instead. Formulas are indented, names are in backquotes, examples are doctests. Sections such as
+"Parameters" become definition lists.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from docutils import nodes
@@ -14,7 +17,9 @@ from myst_parser.parsers.mdit import create_md_parser
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-_ARGUMENT = re.compile(r"^([a-z]\w*(?:, [a-z]\w*)*): ")
+LISTS = ("Parameters", "Attributes", "Returns", "Yields", "Raises", "Warns")
+TEXTS = ("Examples", "Notes", "References", "See Also")
+_SPECIAL = re.compile(r"([\\`*_<>\[\]{}$|])")
 
 
 class Docstring(SphinxDirective):
@@ -23,40 +28,90 @@ class Docstring(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """The nodes of the text."""
+        """Parse the text into nodes."""
         source, _ = self.get_source_info()
         document = new_document(source, self.state.document.settings)
-        parser = create_md_parser(MdParserConfig(), SphinxRenderer)
+        config = MdParserConfig(enable_extensions={"deflist"})
+        parser = create_md_parser(config, SphinxRenderer)
         parser.options["document"] = document
         parser.render(as_markdown("\n".join(self.content)))
         return document.children
 
 
 def as_markdown(text: str) -> str:
-    """A docstring with its doctests fenced, and lines `name: what it is` as a list."""
-    lines: list[str] = []
-    testing = False
-    for line in text.splitlines():
-        if line.startswith(">>>") and not testing:
-            testing = True
-            lines.append("```pycon")
-        elif testing and not line.strip():
-            testing = False
-            lines.append("```")
-        if not testing:
-            line = _ARGUMENT.sub(_named, line)
-        lines.append(line)
-    return "\n".join([*lines, "```"] if testing else lines)
+    """A docstring as Markdown: sections as definition lists, doctests as code."""
+    parts = []
+    for title, lines in _sections(text.splitlines()):
+        if title:
+            parts.append(f"```{{rubric}} {title}\n```")
+        if title in LISTS:
+            parts.extend(_entry(title, *entry) for entry in _entries(lines))
+        else:
+            parts.append(_with_fenced_doctests(lines))
+    return "\n\n".join(part for part in parts if part)
 
 
-def _named(match: re.Match[str]) -> str:
-    names = ", ".join(f"`{name}`" for name in match[1].split(", "))
-    return f"- {names}: "
+def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each section's title, empty for the text before the first, and its lines."""
+    title, start = "", 0
+    for i in range(len(lines) - 1):
+        if lines[i] in (*LISTS, *TEXTS) and set(lines[i + 1]) == {"-"}:
+            yield title, lines[start:i]
+            title, start = lines[i], i + 2
+    yield title, lines[start:]
 
 
-def _wrap(*about: Any) -> None:
-    """Put the lines of a docstring, the last of what autodoc tells, into the directive above."""
-    lines: list[str] = about[-1]
+def _entries(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each entry's first line, and the lines that describe it, without their indentation."""
+    head: str | None = None
+    body: list[str] = []
+    for line in lines:
+        if line[:1].strip():
+            if head is not None:
+                yield head, body
+            head, body = line, []
+        else:
+            body.append(line[4:])
+    if head is not None:
+        yield head, body
+
+
+def _entry(title: str, head: str, body: list[str]) -> str:
+    """One item of a definition list."""
+    name, separator, kind = head.partition(" : ")
+    if title in ("Returns", "Yields") and not separator:
+        term = f"*{_escaped(name)}*"
+    else:
+        term = ", ".join(f"`{part}`" for part in name.split(", "))
+        term += f": *{_escaped(kind)}*" if kind else ""
+    described = _with_fenced_doctests(body).strip().splitlines() or [" "]
+    indented = [f"  {line}".rstrip() for line in described[1:]]
+    return "\n".join([term, f": {described[0]}", *indented])
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown leaves as it is."""
+    return _SPECIAL.sub(r"\\\1", text.strip())
+
+
+def _with_fenced_doctests(lines: list[str]) -> str:
+    """Text in which every doctest is a fenced block."""
+    fenced: list[str] = []
+    in_doctest = False
+    for line in [*lines, ""]:
+        if line.startswith(">>>") and not in_doctest:
+            in_doctest = True
+            fenced.append("```pycon")
+        elif in_doctest and not line.strip():
+            in_doctest = False
+            fenced.append("```")
+        fenced.append(line)
+    return "\n".join(fenced).strip("\n")
+
+
+def _wrap(*arguments: Any) -> None:
+    """Put the lines of a docstring, autodoc's last argument, into the directive above."""
+    lines: list[str] = arguments[-1]
     if any(line.strip() for line in lines):
         lines[:] = [".. docstring::", "", *(f"   {line}" for line in lines), ""]
 

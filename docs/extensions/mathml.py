@@ -1,4 +1,4 @@
-"""Formulas as MathML, made when the pages are built: no script, and nothing to fetch."""
+"""Formulas as MathML, written when the pages are built: they need no script and no request."""
 
 from typing import Any
 
@@ -26,11 +26,11 @@ def _mathml(node: nodes.Element, as_block: bool = False) -> str:
     try:
         return str(tex2mathml(node.astext(), as_block=as_block))
     except MathError as error:
-        _log.warning("can't read %r: %s", node.astext(), error, location=node)
+        _log.warning("cannot read %r: %s", node.astext(), error, location=node)
         return ""
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Make `html_math_renderer = "mathml"` known."""
+    """Register `html_math_renderer = "mathml"`."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""The interface to LightGBM and XGBoost: settings, training rounds, trained trees."""
+"""The common interface of LightGBM and XGBoost: settings, training in rounds, trained trees."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,12 +33,12 @@ _NAMES = {
     "cat_feature cat_column feature_types",
 }
 _OURS = {name: ours for ours, names in _NAMES.items() for name in names.split()}
-"""The engines' names for parameters that the ranker has itself."""
+"""Our parameter for each name that the engines have for it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Documents as an engine takes them: labels are at least 0, weights are per list."""
+    """Documents for an engine: labels are at least 0, weights are one per list or None."""
 
     X: npt.NDArray[np.float32]
     y: npt.NDArray[np.float32]
@@ -127,12 +127,11 @@ def check_engine_params(engine_params: Any) -> dict[str, Any]:
     """Refuse settings of the engine that the ranker has a parameter for."""
     if engine_params is None:
         return {}
-    named = isinstance(engine_params, Mapping) and all(isinstance(k, str) for k in engine_params)
-    if not named:
-        raise InputError(f"engine_params must be a dict of settings, not {engine_params!r}")
+    if not isinstance(engine_params, Mapping) or not all(isinstance(k, str) for k in engine_params):
+        raise InputError(f"engine_params must be a dict of settings, not {engine_params!r}.")
     for key in engine_params:
         if key in _OURS:
-            raise InputError(f"engine_params cannot set {key}: set the ranker's {_OURS[key]}")
+            raise InputError(f"engine_params cannot set {key}: set {_OURS[key]} of the ranker.")
     return {  # values of NumPy cannot be written as JSON
         key: value.tolist() if isinstance(value, np.generic | np.ndarray) else value
         for key, value in engine_params.items()
@@ -140,13 +139,13 @@ def check_engine_params(engine_params: Any) -> dict[str, Any]:
 
 
 def thread_count(n_jobs: int | None) -> int:
-    """The engines' number for `n_jobs`: 0 is all cores."""
+    """`n_jobs` as the engines count threads: 0 means all cores."""
     return 0 if n_jobs is None or n_jobs < 0 else n_jobs
 
 
 @contextmanager
 def explained_by(name: str, error_class: type[Exception]) -> Iterator[None]:
-    """Turn an engine's own errors into an InputError."""
+    """Raise an engine's own errors as InputError, with the first line of their message."""
     try:
         yield
     except error_class as error:

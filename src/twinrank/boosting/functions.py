@@ -1,4 +1,4 @@
-"""Objectives and metrics for your own `lgb.train` and `xgb.train`."""
+"""Objectives and metrics for `lgb.train` and `xgb.train`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -169,13 +169,13 @@ class XGBoostMetric:
 
 
 def mean(measure: Measure, scores: Any, labels: Any, lists: Lists, weights: Any = None) -> float:
-    """The mean over the lists with something relevant, Σ w·M / Σ w; NaN if there is none.
+    """The weighted mean over the lists with a relevant document, Σ w·M / Σ w, or NaN.
 
-    The columns of a matrix of scores, one per model of an ensemble, are added up.
+    A matrix of scores has a column per model of an ensemble; its columns are summed.
     """
     if np.ndim(scores) == 2:
         scores = scores.sum(axis=1)
-    values = evaluate(scores, labels, lists, {"it": measure}).values["it"]
+    values = evaluate(scores, labels, lists, {"value": measure}).values["value"]
     counts = ~np.isnan(values)
     if weights is None:
         weights = np.ones(len(lists))
@@ -221,6 +221,6 @@ def _xgboost_weights(data: Any, lists: Lists) -> Any:
         return None
     if weights.size != len(lists):
         raise InputError(
-            f"There are {weights.size} weights for {len(lists)} queries; pass one per query."
+            f"The DMatrix has {weights.size} weights for {len(lists)} queries; pass one per query."
         )
     return weights.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Datasets as engines take them: transformed, and every value one that trees can take."""
+"""Features and labels as the tree engines take them: transformed and checked."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -11,41 +11,42 @@ from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, Transform
 from twinrank.lists import Lists
-from twinrank.models.columns import apart
+from twinrank.models.columns import except_columns
 from twinrank.support.errors import InputError, unknown
 
 
-def kept_from(transform: Transform, columns: tuple[int, ...]) -> Transform:
-    """A transform that leaves categories alone; one that does nothing does."""
-    return transform if transform == Compose() else apart(transform, columns)
+def tree_transform(transform: Transform, categorical: tuple[int, ...]) -> Transform:
+    """The transform without the categorical columns; an empty transform stays empty."""
+    return transform if transform == Compose() else except_columns(transform, categorical)
 
 
-def features_of(data: Dataset, transform: Transform, columns: tuple[int, ...]) -> Iterator[Any]:
-    """The features as trees see them, block by block, or at once where they stay as they are.
+def features_of(data: Dataset, transform: Transform, categorical: tuple[int, ...]) -> Iterator[Any]:
+    """The transformed features, block by block; without a transform all at once, not copied.
 
-    Missing values are NaN. Infinite ones are refused, and categories that aren't whole numbers.
+    Missing values stay NaN. Infinite values, and categories that are not whole numbers, raise an
+    error.
     """
-    same = transform == Compose()
+    unchanged = transform == Compose()
     for queries in blocks(data):
         first, last = int(queries[0]), int(queries[-1])
         docs = slice(int(data.lists.offsets[first]), int(data.lists.offsets[last + 1]))
-        if same:
-            _check(data.X[docs], columns, data, docs.start)
+        if unchanged:
+            _check_values(data.X[docs], categorical, data, docs.start)
             continue
         X = transform(data.take(queries), Lists.from_sizes(data.lists.sizes[queries]))
-        _check(X, columns, data, docs.start)
+        _check_values(X, categorical, data, docs.start)
         yield X
-    if same and data.documents:
+    if unchanged and data.documents:
         yield data.X
 
 
 def rows_of(
-    data: Dataset, transform: Transform, columns: tuple[int, ...], weights: Any = None
+    data: Dataset, transform: Transform, categorical: tuple[int, ...], weights: Any = None
 ) -> Rows:
-    """All rows together; unjudged documents count as 0."""
-    parts = features_of(data, transform, columns)
+    """All rows of a dataset; unjudged documents count as 0."""
+    parts = features_of(data, transform, categorical)
     X = next(parts)
-    if len(X) < data.documents:  # filled in block by block: two copies of all may be too many
+    if len(X) < data.documents:  # copy block by block: a second copy of all may need too much
         first, X = X, np.empty((data.documents, data.features), np.float32)
         place = 0
         for part in chain([first], parts):
@@ -55,53 +56,63 @@ def rows_of(
 
 
 def columns_of(chosen: Any, features: int, names: tuple[str, ...] | None) -> tuple[int, ...]:
-    """The numbers of columns that are given by number, from 0 on, or by name."""
+    """The numbers of columns, from column numbers (from 0) or names."""
     if chosen is None:
         return ()
     if isinstance(chosen, str | int) or not hasattr(chosen, "__iter__"):
-        raise InputError(f"categorical_features must list columns, not {chosen!r}")
-    return tuple(sorted({_column(one, features, names or ()) for one in chosen}))
+        raise InputError(f"categorical_features must be a list of columns, not {chosen!r}.")
+    return tuple(sorted({_column(column, features, names or ()) for column in chosen}))
 
 
-def _column(one: Any, features: int, names: tuple[str, ...]) -> int:
-    if isinstance(one, str):
-        if one not in names:
-            raise InputError(unknown("feature", one, names))
-        return names.index(one)
-    if isinstance(one, bool) or not isinstance(one, int | np.integer):
-        raise InputError(f"categorical_features must list columns, not {one!r}")
-    if not 0 <= one < features:
-        raise InputError(f"there is no column {one}: X has {features} features")
-    return int(one)
+def _column(column: Any, features: int, names: tuple[str, ...]) -> int:
+    if isinstance(column, str):
+        if column not in names:
+            raise InputError(unknown("feature", column, names))
+        return names.index(column)
+    if isinstance(column, bool) or not isinstance(column, int | np.integer):
+        raise InputError(
+            f"categorical_features must list columns by number or name, not {column!r}."
+        )
+    if not 0 <= column < features:
+        raise InputError(
+            f"categorical_features has column {column}, but X has {features} features: columns "
+            f"are 0 to {features - 1}."
+        )
+    return int(column)
 
 
 def check_grades(data: Dataset) -> None:
-    """Refuse labels that aren't grades, as engines' own objectives have to."""
-    other = data.y != np.trunc(data.y)
-    if other.any():
-        found = float(data.y[other][0])
-        raise InputError(f"labels must be whole numbers for this objective, but one is {found:g}")
-
-
-def _check(X: Any, columns: tuple[int, ...], data: Dataset, first: int) -> None:
-    """Look at some rows, of which the first is document `first`."""
-    bad = np.isinf(X)
-    if bad.any():
-        raise InputError(f"{_where(data, bad, first)} is infinite; put Clip in transforms")
-    if not columns:
-        return
-    given = X[:, columns]
-    bad[:, columns] = (given < 0) | ((given != np.trunc(given)) & ~np.isnan(given))
-    if bad.any():
+    """Refuse fractional labels, which the engines' own objectives cannot take."""
+    fractional = data.y != np.trunc(data.y)
+    if fractional.any():
+        label = float(data.y[fractional][0])
         raise InputError(
-            f"{_where(data, bad, first)} is {X[bad][0]:g}, but a category must be a whole number "
-            f"from 0 on, or missing"
+            f"Labels must be whole numbers for this objective, but one is {label:g}. Round them, "
+            f"or choose a measure as objective."
         )
 
 
-def _where(data: Dataset, bad: Any, first: int) -> str:
-    row, column = np.argwhere(bad)[0].tolist()
+def _check_values(X: Any, categorical: tuple[int, ...], data: Dataset, first: int) -> None:
+    """Refuse infinite values and invalid categories; the first row of X is document `first`."""
+    invalid = np.isinf(X)
+    if invalid.any():
+        raise InputError(f"{_position(data, invalid, first)} is infinite. Put Clip in transforms.")
+    if not categorical:
+        return
+    values = X[:, categorical]
+    fractional = (values != np.trunc(values)) & ~np.isnan(values)
+    invalid[:, categorical] = (values < 0) | fractional
+    if invalid.any():
+        raise InputError(
+            f"{_position(data, invalid, first)} is {X[invalid][0]:g}, but a category must be a "
+            f"whole number of at least 0, or missing."
+        )
+
+
+def _position(data: Dataset, invalid: Any, first: int) -> str:
+    """The feature and the query of the first invalid value."""
+    row, column = np.argwhere(invalid)[0].tolist()
     names = data.feature_names
     name = column + 1 if names is None else repr(names[column])
     query = data.query_ids[int(data.lists.list_of(first + row))]
-    return f"feature {name} of a document of query {query}"
+    return f"Feature {name} of a document of query {query}"

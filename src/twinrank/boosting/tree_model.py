@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.boosting.engines import ENGINES, Trees, engine
-from twinrank.boosting.tree_features import features_of, kept_from
+from twinrank.boosting.tree_features import features_of, tree_transform
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose
 from twinrank.data.transforms import from_json as transform_from_json
@@ -89,7 +89,7 @@ class TreeModel(Model):
         if not isinstance(columns, list) or not all(is_count(c, features) for c in columns):
             raise damaged("categorical must be a list of columns")
         categorical = tuple(columns)
-        transform = kept_from(transform_from_json(config.get("transform")), categorical)
+        transform = tree_transform(transform_from_json(config.get("transform")), categorical)
         transform.check_features(features)
         module = engine(config["engine"])
         path = folder / module.FILE

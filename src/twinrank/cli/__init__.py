@@ -5,6 +5,7 @@ Internal: run `twinrank` or `python -m twinrank`.
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -65,6 +66,7 @@ def main() -> None:
     # OpenMP's threads spin while they wait for each other. On a busy machine this makes training
     # more than ten times slower, unless they stop early; on an idle one it makes no difference.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # torch reads it when it is imported
+    sys.path.append(str(Path.cwd()))  # for a user's own net, package.module:name
     try:
         app()
     except TwinRankError as error:

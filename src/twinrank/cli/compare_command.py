@@ -1,6 +1,5 @@
-"""twinrank compare: methods side by side, cross-validated."""
+"""twinrank compare: a cross-validated comparison of methods."""
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,10 +14,11 @@ from twinrank.cli.data_options import (
     source_of,
     takes_data,
 )
+from twinrank.cli.study_options import Folds, Force, Jobs, Ray, command_line, resumable
 
 if TYPE_CHECKING:
     from twinrank.study.results import Results
-    from twinrank.study.running import Study
+    from twinrank.study.study import Study
 
 
 @takes_data()
@@ -26,127 +26,119 @@ def compare(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="A folder with folds, a file (its queries are cut into folds), or a study file "
-            "(.toml); without it, the built-in synthetic data.",
+            help="A folder with folds, a file (its queries are split into folds), or a study file "
+            "(.toml). Without it, the built-in synthetic data.",
             readable=False,
         ),
     ] = None,
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Separated by ';': 'AP-type3; nDCG-type2 (R4.L); nDCG-type3 (Boosted); "
+            help="Methods, separated by ';': 'AP-type3; nDCG-type2 (R4.L); nDCG-type3 (Boosted); "
             "LambdaMART; ListNet'."
         ),
     ] = None,
     measures: Annotated[
-        str | None, typer.Option(help="Separated by ';': 'nDCG@5; AP; nERR@10'.")
+        str | None, typer.Option(help="Measures, separated by ';': 'nDCG@5; AP; nERR@10'.")
     ] = None,
-    folds: Annotated[
-        str | None, typer.Option(help="Which folds: 1,2 or 1-3. By default all.")
-    ] = None,
+    folds: Folds = None,
     cut: Annotated[
         int | None,
         typer.Option(
-            help="How many folds to cut data into that has none: 5 by default, 3 of the built-in "
-            "data; 1 is a single split.",
+            help="Number of folds for data without folds; 1 is a single split. By default 5, or 3 "
+            "for the built-in data.",
             min=1,
         ),
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="Seeds, each of which trains every method anew: 0,1,2. By default 0."),
+        typer.Option(help="Seeds: 0,1,2. Every method is trained with each. By default 0."),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of nets at most; 30 by default.", min=1)
+        int | None, typer.Option(help="Highest number of epochs of nets. By default 30.", min=1)
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
-            help="A parameter of every method that has it, as key=value (may be repeated).",
+            help="A parameter for all methods that have it, as key=value (may be repeated).",
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One fold and few epochs, to see that all is well.")
+        bool, typer.Option("--quick", help="One fold and few epochs, as a first test.")
     ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(help="Trainings at a time; by default one per core.", min=1)
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(help="Train on the Ray cluster at this address ('auto': the one around)."),
-    ] = None,
+    jobs: Jobs = None,
+    ray: Ray = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The folder of the results; by default comparison, or comparison-NAME of the data."
+            help="Folder for the results. By default comparison, or comparison-NAME of the data."
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Use a folder that holds something else.")
-    ] = False,
+    force: Force = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Train methods on the same data and set them side by side, with significance.
+    """Train methods on the same data and compare them, with significance tests.
 
-    On every fold each is trained on the training queries, its best epoch (of trees: round) chosen
-    on the validation queries, and measured on the test queries. The best of each column is bold; an
-    asterisk marks what differs from it significantly. Every training that has ended is kept: the
-    same command goes on where it was stopped, and what has changed since is trained anew.
+    On every fold each method is trained on the training queries. The validation
+    queries choose its best epoch or round, and the test queries measure it. The
+    best value of each column is bold; an asterisk marks values that differ from
+    it significantly. Every training is saved when it ends: the same command
+    continues after an interruption, and trains only what has changed.
 
-    Example: twinrank compare MQ2008 --methods "AP-type3; nDCG-type3 (Boosted); LambdaMART"
+    Example: twinrank compare MQ2008 --methods "AP-type3; LambdaMART"
     """
-    given: dict[str, Any] = {"methods": names(methods), "measures": names(measures), "cut": cut}
-    given["folds"] = None if folds is None else numbers(folds, "--folds", 1)
-    given["seeds"] = None if seeds is None else numbers(seeds, "--seeds", 0)
-    shared = _settings(settings or []) | ({} if epochs is None else {"epochs": epochs})
+    chosen: dict[str, Any] = {"methods": names(methods), "measures": names(measures), "cut": cut}
+    chosen["folds"] = None if folds is None else numbers(folds, "--folds", 1)
+    chosen["seeds"] = None if seeds is None else numbers(seeds, "--seeds", 0)
+    folder = out or _default_folder(data, quick)
     with in_words_of_options():
-        study = _study(data, given, shared, quick, reading or {})
+        study = _study(data, chosen, _shared(settings, epochs), quick, reading or {})
         show_notes(study.source.sets(study.chosen_folds[0])["train"])
-        folder = out or _default_folder(data, quick)
-        results = _run(study, folder, jobs, ray, force)
+        with resumable(folder):
+            results = study.run(folder, jobs, ray, force=force)
     _finish(results, folder)
 
 
 def _study(
     data: Path | None,
-    given: dict[str, Any],
+    options: dict[str, Any],
     shared: dict[str, Any],
     quick: bool,
     reading: dict[str, Any],
 ) -> "Study":
-    """The study that is asked for; options win over a study file."""
-    from twinrank.study import comparing
-    from twinrank.study.files import StudyFile, read_study_file
-    from twinrank.study.running import MEASURES
+    """The study to run; options replace the values of a study file."""
+    from twinrank.study import method_comparison as defaults
+    from twinrank.study.study import MEASURES
+    from twinrank.study.study_file import StudyFile, read_study_file
 
-    said = StudyFile()
+    file = StudyFile()
     if data is not None and data.suffix == ".toml":
-        said = read_study_file(data)
-        data = None if said.data is None else Path(said.data)
-        reading = {**reading, **said.reading}  # options of their own can't be told from defaults
-    chosen = {n: getattr(said, n) if value is None else value for n, value in given.items()}
-    built_in: dict[str, Any] = {"cut": comparing.BUILT_IN_FOLDS} if data is None else {}
+        file = read_study_file(data)
+        data = None if file.data is None else Path(file.data)
+        reading = {**reading, **file.reading}  # an option can't be distinguished from its default
+    chosen = {n: getattr(file, n) if value is None else value for n, value in options.items()}
+    built_in: dict[str, Any] = {"cut": defaults.BUILT_IN_FOLDS} if data is None else {}
     if data is None and quick:
-        built_in |= {"queries": comparing.QUICK_QUERIES}
+        built_in |= {"queries": defaults.QUICK_QUERIES}
     cut = {} if chosen["cut"] is None else {"cut": chosen["cut"]}
-    return comparing.comparison_study(
+    return defaults.comparison_study(
         source_of(data, reading, **{**built_in, **cut}),
-        comparing.METHODS if chosen["methods"] is None else chosen["methods"],
+        defaults.METHODS if chosen["methods"] is None else chosen["methods"],
         MEASURES if chosen["measures"] is None else chosen["measures"],
         chosen["folds"],
         (0,) if chosen["seeds"] is None else chosen["seeds"],
-        {**said.parameters, **shared},
-        said.method,
+        {**file.parameters, **shared},
+        file.method,
         quick,
     )
 
 
-def _settings(settings: list[str]) -> dict[str, Any]:
-    """key=value as parameters; the methods say which they have."""
+def _shared(settings: list[str] | None, epochs: int | None) -> dict[str, Any]:
+    """Parameters for all methods that have them."""
     from twinrank.estimators.parameters import settings_of
 
-    return settings_of(settings)
+    return settings_of(settings or []) | ({} if epochs is None else {"epochs": epochs})
 
 
 def _default_folder(data: Path | None, quick: bool) -> Path:
@@ -157,41 +149,29 @@ def _default_folder(data: Path | None, quick: bool) -> Path:
     return Path("-".join([*parts, *(["quick"] if quick else [])]))
 
 
-def _run(study: "Study", folder: Path, jobs: int | None, ray: str | None, force: bool) -> "Results":
-    try:
-        return study.run(folder, jobs, ray, force=force)
-    except KeyboardInterrupt:
-        typer.echo(
-            f"Stopped. What is finished is kept in {folder}; the same command goes on from there.",
-            err=True,
-        )
-        raise typer.Exit(130) from None
-
-
 def _finish(results: "Results", folder: Path) -> None:
-    """Show the table, write files and the report; exit code 1 if some trainings failed."""
+    """Print the table, write files and the report; exit with code 1 if trainings failed."""
     from twinrank.report.page import write_report
-    from twinrank.study.compared import (
+    from twinrank.study.method_comparison import (
         headline,
         main_measure,
         report_content,
         table_of,
-        write_files,
+        write_comparison,
     )
 
     comparison = results.comparison()
     typer.echo(table_of(results, comparison).to_text(colour=sys.stdout.isatty()))
     typer.echo(headline(comparison, main_measure(results)))
-    write_files(results, comparison, folder)
-    command = shlex.join(["twinrank", *sys.argv[1:]])
-    write_report(folder / "report.html", report_content(results, comparison, command))
+    write_comparison(results, comparison, folder)
+    write_report(folder / "report.html", report_content(results, comparison, command_line()))
     typer.echo(f"Report: {folder / 'report.html'}")
     for failure in results.failures:
         typer.echo(f"Failed: {failure}", err=True)
     if results.failures:
-        lost = [name for name in results.study.method_names if name not in results.methods]
+        missing = [name for name in results.study.method_names if name not in results.methods]
         typer.echo(
-            f"Not in the table: {', '.join(lost)}. The same command tries again; "
+            f"Not in the table: {', '.join(missing)}. The same command trains them again; "
             f"{folder / 'failures'} has the details.",
             err=True,
         )

@@ -46,9 +46,15 @@ def train(
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option(help="The measure to optimise: nDCG (default), AP, P@5, …"),
+        typer.Option(
+            help="The measure to optimise: nDCG (default), AP, P@5, …; or a loss by name: "
+            "ListNet, …"
+        ),
     ] = None,
-    strategy: Annotated[str | None, typer.Option(help="type1, type2, type3 or swap.")] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="The gradient of a measure: type1, type2, type3 (default) or swap."),
+    ] = None,
     architecture: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +72,7 @@ def train(
         int | None, typer.Option(help="The maximum number of epochs, or of boosting rounds.", min=1)
     ] = None,
     paper: Annotated[
-        bool, typer.Option("--paper", help="Use the paper's settings where you give none.")
+        bool, typer.Option("--paper", help="Use the paper's settings for all that you do not set.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="The random seed. Default: 0.", min=0)] = None,
     config: Annotated[
@@ -87,7 +93,11 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The folder of the run. Default: run.")] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="Continue the interrupted run in this folder.", readable=False),
+        typer.Option(
+            help="Continue the interrupted run in this folder. Give it alone, but name your own "
+            "net again with --architecture.",
+            readable=False,
+        ),
     ] = None,
     save_every: Annotated[
         float, typer.Option(help="Seconds between checkpoints within an epoch.", min=0)
@@ -99,11 +109,11 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Train a ranker on the measure it is judged by, in a folder of its own.
+    """Train a ranker on the measure it is judged by.
 
-    The folder gets the parameters (run.json), a line of history per epoch or
-    round, checkpoints, the model and its curves. Ctrl-C finishes the current
-    step and saves; --resume continues to the very same model.
+    The folder of the run gets the parameters (run.json), a line of history
+    per epoch or round, checkpoints, the model and its curves. Ctrl-C finishes
+    the current step and saves; --resume continues to the very same model.
 
     Example: twinrank train MQ2008 --fold 1 --objective AP --out runs/ap
     """
@@ -210,10 +220,10 @@ def _train(
     quiet: bool,
 ) -> None:
     from twinrank.support.plurals import counted
+    from twinrank.training.callbacks import TrainingInterrupted
     from twinrank.training.console import console
     from twinrank.training.distributed import ProcessLostError
     from twinrank.training.learner import TrainingError
-    from twinrank.training.loop import TrainingInterrupted
     from twinrank.training.run_folder import Run
 
     ranker.check_parameters()  # before data is read

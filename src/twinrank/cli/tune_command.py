@@ -1,4 +1,4 @@
-"""twinrank tune: a search for good settings."""
+"""twinrank tune: a search for good parameters."""
 
 import shlex
 import sys
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinrank.cli.data_options import in_words_of_options, show_notes, source_of, takes_data
+from twinrank.cli.study_options import Jobs, Ray, Seed, command_line, resumable
 from twinrank.support.errors import InputError, TwinRankError, unknown
 
 if TYPE_CHECKING:
@@ -23,31 +24,37 @@ def tune(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="A file of training data, or a folder with folds (see --fold); "
-            "without it, the built-in synthetic data.",
+            help="A file of training data, or a folder with folds (see --fold). "
+            "Without it, the built-in synthetic data.",
             readable=False,
         ),
     ] = None,
     valid: Annotated[
         Path | None,
-        typer.Option(help="Validation data; else a fifth of the queries.", readable=False),
+        typer.Option(
+            help="Validation data. Without it, a fifth of the queries is used.", readable=False
+        ),
     ] = None,
-    fold: Annotated[int, typer.Option(help="Which fold of a folder with folds.", min=1)] = 1,
-    model: Annotated[str, typer.Option(help="net, trees, or both, each searched apart.")] = "net",
+    fold: Annotated[int, typer.Option(help="Fold to use of a folder with folds.", min=1)] = 1,
+    model: Annotated[
+        str, typer.Option(help="net, trees, or both; each has a search of its own.")
+    ] = "net",
     trials: Annotated[
-        int | None, typer.Option(help=f"How many of each model; {_TRIALS} by default.", min=1)
+        int | None,
+        typer.Option(help=f"Number of trials per model. By default {_TRIALS}.", min=1),
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(help="Seconds after which no trial begins.", min=0)
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help=f"Epochs of a net at most; {_EPOCHS} by default.", min=1)
+        int | None,
+        typer.Option(help=f"Highest number of epochs of a net. By default {_EPOCHS}.", min=1),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help=f"Trees at most; {_ROUNDS} by default.", min=1)
+        int | None, typer.Option(help=f"Highest number of trees. By default {_ROUNDS}.", min=1)
     ] = None,
     measure: Annotated[
-        str, typer.Option(help="What a trial is judged by, on the validation queries.")
+        str, typer.Option(help="Measure to maximise on the validation queries.")
     ] = "nDCG@5",
     fix: Annotated[
         list[str] | None,
@@ -56,46 +63,37 @@ def tune(
     space: Annotated[
         Path | None,
         typer.Option(
-            help="A TOML file with what to search instead: under [net] or [trees], "
-            "key = [choices] or key = {low = …, high = …, log = true}.",
+            help="TOML file with the ranges to search: in the table net or trees, each key has a "
+            "list of choices, or {low = …, high = …, log = true}.",
             readable=False,
         ),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            help="Trials at a time; by default, one per core. With 1, the same seed gives the "
-            "same search.",
-            min=1,
-        ),
-    ] = None,
-    ray: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster to train on (auto, ray://…).")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**63 - 1)] = 0,
+    jobs: Jobs = None,
+    ray: Ray = None,
+    seed: Seed = 0,
     out: Annotated[
         Path, typer.Option(help="Folder for trials, the best parameters and the report.")
     ] = Path("tuning"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few and short trials: ends in a minute or two.")
+        bool, typer.Option("--quick", help="Few and short trials, as a first test.")
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Begin anew in a folder that holds another search.")
     ] = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Search for the settings with the best validation measure, by Optuna.
+    """Search with Optuna for the parameters with the best validation measure.
 
-    Objective, strategy, α, noise, optimiser, transforms and the net's own shape, or the trees'.
-    Trials that fall behind are cut short. Every trial is kept as soon as it is begun: after an
-    interruption the same command goes on, and a higher --trials adds to what is there. The best
-    parameters are written as a file that `twinrank train --config` takes.
+    The search covers objective, strategy, α, noise, optimiser and transforms, and
+    the architecture of the net or the settings of the trees. Weak trials are
+    stopped early. Every trial is saved: the same command continues after an
+    interruption, and a higher --trials adds trials. With --jobs 1, the same seed
+    gives the same search. `twinrank train --config` reads the best parameters.
 
-    Example: twinrank tune MQ2008 --fold 1 --trials 100 --fix objective=AP --out tuned
+    Example: twinrank tune MQ2008 --fold 1 --trials 100 --fix objective=AP
     """
-    from twinrank.study.tuning.search import Tuning, check_installed
-    from twinrank.study.tuning.space_files import spaces_of
-    from twinrank.study.tuning.split import Split
+    from twinrank.study.tuning.search import Split, Tuning, check_installed
+    from twinrank.study.tuning.space import spaces_of
     from twinrank.support.memory import keep_memory
 
     check_installed()
@@ -105,49 +103,49 @@ def tune(
     few: dict[str, Any] = {"queries": _QUICK_QUERIES} if quick and data is None else {}
     with in_words_of_options():
         source = source_of(data, reading, cut=1, **few)
-        held = None if valid is None else str(valid.expanduser().absolute())
+        validation = None if valid is None else str(valid.expanduser().absolute())
         tuning = Tuning(
-            Split(source, fold, held),
+            Split(source, fold, validation),
             spaces_of(_MODELS[model], fix or [], space),
             measure,
             epochs or (_QUICK_EPOCHS if quick else _EPOCHS),
             rounds or (_QUICK_ROUNDS if quick else _ROUNDS),
             seed,
         )
-        sets = tuning.split.sets()  # trouble with the data is known before anything is written
+        sets = tuning.split.sets()  # problems of the data show before anything is written
         show_notes(sets["train"])
         count = trials or (_QUICK_TRIALS if quick else _TRIALS)
-        try:
+        with resumable(out):
             tuning.run(out, count, jobs, ray, timeout, force=force)
-        except KeyboardInterrupt:
-            typer.echo("Stopped. The same command goes on where it was.", err=True)
-            raise typer.Exit(130) from None
-    _show(out, tuning, data)
+    _finish(out, tuning)
 
 
-def _show(out: Path, tuning: "Tuning", data: Path | None) -> None:
-    """Print and write what was found."""
-    from twinrank.study.tuning.files import best_tables, summary, write_best, write_trials
-    from twinrank.study.tuning.report import draw_all, write_page
+def _finish(out: Path, tuning: "Tuning") -> None:
+    """Print the best trials, and write files and the report."""
     from twinrank.study.tuning.trials import best_of
+    from twinrank.study.tuning.tuning_report import (
+        best_tables,
+        draw_all,
+        summary,
+        train_options,
+        write_best,
+        write_page,
+        write_trials,
+    )
 
-    trials = tuning.tried(out)
+    trials = tuning.trials(out)
     write_trials(out, trials)
     best = best_of(trials)
     if not best:
-        said = next((one.error for one in reversed(trials) if one.error), "")
-        reason = f"the last one failed: {said}" if said else "there was no time for any"
+        error = next((trial.error for trial in reversed(trials) if trial.error), "")
+        reason = f"the last one failed: {error}" if error else "there was no time for any"
         raise TwinRankError(f"no trial was completed; {reason}")
     written = write_best(out, tuning, trials)
-    command = shlex.join(["twinrank", *sys.argv[1:]])
-    page = write_page(out, tuning, trials, draw_all(out, tuning, trials), command)
+    page = write_page(out, tuning, trials, draw_all(out, tuning, trials), command_line())
     for table in best_tables(tuning, trials, 3):
         typer.echo(table.to_text(sys.stdout.isatty()) + "\n")
     typer.echo(summary(tuning, trials))
     typer.echo(f"Best parameters: {', '.join(map(str, written))}")
-    net = next((path for path in written if "trees" not in path.name), None)
-    if best[0].model == "net" and net is not None:
-        with_data = [] if data is None else [str(data)]
-        words = ["twinrank", "train", *with_data, "--config", str(net)]
-        typer.echo(f"Train with them: {shlex.join(words)}")
+    command = ["twinrank", "train", *train_options(tuning, best[0].model, written[0])]
+    typer.echo(f"Train with them: {shlex.join(command)}")
     typer.echo(f"Report: {page}")

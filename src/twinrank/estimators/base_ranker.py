@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from twinrank.data.dataset import Dataset
 from twinrank.data.folds import cut
-from twinrank.estimators.checks import check_evaluation, check_features, usable
+from twinrank.estimators.checks import check_evaluation, check_features, trainable_part
 from twinrank.estimators.inputs import as_dataset, as_evaluation_sets, list_weights
 from twinrank.estimators.parameters import (
     checked_parameters,
@@ -290,7 +290,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         parameters = checked_parameters(own)
         if previous is not None:
             parameters = self._continued_parameters(parameters, previous)
-        trainable, used = usable(data, weights)
+        trainable, used = trainable_part(data, weights)
         check_evaluation(sets, data, type(self).__name__)
         for part in (trainable, *sets.values()):
             self._check_values(part, previous)

@@ -1,4 +1,4 @@
-"""Whether data fits an estimator: number and names of features, missing values, queries."""
+"""Checks that data fits an estimator: features and their names, missing values, queries."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,44 +10,45 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Clip, Compose, SignedLog1p, Transform
 from twinrank.estimators.inputs import trainable_queries
 from twinrank.lists import Lists
-from twinrank.models.columns import Apart
+from twinrank.models.columns import ExceptColumns
 from twinrank.support.errors import InputError
 from twinrank.support.plurals import counted
 
-_BY_VALUE = (Clip, SignedLog1p)  # in which missing values stay missing
+_KEEP_MISSING = (Clip, SignedLog1p)  # these transform value by value: NaN stays NaN
 
 
 def check_features(
-    data: Dataset, count: int, names: Sequence[str] | None, who: str, what: str = "X"
+    data: Dataset, count: int, names: Sequence[str] | None, estimator: str, what: str = "X"
 ) -> None:
-    """Refuse another number of features, or names in another order where both sides have some."""
+    """Refuse another number of features, or other names if both data sets have names."""
     if data.features != count:
         raise InputError(
-            f"{what} has {data.features} features, but {who} is expecting {count} features as input"
+            f"{what[0].upper()}{what[1:]} has {data.features} features, but {estimator} is "
+            f"expecting {count} features as input."
         )
     if names is None or data.feature_names is None:
         return
-    for i, (here, there) in enumerate(zip(data.feature_names, names, strict=True)):
-        if here != there:
+    for i, (name, expected) in enumerate(zip(data.feature_names, names, strict=True)):
+        if name != expected:
             raise InputError(
-                f"feature {i + 1} of {what} is {here!r}, but {who} was trained with {there!r} "
-                f"there; put the features in that order: X[ranker.feature_names_in_]"
+                f"Feature {i + 1} of {what} is {name!r}, but {estimator} was trained with "
+                f"{expected!r} there. Use the same order: X[ranker.feature_names_in_]."
             )
 
 
 def keeps_missing(transform: Transform) -> bool:
-    """Whether missing values are still there after a transform."""
-    if isinstance(transform, Apart):
-        return keeps_missing(transform.within)
+    """True if missing values are still missing after a transform."""
+    if isinstance(transform, ExceptColumns):
+        return keeps_missing(transform.inner)
     parts = transform.transforms if isinstance(transform, Compose) else (transform,)
-    return all(isinstance(part, _BY_VALUE) for part in parts)
+    return all(isinstance(part, _KEEP_MISSING) for part in parts)
 
 
 def check_values(data: Dataset, transform: Transform, categories: Any = None) -> None:
-    """Refuse values that aren't finite where the transform leaves them so.
+    """Refuse values that are not finite after the transform.
 
-    The transforms with statistics take a missing value for the mean or the minimum, and say
-    themselves what they can't take; categories have an embedding for missing values.
+    Transforms with statistics replace missing values, and raise their own errors. Categories have
+    an embedding for missing values.
     """
     if not keeps_missing(transform):
         return
@@ -55,44 +56,55 @@ def check_values(data: Dataset, transform: Transform, categories: Any = None) ->
         X = data.take(queries)
         if np.isfinite(X).all():
             continue
-        left = ~np.isfinite(transform(X, Lists.from_sizes(data.lists.sizes[queries])))
-        left[:, list(categories or ())] = False
-        if left.any():
-            row, column = np.argwhere(left)[0].tolist()
-            raise InputError(_what(data, queries, X, row, column, transform))
+        invalid = ~np.isfinite(transform(X, Lists.from_sizes(data.lists.sizes[queries])))
+        invalid[:, list(categories or ())] = False
+        if invalid.any():
+            row, column = np.argwhere(invalid)[0].tolist()
+            raise _value_error(data, queries, X, row, column, transform)
 
 
-def _what(data: Dataset, queries: Any, X: Any, row: int, column: int, transform: Transform) -> str:
+def _value_error(
+    data: Dataset, queries: Any, X: Any, row: int, column: int, transform: Transform
+) -> InputError:
+    """The error for the value in a row and column of the features of these queries."""
     names = data.feature_names
     name = column + 1 if names is None else repr(names[column])
     ends = np.cumsum(data.lists.sizes[queries])
     query = data.query_ids[queries[int(np.searchsorted(ends, row, side="right"))]]
     if np.isnan(X[row, column]):
-        what, how = "missing (NaN)", "fill it in, or let QueryZScore or Standardise do that"
+        problem = "missing (NaN)"
+        advice = "Fill it in, or use QueryZScore or Standardise, which do so."
     else:
-        what, how = "infinite (inf, or beyond a float32's range)", "put Clip before the others"
-    return (
-        f"feature {name} is {what} in query {query}; transforms={str(transform)!r} keeps it: {how}"
+        problem = "infinite (inf, or too large for float32)"
+        advice = "Put Clip before the other transforms."
+    return InputError(
+        f"Feature {name} is {problem} in query {query}, and transforms={str(transform)!r} keeps "
+        f"it. {advice}"
     )
 
 
-def check_evaluation(sets: dict[str, Dataset], data: Dataset, who: str) -> None:
-    """Refuse evaluation sets that don't fit the training data, or that no measure can judge."""
-    for name, one in sets.items():
+def check_evaluation(sets: dict[str, Dataset], data: Dataset, estimator: str) -> None:
+    """Refuse evaluation sets that do not fit the training data, or have nothing relevant."""
+    for name, evaluation_set in sets.items():
         what = f"evaluation set {name!r}"
-        check_features(one, data.features, data.feature_names, who, what)
-        if not (one.y > 0).any():
-            raise InputError(f"{what} has no relevant document, so that nothing can be measured")
+        check_features(evaluation_set, data.features, data.feature_names, estimator, what)
+        if not (evaluation_set.y > 0).any():
+            raise InputError(
+                f"Evaluation set {name!r} has no relevant document, so no measure has a value. "
+                f"Add queries with relevant documents."
+            )
 
 
-def usable(data: Dataset, weights: Any) -> tuple[Dataset, Any]:
-    """The queries that can teach, of which there must be one, and their weights."""
-    good = trainable_queries(data, weights)
-    if good.size:
-        return data.select(good), None if weights is None else weights[good]
+def trainable_part(data: Dataset, weights: Any) -> tuple[Dataset, Any]:
+    """The trainable queries and their weights; InputError if there are none."""
+    queries = trainable_queries(data, weights)
+    if queries.size:
+        return data.select(queries), None if weights is None else weights[queries]
     if data.documents == 1:
-        raise InputError("one sample can't teach: a query needs two documents or more")
+        raise InputError("Cannot train on one sample: a query needs at least two documents.")
     if data.queries == 1:
-        raise InputError("the one query can't teach: it has nothing relevant, or weight 0")
-    why = "each has a single document, nothing relevant, or weight 0"
-    raise InputError(f"none of {counted(data.queries, 'query')} can teach: {why}")
+        raise InputError("Cannot train on the only query: it has no relevant document or weight 0.")
+    raise InputError(
+        f"Cannot train on any of {counted(data.queries, 'query')}: each has a single document, no "
+        f"relevant document, or weight 0."
+    )

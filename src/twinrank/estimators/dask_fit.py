@@ -1,8 +1,8 @@
-"""Training on a Dask cluster: the data stays on the workers, and the trees come back.
+"""Training of trees on a Dask cluster: the data stays on the workers, the trees come back.
 
-Each worker turns its partitions into what training takes: rows by query, transformed, of the
-trainable queries. The engine's own Dask interface does the rest. The client sees counts, one sum
-per partition and the model.
+Each worker prepares its partitions: the trainable queries, their rows sorted by query and
+transformed. The engine's own Dask interface trains on them. The client only sees a summary of each
+partition and the model.
 """
 
 import warnings
@@ -14,7 +14,7 @@ import numpy as np
 
 from twinrank.boosting.engines import NO_TREE, Trees, TreeSettings, explained_by
 from twinrank.boosting.newton import Newton
-from twinrank.boosting.tree_features import check_grades, columns_of, kept_from, rows_of
+from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import Compose, Standardise, Transform, transform
 from twinrank.estimators.inputs import as_dataset, list_weights, trainable_queries
@@ -25,7 +25,7 @@ from twinrank.training.tree_learner import ENGINE_OBJECTIVES, newton_of, tree_se
 
 
 def is_dask(X: Any) -> bool:
-    """Whether this is a Dask array or frame; never imports Dask."""
+    """True for a Dask array or frame; Dask is not imported."""
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
@@ -39,64 +39,81 @@ def train_on_dask(
 ) -> TreeModel:
     """Grow trees on Dask arrays or frames with the same partitions.
 
-    `resolve` gives the parameters for a number of documents, `saved` are they as JSON.
+    `resolve` gives the parameters for a number of documents; `saved` are the parameters as JSON.
     """
     client = _client()
     parameters = resolve(0)
     if _has_statistics(transform(parameters["transforms"])):
         raise InputError(
-            f"transforms={str(parameters['transforms'])!r} needs statistics of all the data, which "
-            f"no worker has: choose transforms per query or per value"
+            f"transforms={str(parameters['transforms'])!r} needs statistics of all the data, but "
+            f"each worker has only a part. Choose transforms per query or per value."
         )
     from dask import delayed
 
-    columns = _partitions(X, y, qid, weights)
-    make = delayed(_part, pure=False)
-    parts = client.persist([make(*row, parameters) for row in zip(*columns, strict=True)])
+    columns = _delayed_partitions(X, y, qid, weights)
+    prepare = delayed(_prepare, pure=False)
+    partitions = client.persist([prepare(*row, parameters) for row in zip(*columns, strict=True)])
     newton = newton_of(parameters)
-    about = client.gather(client.compute([delayed(_about)(part, newton) for part in parts]))
-    cut = client.compute(delayed(_first_cut)([delayed(_ids)(part) for part in parts])).result()
-    if cut is not None:
+    summaries = client.gather(
+        client.compute([delayed(_summary)(partition, newton) for partition in partitions])
+    )
+    ids = [delayed(_query_ids)(partition) for partition in partitions]
+    query = client.compute(delayed(_query_in_two)(ids)).result()
+    if query is not None:
         raise InputError(
-            f"query {cut} has rows in two partitions: cut partitions between queries, such as by "
-            f"frame.set_index('qid') or one file per range of queries"
+            f"Query {query} has rows in two partitions. Cut partitions between queries, for "
+            f"example by frame.set_index('qid') or one file per range of queries."
         )
-    used = [(part, one) for part, one in zip(parts, about, strict=True) if one.queries]
-    _check_parts(about, used)
-    parameters = resolve(sum(summary.documents for _, summary in used))
-    return _grow(client, parameters, saved, used)
+    pairs = zip(partitions, summaries, strict=True)
+    trainable = [(partition, summary) for partition, summary in pairs if summary.queries]
+    if not trainable:
+        raise InputError(
+            "Cannot train on any query: each has a single document, no relevant document, or "
+            "weight 0."
+        )
+    if len({(summary.features, summary.names) for summary in summaries}) > 1:
+        raise InputError("Partitions have different features; all need the same columns.")
+    parameters = resolve(sum(summary.documents for _, summary in trainable))
+    return _grow(client, parameters, saved, trainable)
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class DaskRows:
     """Rows on a cluster, as Dask arrays whose chunks hold whole lists."""
 
     X: Any
     y: Any
-    sizes: Any  # of the lists
-    numbers: Any  # of the list of each row, ascending over all chunks
-    weights: Any = None  # one per row
+    sizes: Any
+    """The number of rows of each list."""
+    list_numbers: Any
+    """The list of each row, ascending over all chunks."""
+    weights: Any = None
+    """One per row."""
 
 
-class About(NamedTuple):
-    """What the client is told of a partition."""
+class Summary(NamedTuple):
+    """What the client needs to know about a partition."""
 
-    queries: int  # that can teach
+    queries: int
+    """Trainable ones."""
     documents: int
     features: int
     names: tuple[str, ...] | None
     weighted: bool
-    hessian: float  # in all, at scores of zero
+    hessian: float
+    """The sum over all documents, at scores of zero."""
 
 
-class Part(NamedTuple):
-    """A partition as it is trained on."""
+class Partition(NamedTuple):
+    """A prepared partition."""
 
     X: Any
     y: Any
     sizes: Any
-    weights: Any  # one per row, or None
-    ids: Any  # of all queries
+    weights: Any
+    """One per row, or None."""
+    ids: Any
+    """Of all queries, also those that are not trainable."""
     names: tuple[str, ...] | None
 
 
@@ -104,12 +121,12 @@ def _client() -> Any:
     try:
         from distributed import default_client
     except ImportError as missing:
-        raise InputError("this needs Dask: pip install 'twinrank[cluster]'") from missing
+        raise InputError("This needs Dask: pip install 'twinrank[cluster]'") from missing
     try:
         return default_client()
     except ValueError as missing:
         raise InputError(
-            "data on Dask needs a cluster: make a client first, dask.distributed.Client()"
+            "Data on Dask needs a cluster. Make a client first: dask.distributed.Client()."
         ) from missing
 
 
@@ -118,163 +135,158 @@ def _has_statistics(chosen: Transform) -> bool:
     return any(isinstance(part, Standardise) for part in parts)
 
 
-def _partitions(X: Any, y: Any, qid: Any, weights: Any) -> list[list[Any]]:
-    """The partitions of each, as delayed values."""
+def _delayed_partitions(X: Any, y: Any, qid: Any, weights: Any) -> list[list[Any]]:
+    """The partitions of X, y, qid and weights, as delayed values."""
     if getattr(X, "ndim", 2) != 2:
-        raise InputError(f"X must be a matrix or a frame, but it has {X.ndim} dimension(s)")
-    for name, one in (("y", y), ("qid", qid), ("sample_weight", weights)):
-        if one is None and name != "sample_weight":
-            raise InputError(f"{name} must be given, on Dask too, since X is")
-        if one is not None and not is_dask(one):
-            raise InputError(f"{name} must be a Dask array or column, since X is on Dask")
+        raise InputError(f"X must be a matrix or a frame, but it has {X.ndim} dimension(s).")
     if hasattr(X, "chunks"):
         X = X.rechunk({1: -1})
+    inputs = {"X": X, "y": y, "qid": qid, "sample_weight": weights}
+    for name, values in inputs.items():
+        if values is None and name != "sample_weight":
+            raise InputError(f"On a Dask cluster, fit needs {name}, as a Dask array or column.")
+        if values is not None and not is_dask(values):
+            raise InputError(f"{name} must be a Dask array or column, because X is on Dask.")
     count = X.npartitions
-    found = []
-    for name, one in (("X", X), ("y", y), ("qid", qid), ("sample_weight", weights)):
-        if one is None:
-            found.append([None] * count)
+    partitions = []
+    for name, values in inputs.items():
+        if values is None:
+            partitions.append([None] * count)
             continue
-        if one.npartitions != count:
+        if values.npartitions != count:
             raise InputError(
-                f"{name} has {one.npartitions} partitions, X {count}: they must be cut alike"
+                f"{name} has {values.npartitions} partitions but X has {count}; both need the "
+                f"same partitions."
             )
-        found.append(np.ravel(np.asarray(one.to_delayed(), object)).tolist())
-    return found
+        partitions.append(np.ravel(np.asarray(values.to_delayed(), object)).tolist())
+    return partitions
 
 
 # On the workers
 
 
-def _part(X: Any, y: Any, qid: Any, weights: Any, parameters: dict[str, Any]) -> Part:
-    """A partition's rows by query, transformed, of the queries that can teach."""
+def _prepare(X: Any, y: Any, qid: Any, weights: Any, parameters: dict[str, Any]) -> Partition:
+    """The rows of a partition's trainable queries, sorted by query and transformed."""
     data = as_dataset(X, y, qid=qid, labelled=True)
-    good, per_list = np.empty(0, np.int64), None
+    queries, per_list = np.empty(0, np.int64), None
     if weights is None:
-        good = trainable_queries(data)
+        queries = trainable_queries(data)
     elif np.any(weights):
         per_list = list_weights(weights, data)
-        good = trainable_queries(data, per_list)
+        queries = trainable_queries(data, per_list)
     names, ids = data.feature_names, data.query_ids
-    if not good.size:
-        return Part(np.empty((0, data.features), np.float32), None, None, None, ids, names)
-    some = data.select(good)
+    if not queries.size:
+        return Partition(np.empty((0, data.features), np.float32), None, None, None, ids, names)
+    trainable = data.select(queries)
     if str(parameters["objective"]) in ENGINE_OBJECTIVES:
-        check_grades(some)
-    columns = columns_of(parameters["categorical_features"], data.features, names)
-    rows = rows_of(some, kept_from(transform(parameters["transforms"]), columns), columns)
-    spread = None if per_list is None else some.lists.spread(per_list[good])
-    return Part(np.ascontiguousarray(rows.X), rows.y, some.lists.sizes, spread, ids, names)
+        check_grades(trainable)
+    categorical = columns_of(parameters["categorical_features"], data.features, names)
+    chosen = tree_transform(transform(parameters["transforms"]), categorical)
+    rows = rows_of(trainable, chosen, categorical)
+    per_row = None if per_list is None else trainable.lists.spread(per_list[queries])
+    X = np.ascontiguousarray(rows.X)
+    return Partition(X, rows.y, trainable.lists.sizes, per_row, ids, names)
 
 
-def _about(part: Part, newton: Newton | None) -> About:
-    if part.y is None:
-        return About(0, 0, part.X.shape[1], part.names, False, 0.0)
-    lists, total = Lists.from_sizes(part.sizes), 0.0
+def _summary(partition: Partition, newton: Newton | None) -> Summary:
+    features, names = partition.X.shape[1], partition.names
+    if partition.y is None:
+        return Summary(0, 0, features, names, False, 0.0)
+    lists, total = Lists.from_sizes(partition.sizes), 0.0
+    weighted = partition.weights is not None
     if newton is not None:
-        weights = None if part.weights is None else lists.max(part.weights)
-        hessian = newton.sums(np.zeros(len(part.y)), part.y, lists, weights)[1]
+        weights = lists.max(partition.weights) if weighted else None
+        scores = np.zeros(len(partition.y))
+        hessian = newton.sums(scores, partition.y, lists, weights)[1]
         total = float(hessian.sum(dtype=np.float64))
-    weighted = part.weights is not None
-    return About(len(lists), len(part.y), part.X.shape[1], part.names, weighted, total)
+    return Summary(len(lists), len(partition.y), features, names, weighted, total)
 
 
-def _numbers(part: Part, first: int) -> Any:
-    """The number of the list of each row."""
-    return np.repeat(np.arange(first, first + len(part.sizes), dtype=np.uint32), part.sizes)
+def _list_numbers(partition: Partition, first: int) -> Any:
+    """The number of the list of each row, counted from `first`."""
+    last = first + len(partition.sizes)
+    return np.repeat(np.arange(first, last, dtype=np.uint32), partition.sizes)
 
 
-def _ids(part: Part) -> Any:
-    return part.ids
+def _query_ids(partition: Partition) -> Any:
+    return partition.ids
 
 
-def _first_cut(ids: list[Any]) -> Any:
-    """A query that is in two partitions, or None."""
-    every, counts = np.unique(np.concatenate(ids), return_counts=True)
-    return str(every[counts > 1][0]) if (counts > 1).any() else None
+def _query_in_two(ids: list[Any]) -> str | None:
+    """A query that has rows in two partitions, or None."""
+    unique, counts = np.unique(np.concatenate(ids), return_counts=True)
+    return str(unique[counts > 1][0]) if (counts > 1).any() else None
 
 
 # On the client
-
-
-def _check_parts(about: list[About], used: list[Any]) -> None:
-    if not used:
-        raise InputError(
-            "no query can teach: each has a single document, nothing relevant, or weight 0"
-        )
-    if len({(one.features, one.names) for one in about}) > 1:
-        raise InputError("partitions differ in their features")
 
 
 def _grow(
     client: Any,
     parameters: dict[str, Any],
     saved: Mapping[str, Any],
-    used: list[tuple[Any, About]],
+    trainable: list[tuple[Any, Summary]],
 ) -> TreeModel:
-    """Hand the parts to the engine, and take the trees from it."""
-    about = [summary for _, summary in used]
-    documents = sum(one.documents for one in about)
-    names, features = about[0].names, about[0].features
-    columns = columns_of(parameters["categorical_features"], features, names)
+    """Train with the engine's own Dask interface."""
+    summaries = [summary for _, summary in trainable]
+    documents = sum(summary.documents for summary in summaries)
+    names, features = summaries[0].names, summaries[0].features
+    categorical = columns_of(parameters["categorical_features"], features, names)
     newton = newton_of(parameters)
-    if newton is not None:
-        newton = replace(newton, unit=sum(one.hessian for one in about) / documents)
-    settings = tree_settings(parameters, columns)
-    trees = grow_on_workers(
-        parameters["engine"],
-        client,
-        settings,
-        newton,
-        _spread(used),
-        int(parameters["n_estimators"]),
-    )
+    if newton is not None:  # all workers must divide by the same mean hessian
+        newton = replace(newton, unit=sum(summary.hessian for summary in summaries) / documents)
+    settings = tree_settings(parameters, categorical)
+    grow = _grow_lightgbm if parameters["engine"] == "lightgbm" else _grow_xgboost
+    rounds = int(parameters["n_estimators"])
+    trees = grow(client, settings, newton, _dask_rows(trainable), rounds)
     if not trees.count or not trees.gains().any():
         raise InputError(NO_TREE)
-    data = {"queries": sum(one.queries for one in about), "documents": documents}
-    fitted = kept_from(transform(parameters["transforms"]), columns)
+    queries = sum(summary.queries for summary in summaries)
     return TreeModel(
         features=features,
         feature_names=names,
-        transform=fitted,
+        transform=tree_transform(transform(parameters["transforms"]), categorical),
         ensemble_size=settings.ensemble_size,
         best_iteration=trees.count // settings.ensemble_size,
         engine=parameters["engine"],
         trees=trees,
-        categorical=columns,
+        categorical=categorical,
         provenance={
             "parameters": dict(saved),
-            "data": {"name": "on Dask", **data},
+            "data": {"name": "on Dask", "queries": queries, "documents": documents},
             "versions": versions(parameters["engine"]),
         },
     )
 
 
-def _spread(used: list[tuple[Any, About]]) -> Spread:
-    """The parts as Dask arrays."""
+def _dask_rows(trainable: list[tuple[Any, Summary]]) -> DaskRows:
+    """Prepared partitions as Dask arrays."""
     import dask.array as da
     from dask import delayed
 
-    get, number = delayed(getattr), delayed(_numbers)
-    pieces: dict[str, list[Any]] = {"X": [], "y": [], "sizes": [], "numbers": [], "weights": []}
+    get, number = delayed(getattr), delayed(_list_numbers)
+    chunks: dict[str, list[Any]] = {
+        name: [] for name in ("X", "y", "sizes", "list_numbers", "weights")
+    }
     first = 0
-    for part, one in used:
-        rows = (one.documents,)
-        pieces["X"].append(da.from_delayed(get(part, "X"), (*rows, one.features), np.float32))
-        pieces["y"].append(da.from_delayed(get(part, "y"), rows, np.float32))
-        pieces["sizes"].append(da.from_delayed(get(part, "sizes"), (one.queries,), np.int64))
-        pieces["numbers"].append(da.from_delayed(number(part, first), rows, np.uint32))
-        if one.weighted:
-            pieces["weights"].append(da.from_delayed(get(part, "weights"), rows, np.float64))
-        first += one.queries
-    return Spread(**{name: da.concatenate(some) for name, some in pieces.items() if some})
+    for partition, summary in trainable:
+        rows, lists = (summary.documents,), (summary.queries,)
+        shape = (*rows, summary.features)
+        chunks["X"].append(da.from_delayed(get(partition, "X"), shape, np.float32))
+        chunks["y"].append(da.from_delayed(get(partition, "y"), rows, np.float32))
+        chunks["sizes"].append(da.from_delayed(get(partition, "sizes"), lists, np.int64))
+        chunks["list_numbers"].append(da.from_delayed(number(partition, first), rows, np.uint32))
+        if summary.weighted:
+            chunks["weights"].append(da.from_delayed(get(partition, "weights"), rows, np.float64))
+        first += summary.queries
+    return DaskRows(**{name: da.concatenate(parts) for name, parts in chunks.items() if parts})
 
 
 # The engines
 
 
-class Objective:
-    """A measure as LightGBM's scikit-learn interface calls for it."""
+class DaskObjective:
+    """A measure as an objective of LightGBM's scikit-learn interface, which Dask uses."""
 
     def __init__(self, newton: Newton) -> None:
         self.newton = newton
@@ -286,21 +298,8 @@ class Objective:
         return self.newton(scores, labels, lists, per_list)
 
 
-def grow_on_workers(
-    engine: str,
-    client: Any,
-    settings: TreeSettings,
-    newton: Newton | None,
-    rows: Spread,
-    rounds: int,
-) -> Trees:
-    """Grow trees on the workers of a client; `newton`, if any, knows the unit of its hessians."""
-    grow = _by_lightgbm if engine == "lightgbm" else _by_xgboost
-    return grow(client, settings, newton, rows, rounds)
-
-
-def _by_lightgbm(
-    client: Any, settings: TreeSettings, newton: Newton | None, rows: Spread, rounds: int
+def _grow_lightgbm(
+    client: Any, settings: TreeSettings, newton: Newton | None, rows: DaskRows, rounds: int
 ) -> Trees:
     from lightgbm.basic import LightGBMError
     from lightgbm.dask import DaskLGBMRanker
@@ -308,12 +307,12 @@ def _by_lightgbm(
     from twinrank.boosting.lightgbm_engine import merged_trees, params_of
 
     params = params_of(settings)
-    for name in ("num_threads", "seed"):  # a worker's threads are Dask's to say
+    for name in ("num_threads", "seed"):  # Dask sets the threads of a worker
         del params[name]
     if newton is not None:
-        params["objective"] = Objective(newton)
+        params["objective"] = DaskObjective(newton)
     with explained_by("LightGBM", LightGBMError), warnings.catch_warnings():
-        # It warns of its own default of n_jobs.
+        # LightGBM warns about its own default of n_jobs.
         warnings.filterwarnings("ignore", message="Parameter n_jobs will be ignored")
         ranker = DaskLGBMRanker(
             client=client, n_estimators=rounds, random_state=settings.seed % 2**31, **params
@@ -325,20 +324,18 @@ def _by_lightgbm(
             sample_weight=rows.weights,
             categorical_feature=list(settings.categorical) or "auto",
         )
-        return merged_trees(
-            ranker.booster_.model_to_string(num_iteration=-1), settings.ensemble_size
-        )
+        text = ranker.booster_.model_to_string(num_iteration=-1)
+        return merged_trees(text, settings.ensemble_size)
 
 
-def _by_xgboost(
-    client: Any, settings: TreeSettings, newton: Newton | None, rows: Spread, rounds: int
+def _grow_xgboost(
+    client: Any, settings: TreeSettings, newton: Newton | None, rows: DaskRows, rounds: int
 ) -> Trees:
-    from twinrank.boosting.xgboost_engine import Objective as Called
-    from twinrank.boosting.xgboost_engine import feature_types, merged_trees, params_of
+    from twinrank.boosting.xgboost_engine import Objective, feature_types, merged_trees, params_of
 
     if rows.weights is not None:
         raise InputError(
-            "XGBoost takes no weights of queries on a Dask cluster: choose engine='lightgbm'"
+            "XGBoost takes no weights of queries on a Dask cluster. Choose engine='lightgbm'."
         )
     from xgboost import dask as xgb_dask
     from xgboost.core import XGBoostError
@@ -351,10 +348,10 @@ def _by_xgboost(
             client,
             rows.X,
             rows.y,
-            qid=rows.numbers,
+            qid=rows.list_numbers,
             feature_types=feature_types(features, settings.categorical),
             enable_categorical=bool(settings.categorical),
         )
-        objective = None if newton is None else Called(newton)
-        found = xgb_dask.train(client, params, data, rounds, obj=objective)
-    return merged_trees(found["booster"], features, settings)
+        objective = None if newton is None else Objective(newton)
+        result = xgb_dask.train(client, params, data, rounds, obj=objective)
+    return merged_trees(result["booster"], features, settings)

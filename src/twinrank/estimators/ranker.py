@@ -10,6 +10,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import transform
 from twinrank.estimators.base_ranker import BaseRanker, labelled
 from twinrank.estimators.checks import check_values, keeps_missing
+from twinrank.estimators.parameters import checked_parameters
 from twinrank.models.saved_model import Model, load_model
 from twinrank.support.errors import InputError
 
@@ -224,7 +225,8 @@ class Ranker(BaseRanker):
     def _check_values(self, data: Dataset, model: Model | None) -> None:
         """Refuse values that are not finite after the transforms."""
         if model is None:
-            chosen, categories = transform(self.transforms), self.categories
+            parameters = checked_parameters(self._parameters())
+            chosen, categories = transform(self.transforms), parameters["categories"]
         else:
             chosen, categories = model.transform, model.net.categories  # type: ignore[attr-defined]
         check_values(data, chosen, categories)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from twinrank.measures import NAMES, Measure, measure
-from twinrank.measures.base import Empty
+from twinrank.measures.measure_base import Empty
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, parse
 

@@ -14,7 +14,7 @@ from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.result import Evaluation
 from twinrank.evaluation.retrieved_lists import RetrievedLists
 from twinrank.measures import NAMES, Measure
-from twinrank.measures.base import BinaryMeasure
+from twinrank.measures.measure_base import BinaryMeasure
 from twinrank.support.errors import InputError
 
 _WITHOUT_CUTOFF = {

@@ -1,4 +1,7 @@
-"""Lists: a ragged batch of queries, each with its documents, as offsets into flat arrays."""
+"""Lists: a ragged batch of queries as offsets into flat arrays.
+
+Internal: import public names from `twinrank`.
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -15,11 +18,35 @@ if TYPE_CHECKING:
 
 
 class Lists(PerList):
-    """Which documents of a flat array belong together: list q holds offsets[q] … offsets[q+1] − 1.
+    """Which documents of a flat array belong together: list q has offsets[q] … offsets[q+1] − 1.
 
-    Every score, label or rank in the library is a flat array with one entry per document, and a
-    `Lists` says where one query's documents end. Lists may have any length, zero included.
+    Scores, labels and ranks are flat arrays with one entry per document. A `Lists` says where the
+    documents of each query begin and end. Lists may have any length, also 0. Use `from_sizes`,
+    `from_qid`, `from_offsets` or `from_mask` to create one.
 
+    Parameters
+    ----------
+    offsets : array of int, shape (n_lists + 1,)
+        0, end of list 0, end of list 1, …, number of documents.
+
+    Attributes
+    ----------
+    offsets : array of int64, shape (n_lists + 1,)
+        The offsets, read-only.
+    sizes : array of int64, shape (n_lists,)
+        Number of documents of each list.
+    documents : int
+        Number of documents of all lists.
+    longest : int
+        Length of the longest list.
+
+    Raises
+    ------
+    InputError
+        If the offsets do not start with 0 or decrease.
+
+    Examples
+    --------
     >>> lists = Lists.from_sizes([2, 3])
     >>> lists
     Lists(2 lists, 5 documents, longest 3)
@@ -46,17 +73,37 @@ class Lists(PerList):
         object.__setattr__(self, "sizes", frozen(sizes))
         object.__setattr__(self, "documents", int(values[-1]))
         object.__setattr__(self, "longest", int(sizes.max(initial=0)))
-        for name in ("_derived", "_on_device"):  # what is computed at its first use
+        for name in ("_derived", "_on_device"):  # computed at their first use
             object.__setattr__(self, name, {})
 
     @classmethod
     def from_offsets(cls, offsets: Array) -> "Lists":
-        """Lists from CSR-style offsets: 0, end of list 0, end of list 1, …, number of documents."""
+        """Create lists from CSR-style offsets.
+
+        Parameters
+        ----------
+        offsets : array of int, shape (n_lists + 1,)
+            0, end of list 0, end of list 1, …, number of documents.
+
+        Returns
+        -------
+        Lists
+        """
         return cls(offsets)
 
     @classmethod
     def from_sizes(cls, sizes: Array) -> "Lists":
-        """Lists from the number of documents in each, LightGBM's `group`."""
+        """Create lists from the number of documents of each, as LightGBM's `group`.
+
+        Parameters
+        ----------
+        sizes : array of int, shape (n_lists,)
+            Number of documents of each list.
+
+        Returns
+        -------
+        Lists
+        """
         values = _whole_numbers(sizes, "sizes")
         if (bad := np.flatnonzero(values < 0)).size:
             raise InputError(f"sizes must not be negative: sizes[{bad[0]}] = {values[bad[0]]}")
@@ -64,8 +111,24 @@ class Lists(PerList):
 
     @classmethod
     def from_qid(cls, qid: Array) -> "Lists":
-        """Lists from one query id per document; a query's documents must be adjacent.
+        """Create lists from one query id per document.
 
+        Parameters
+        ----------
+        qid : array of int or str, shape (n_documents,)
+            Query of each document. The documents of a query must be adjacent.
+
+        Returns
+        -------
+        Lists
+
+        Raises
+        ------
+        InputError
+            If the documents of a query are not adjacent, or an id is missing.
+
+        Examples
+        --------
         >>> Lists.from_qid(["shoes", "shoes", "hats"]).sizes
         array([2, 1])
         """
@@ -81,9 +144,16 @@ class Lists(PerList):
 
     @classmethod
     def from_mask(cls, mask: Array) -> "Lists":
-        """Lists from a padded batch's [lists, documents] mask, True where there is a document.
+        """Create lists from the mask of a padded batch; `x[mask]` is the flat array.
 
-        `x[mask]` is the flat array that belongs to them.
+        Parameters
+        ----------
+        mask : array or tensor of bool, shape (n_lists, longest)
+            True where there is a document.
+
+        Returns
+        -------
+        Lists
         """
         values = to_numpy(mask.cpu() if is_tensor(mask) else mask)
         if values.ndim != 2 or values.dtype != np.bool_:
@@ -117,11 +187,31 @@ class Lists(PerList):
         return f"Lists({len(self)} lists, {self.documents} documents, longest {self.longest})"
 
     def list_of(self, document: int) -> int:
-        """The number of the list that a document belongs to."""
+        """The number of the list of a document.
+
+        Parameters
+        ----------
+        document : int
+            Place of the document in the flat array.
+
+        Returns
+        -------
+        int
+        """
         return int(np.searchsorted(self.offsets, document, side="right")) - 1
 
     def tile(self, times: int) -> "Lists":
-        """The same lists, `times` times over: what S flat arrays laid end to end belong to."""
+        """The same lists repeated, for flat arrays that are concatenated.
+
+        Parameters
+        ----------
+        times : int
+            Number of repetitions.
+
+        Returns
+        -------
+        Lists
+        """
         if times == 1:
             return self
         if times not in self._derived:
@@ -129,7 +219,18 @@ class Lists(PerList):
         return self._derived[times]  # type: ignore[no-any-return]
 
     def to(self, device: "torch.device | str") -> "Lists":
-        """Copy the offsets to a device now; otherwise the first use there does."""
+        """Copy the offsets to a device now instead of at their first use there.
+
+        Parameters
+        ----------
+        device : torch.device or str
+            The device.
+
+        Returns
+        -------
+        Lists
+            The same object.
+        """
         import torch
 
         self._tensors(torch.empty(0, device=device))
@@ -137,7 +238,7 @@ class Lists(PerList):
 
 
 def query_runs(qid: Array) -> tuple[Any, Ints]:
-    """Query ids as an array, none of them missing, and where each run of equal ids begins."""
+    """Query ids as an array without missing ids, and the start of each run of equal ids."""
     values = to_numpy(qid.cpu() if is_tensor(qid) else qid)
     if values.ndim != 1:
         raise InputError(f"qid must have one dimension, but has shape {values.shape}")
@@ -149,7 +250,7 @@ def query_runs(qid: Array) -> tuple[Any, Ints]:
 
 
 def check_lists(lists: object) -> None:
-    """Refuse sizes, query ids or anything else where Lists are due."""
+    """Raise an error unless `lists` is a `Lists`."""
     if not isinstance(lists, Lists):
         raise InputError(
             f"lists must be Lists, made by Lists.from_sizes(sizes) or Lists.from_qid(qid), "
@@ -158,7 +259,7 @@ def check_lists(lists: object) -> None:
 
 
 def _as_strings(values: Any) -> Any:
-    """Query ids of mixed or unknown types as text, none of them missing."""
+    """Query ids of mixed or unknown types as text; raise an error if one is missing."""
     for i, value in enumerate(values):
         if value is None or str(value) in ("nan", "NaT", "<NA>"):
             raise InputError(f"qid of document {i} is missing ({value})")

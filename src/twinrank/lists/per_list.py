@@ -1,5 +1,6 @@
-"""Arithmetic per list on flat arrays: sums, scans, sorts, and moves to rank order."""
+"""Arithmetic per list on flat arrays: sums, scans, sorts, rank order."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,10 +23,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class PerList:
-    """What can be computed list by list, on NumPy arrays and torch tensors, in double precision.
-
-    A base of `Lists`, which says where lists begin and end.
-    """
+    """Base of `Lists`: arithmetic per list on arrays and tensors, in double precision."""
 
     __slots__ = ("_derived", "_on_device", "documents", "longest", "offsets", "sizes")
 
@@ -44,23 +42,36 @@ class PerList:
         return len(self.sizes)
 
     def check(self, **arrays: Array) -> None:
-        """Refuse flat arrays that don't hold one entry per document."""
+        """Raise an error for arrays that do not have one entry per document.
+
+        Parameters
+        ----------
+        **arrays : array or tensor
+            The arrays by name.
+        """
         for name, array in arrays.items():
             if array.shape != (self.documents,):  # a torch.Size is a tuple as well
                 raise InputError(
-                    f"{name} {tuple(array.shape)} and lists ({self.documents} documents in "
-                    f"{len(self)} lists) must align"
+                    f"{name} has shape {tuple(array.shape)} but lists has {self.documents} "
+                    f"documents in {len(self)} lists; {name} needs one entry per document"
                 )
 
     def index(self, like: Array) -> Array:
-        """The list of each document, 0-based, as integers beside `like`."""
+        """The list of each document, 0-based, as integers on the device of `like`."""
         if is_tensor(like):
             return self._tensors(like)[1]
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def spread(self, per_list: Array) -> Array:
-        """Give each document its list's value.
+        """Repeat the value of each list for its documents.
 
+        Parameters
+        ----------
+        per_list : array or tensor, shape (n_lists,)
+            One value per list.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 1]).spread(np.array([5.0, 7.0]))
         array([5., 5., 7.])
@@ -70,8 +81,15 @@ class PerList:
         return np.repeat(per_list, self.sizes)
 
     def positions(self, like: Array) -> Array:
-        """1, 2, …, m in every list.
+        """1, 2, …, m in every list, on the device of `like`.
 
+        Parameters
+        ----------
+        like : array or tensor
+            Gives the library and the device of the result.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).positions(np.empty(0))
         array([1., 2., 1., 2., 3.])
@@ -84,8 +102,17 @@ class PerList:
         return self._derived["positions"]
 
     def first(self, x: Array, k: int | None) -> Array:
-        """One value per document in order, with zeros beyond position k.
+        """`x` with zeros beyond position k of every list; `k=None` changes nothing.
 
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        k : int or None
+            Number of documents to keep per list.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).first(np.ones(5), 2)
         array([1., 1., 1., 1., 0.])
@@ -93,11 +120,11 @@ class PerList:
         return x if k is None else namespace(x).where(self.positions(x) <= k, x, 0.0)
 
     def ranked(self, x: Array, k: int | None) -> Array:
-        """As `first`; lists in which some documents have no rank give these a zero as well."""
+        """As `first`; a subclass in which some documents have no rank also sets these to 0."""
         return self.first(x, k)
 
     def starts(self, like: Array) -> Array:
-        """Where the list of each document starts, as integers beside `like`."""
+        """The start of each document's list, as integers on the device of `like`."""
         if is_tensor(like):
             offsets, index = self._tensors(like)
             return offsets[index]
@@ -106,6 +133,13 @@ class PerList:
     def by_position(self, table: Array) -> Array:
         """Entry i of a table for the document at position i + 1 of every list.
 
+        Parameters
+        ----------
+        table : array or tensor
+            At least as long as the longest list.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).by_position(np.array([0.5, 0.3, 0.2]))
         array([0.5, 0.3, 0.5, 0.3, 0.2])
@@ -121,8 +155,17 @@ class PerList:
         return lay_out(as_float(table), self.offsets)
 
     def arrange(self, x: Array, ranks: Array) -> Array:
-        """The documents' values in rank order: the best-ranked document's first in every list.
+        """Values in rank order: the best-ranked document comes first in every list.
 
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        ranks : array or tensor, shape (n_documents,)
+            Ranks 1 … m within each list, as from `exact_ranks`.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).arrange(np.arange(5.0), np.array([2, 1, 3, 1, 2]))
         array([1., 0., 3., 4., 2.])
@@ -130,7 +173,15 @@ class PerList:
         return self._move(x, ranks, back=False)
 
     def restore(self, x: Array, ranks: Array) -> Array:
-        """Undo `arrange`: from rank order back to the documents' own."""
+        """Undo `arrange`: values in the order of the documents.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document, in rank order.
+        ranks : array or tensor, shape (n_documents,)
+            Ranks 1 … m within each list, as from `exact_ranks`.
+        """
         return self._move(x, ranks, back=True)
 
     def settle(
@@ -138,8 +189,8 @@ class PerList:
     ) -> tuple[Array, Array]:
         """Σ credit · discount per list, and credit · slope per document.
 
-        Credit comes in rank order, the slopes go back to the documents' own; the tables hold what
-        ranks 1, 2, … are worth. What `arrange`d the labels has checked the ranks.
+        Credit is in rank order, the second result in the order of the documents. The tables have
+        one entry per rank 1, 2, …. `arrange` has checked the ranks.
         """
         if is_tensor(ranks):
             values = self.sum(credit * self.by_position(discounts))
@@ -149,7 +200,13 @@ class PerList:
         return settle(credit, as_float(discounts), as_float(slopes), ranks, self.offsets)
 
     def sum(self, x: Array) -> Array:
-        """Sum per list (of a torch tensor: differentiable)."""
+        """Sum per list; differentiable for tensors.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         x = self._checked(x)
         if not is_tensor(x):
             return self._reduce(np.add, x)
@@ -160,23 +217,50 @@ class PerList:
         return from_numpy(self._reduce(np.add, to_numpy(x)), like=x)
 
     def any(self, x: Array) -> Array:
-        """Whether anything is true, per list."""
+        """True for each list with a true entry.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         if is_tensor(x):
             return self.sum(x) > 0
         self.check(values=x)
         return self._reduce(np.logical_or, x).astype(np.bool_)
 
     def max(self, x: Array) -> Array:
-        """Maximum per list; 0 for a list without documents (no gradient)."""
+        """Maximum per list, 0 for an empty list; without a gradient.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         return self._extreme(x, "max", np.maximum)
 
     def min(self, x: Array) -> Array:
-        """Minimum per list; 0 for a list without documents (no gradient)."""
+        """Minimum per list, 0 for an empty list; without a gradient.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         return self._extreme(x, "min", np.minimum)
 
     def cumsum(self, x: Array, *, reverse: bool = False) -> Array:
-        """Cumulative sum per list, from the front or from the back (no gradient).
+        """Cumulative sum per list, from the front or from the back; without a gradient.
 
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        reverse : bool, default False
+            Sum from the back.
+
+        Examples
+        --------
         >>> from twinrank.lists import Lists
         >>> Lists.from_sizes([2, 3]).cumsum(np.ones(5))
         array([1., 2., 1., 2., 3.])
@@ -184,11 +268,23 @@ class PerList:
         return self._scan(x, product=False, reverse=reverse)
 
     def cumprod(self, x: Array) -> Array:
-        """Cumulative product per list (no gradient)."""
+        """Cumulative product per list; without a gradient.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         return self._scan(x, product=True, reverse=False)
 
     def sort(self, x: Array) -> Array:
-        """The values of every list in descending order (no gradient)."""
+        """The values of every list in descending order; without a gradient.
+
+        Parameters
+        ----------
+        x : array or tensor, shape (n_documents,)
+            One value per document.
+        """
         x = self._checked(x)
         if on_cpu(x):
             from twinrank.support.segments import sort_descending
@@ -221,7 +317,7 @@ class PerList:
         return torch.arange(self.documents, device=like.device) - self.starts(like)
 
     def _checked(self, x: Array) -> Array:
-        """One number per document, in double precision."""
+        """`x` in double precision; raise an error unless it has one entry per document."""
         x = as_float(x)
         self.check(values=x)
         return x
@@ -239,7 +335,7 @@ class PerList:
         return torch.where(offsets.diff() > 0, extreme, 0.0)
 
     def _reduce(self, operation: np.ufunc, x: Any) -> Any:
-        if "filled" not in self._derived:  # reduceat has no notion of an empty list
+        if "filled" not in self._derived:  # reduceat cannot handle empty lists
             filled = np.flatnonzero(self.sizes)
             self._derived["filled"] = filled, self.offsets[filled]
         filled, starts = self._derived["filled"]
@@ -256,10 +352,16 @@ class PerList:
             from twinrank.support.segments import scan
 
             return from_numpy(scan(to_numpy(x), self.offsets, product, reverse), like=x)
-        return self._scan_by_doubling(x.detach(), product=product, reverse=reverse)
+        combine = namespace(x).mul if product else namespace(x).add
+        return self.scan_by_doubling(x.detach(), combine, reverse=reverse)
 
-    def _scan_by_doubling(self, x: Array, *, product: bool, reverse: bool) -> Array:
-        """Combine with what lies 1, 2, 4, … documents before, in log₂(longest) steps."""
+    def scan_by_doubling(
+        self, x: Array, combine: Callable[[Array, Array], Array], *, reverse: bool = False
+    ) -> Array:
+        """Cumulative `combine` per list of a tensor on any device, in log₂(longest) steps.
+
+        Each step combines every entry with the one 1, 2, 4, … documents before it.
+        """
         position = self.positions(x)
         if reverse:  # counted from the other end
             offsets, index = self._tensors(x)
@@ -267,12 +369,12 @@ class PerList:
         step = 1
         while step < self.longest:
             before = namespace(x).roll(x, -step if reverse else step)
-            x = namespace(x).where(position > step, x * before if product else x + before, x)
+            x = namespace(x).where(position > step, combine(x, before), x)
             step *= 2
         return x
 
     def _tensors(self, like: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
-        """Offsets and list of each document, on the device of `like`."""
+        """The offsets and the list of each document, on the device of `like`."""
         if like.device not in self._on_device:
             import torch
 
@@ -283,6 +385,6 @@ class PerList:
 
 
 def frozen(values: Any) -> Any:
-    """The array, read-only from now on."""
+    """Make an array read-only and return it."""
     values.flags.writeable = False
     return values

@@ -1,15 +1,15 @@
-"""Losses: minus a measure, and the baselines it is compared with, one small file each."""
+"""Losses: minus a measure, and baselines. Internal: import public names from `twinrank`."""
 
 import inspect
 from typing import Any
 
 from twinrank.losses.approx_ndcg import ApproxNDCG
-from twinrank.losses.base import SmoothLoss
 from twinrank.losses.lambdaloss import LambdaLoss
 from twinrank.losses.lambdarank import LambdaRank
 from twinrank.losses.listmle import ListMLE
 from twinrank.losses.listnet import ListNet
 from twinrank.losses.mse import MSE
+from twinrank.losses.ranking_loss import SmoothLoss
 from twinrank.losses.ranknet import RankNet
 from twinrank.losses.softmax import SoftmaxCrossEntropy
 from twinrank.losses.wassrank import WassRank
@@ -35,14 +35,14 @@ NAMES = tuple(_BY_NAME)
 
 
 def is_loss(name: str) -> bool:
-    """Whether a name, with or without options, is that of a loss of this registry."""
+    """True if a name, with or without options, is that of a baseline loss."""
     return parse(name).name in _BY_NAME
 
 
 def loss(name: str, mode: str = "default") -> SmoothLoss:
     """The baseline loss of this name: `ListNet`, `ApproxNDCG(alpha=5)` and so on.
 
-    `mode` is "paper" for those that have the paper's own way, unless the name says which.
+    `mode` is the default of losses with an option of this name, such as WassRank.
 
     >>> loss("ListNet")
     ListNet()
@@ -53,5 +53,5 @@ def loss(name: str, mode: str = "default") -> SmoothLoss:
     kind: Any = _BY_NAME[term.name]
     known = [p for p in inspect.signature(kind).parameters if p not in ("reduction", "generator")]
     check_options(kind.name, term, known)
-    of_mode = {"mode": mode} if "mode" in known else {}
-    return kind(**{**of_mode, **term.options})  # type: ignore[no-any-return]
+    defaults = {"mode": mode} if "mode" in known else {}
+    return kind(**{**defaults, **term.options})  # type: ignore[no-any-return]

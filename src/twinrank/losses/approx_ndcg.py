@@ -1,11 +1,11 @@
-"""ApproxNDCG: minus nDCG with ranks that are smooth functions of the scores."""
+"""ApproxNDCG: minus nDCG of smooth ranks."""
 
 from typing import ClassVar
 
 import torch
 
 from twinrank.lists import Lists
-from twinrank.losses.base import Reduction, SmoothLoss
+from twinrank.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.measures.dcg import NDCG
 from twinrank.ranks.kernels import pair_sum
 from twinrank.ranks.twin import check_alpha
@@ -13,17 +13,28 @@ from twinrank.support.arrays import Array, as_float
 
 
 class ApproxNDCG(SmoothLoss):
-    """L = −Σ_i (2^label_i − 1) / idealDCG / log2(1 + r_i), r_i = ½ + Σ_j σ(α(s_j − s_i)).
+    """Minus nDCG with ranks that are smooth functions of the scores.
 
-    The sum over j includes i itself, which counts ½, and the whole list: r_i is 1 plus the number
-    of documents ahead of i. L is between −1 and 0, minus a smoothed nDCG, as DirectLoss is minus
-    the exact one.
+    L = −Σ_i (2^label_i − 1) / idealDCG / log2(1 + r_i) with r_i = ½ + Σ_j σ(α(s_j − s_i)). The sum
+    runs over the whole list and includes i itself, which counts ½. So r_i is 1 plus a smooth count
+    of the documents before i. L is between −1 and 0.
 
     Qin, Liu & Li, "A general approximation framework for direct optimization of information
     retrieval measures" (Information Retrieval 2010); Bruch, Zoghi, Bendersky & Najork, "Revisiting
     approximate metric optimization in the age of deep neural networks" (SIGIR 2019).
-    α = 10 is the setting in Yu (2020); allRank's and rax's (where it is 1/temperature) is 1.
+    Yu (2020) uses α = 10; allRank and rax (where it is 1/temperature) use 1.
 
+    Parameters
+    ----------
+    alpha : float, default 10.0
+        Steepness α of the sigmoid.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Unused: this loss is not random.
+
+    Examples
+    --------
     >>> scores = torch.tensor([0.0, 100.0], requires_grad=True)
     >>> round(ApproxNDCG()(scores, torch.tensor([1.0, 0.0]), Lists.from_sizes([2])).item(), 4)
     -0.6309
@@ -43,16 +54,16 @@ class ApproxNDCG(SmoothLoss):
         self.alpha = alpha
 
     def extra_repr(self) -> str:
-        """What distinguishes this loss when it is printed."""
+        """The options, for `repr`."""
         return f"alpha={self.alpha:g}"
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """Minus the smoothed nDCG, and the pair sum of type1."""
-        from twinrank.ranks.kernels.soft_ranks import soft_ranks  # numba takes its time to load
+        from twinrank.ranks.kernels.logistic import soft_ranks
 
         ndcg, scores = NDCG(), as_float(scores)
         ranks = as_float(soft_ranks(scores, lists, self.alpha))
-        credit = ndcg.credit(labels, lists)  # that of nDCG is the same in any order
+        credit = ndcg.credit(labels, lists)  # nDCG's does not depend on the order
         rank_gradient = -credit * ndcg.slope(ranks)
         slopes = pair_sum(scores, labels, rank_gradient, lists, strategy="type1", alpha=self.alpha)
         return -lists.sum(credit * ndcg.discount(ranks)), slopes

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from twinrank.lists import Lists
-from twinrank.losses.base import RankingLoss, Reduction, flatten, reduced
+from twinrank.losses.ranking_loss import RankingLoss, Reduction, flatten, reduced
 from twinrank.measures import Measure
 from twinrank.measures import measure as as_measure
 from twinrank.ranks.exact import check_finite, check_perturbation, exact_ranks
@@ -25,24 +25,42 @@ from twinrank.support.arrays import Array, on_cpu, to_numpy, untraced
 class DirectLoss(RankingLoss):
     """Minus a measure of the exact ranking, differentiable with respect to the scores.
 
-    L_q = −Σ_i credit_i · discount(rank_i), averaged over the lists q that have something relevant
-    (`reduction="mean"`; the others count 0), or their "sum", or "none": one loss per list. With
-    `weights`, one per list, the mean is Σ w·L / Σ w.
+    L_q = −Σ_i credit_i · discount(rank_i) for each list q. The value is exact; the gradient follows
+    `strategy`. Lists without a relevant document have loss 0 and do not count in the mean.
 
-    `strategy` and `alpha` say how ranks pass their gradient on (see `twin_ranks`); or, with
-    `strategy="swap"`, every pair of documents is pushed apart by what swapping the two would change
-    (`ranks/kernels/swaps.py`): for nDCG that is LambdaRank. `perturbation` τ and `samples` S
-    average the loss over S rankings of scores + τ·Gumbel noise.
+    Yu, "Optimize What You Evaluate With" (2020). The paper uses perturbation 0 and one sample.
 
-    Yu, "Optimize What You Evaluate With" (2020); the paper is τ = 0, S = 1.
+    Parameters
+    ----------
+    measure : str or Measure
+        What to optimise, such as `"nDCG@10"`.
+    strategy : {"type1", "type2", "type3", "swap"}, default "type3"
+        How ranks pass their gradient to the scores, see `twin_ranks`. With `"swap"` the gradient of
+        a pair is the change of the measure if the two documents swapped places; for nDCG that is
+        LambdaRank.
+    alpha : float, default 1.0
+        Steepness of the backward sigmoid.
+    perturbation : float, default 0.0
+        Scale τ of Gumbel noise: ranks are those of scores + τ·noise.
+    samples : int, default 1
+        Number of perturbed rankings, over which the loss is averaged.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list. With weights w, one per list, the
+        mean is Σ w·L / Σ w.
+    generator : torch.Generator, optional
+        Orders tied scores and draws the noise. Default: torch's global generator.
+    kernel : str, default "auto"
+        How the sum over pairs is computed: `"auto"`, `"torch"`, `"numba"` or `"long"`.
 
+    Examples
+    --------
     >>> scores = torch.tensor([0.2, 0.9, 0.4, 0.1, 0.8], requires_grad=True)
     >>> labels = torch.tensor([2, 0, 1, 0, 1])
     >>> loss = DirectLoss("nDCG", strategy="type3")(scores, labels, Lists.from_sizes([3, 2]))
     >>> round(loss.item(), 4)
     -0.7934
     >>> loss.backward()
-    >>> bool(scores.grad[0] < 0)     # descent lifts the best document, which is ranked last
+    >>> bool(scores.grad[0] < 0)     # descent raises the best document, which is ranked last
     True
     """
 
@@ -71,14 +89,14 @@ class DirectLoss(RankingLoss):
         self.kernel = kernel
 
     def extra_repr(self) -> str:
-        """What distinguishes this loss when it is printed."""
+        """The options, for `repr`."""
         shown = f"{self.measure}, strategy={self.strategy}, alpha={self.alpha:g}"
         if self.perturbation:
             shown += f", perturbation={self.perturbation:g}, samples={self.samples}"
         return shown
 
     def counted(self, labels: Array, lists: Lists) -> Array:
-        """Which lists have a share in the mean: those with something relevant to the measure."""
+        """True for each list that counts: those with a document that the measure calls relevant."""
         return lists.any(self.measure.relevant(labels))
 
     @untraced
@@ -91,10 +109,34 @@ class DirectLoss(RankingLoss):
         *,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """The loss of flat scores and labels with lists, or of padded ones with a mask."""
+        """The loss of flat scores and labels with lists, or of padded ones with a mask.
+
+        Parameters
+        ----------
+        scores : tensor of float, shape (n_documents,) or (n_lists, longest)
+            Higher is better.
+        labels : tensor, same shape as `scores`
+            Graded relevance ≥ 0, or −1 for unjudged documents, which count as 0.
+        lists : Lists, optional
+            Which documents belong together. Required for flat scores.
+        weights : tensor, shape (n_lists,), optional
+            Weight of each list, finite and not negative.
+        mask : tensor of bool, same shape as `scores`, optional
+            For padded scores: True where there is a document.
+
+        Returns
+        -------
+        tensor
+            A scalar, or shape (n_lists,) with `reduction="none"`.
+
+        Raises
+        ------
+        InputError
+            If the arguments do not fit together, or scores or labels are not finite.
+        """
         scores, labels, lists = flatten(scores, labels, lists, mask)
         check_finite("labels", labels, lists)  # before a measure computes with them
-        # On the CPU measures work on NumPy views: the arrays are small, and torch slower.
+        # On the CPU measures use NumPy views: for small arrays torch is slower.
         numpy_views = on_cpu(scores) and self.measure.on_any_array
         plain = to_numpy if numpy_views else Tensor.detach
         ranks = exact_ranks(
@@ -104,7 +146,7 @@ class DirectLoss(RankingLoss):
             perturbation=self.perturbation,
             samples=self.samples,
         )
-        # Samples are S times as many lists; their gradients add up before the one pair pass.
+        # S samples are S times as many lists. Their gradients are added before the one pair sum.
         values, slopes, filled = self.measure.at_ranks(
             ranks, plain(labels), lists.tile(self.samples), gradient=True
         )
@@ -113,7 +155,7 @@ class DirectLoss(RankingLoss):
         loss, share = reduced(total / -self.samples, filled[: len(lists)], weights, self.reduction)
         loss = torch.as_tensor(loss).to(working_dtype(scores))
         if self.strategy == "swap":
-            return self._pushed_apart(loss, share, ranks, scores, labels, lists)
+            return self._with_swaps(loss, share, ranks, scores, labels, lists)
         share = share / -self.samples
 
         def rank_gradient(upstream: Tensor) -> Tensor:
@@ -123,20 +165,20 @@ class DirectLoss(RankingLoss):
             loss, rank_gradient, scores, labels, lists, self.strategy, self.alpha, self.kernel
         )
 
-    def _pushed_apart(
+    def _with_swaps(
         self, loss: Tensor, share: Any, ranks: Any, scores: Tensor, labels: Tensor, lists: Lists
     ) -> Tensor:
-        """The loss with the gradient of `strategy="swap"`, which is made on the CPU."""
+        """The loss with the gradient of `strategy="swap"`, which is computed on the CPU."""
         grades = to_numpy(working_labels(labels, scores, lists).cpu())
         ranks, share = (to_numpy(torch.as_tensor(x).cpu()) for x in (ranks, share))
 
         def score_gradient(saved_scores: Tensor, upstream: Tensor) -> Tensor:
-            from twinrank.ranks.kernels.swaps import swap_sums  # numba takes its time to load
+            from twinrank.ranks.kernels.swaps import swap_sums
 
             y = to_numpy(saved_scores.detach().to(working_dtype(saved_scores)).cpu())
-            found = self.measure.swaps_at(ranks, grades, lists.tile(self.samples))
-            slopes, _ = swap_sums(y, grades, ranks, found, lists, self.alpha)
-            each = torch.as_tensor(slopes * lists.spread(share)).to(upstream)
-            return each * (lists.spread(upstream) if upstream.ndim else upstream)
+            swaps = self.measure.swaps_at(ranks, grades, lists.tile(self.samples))
+            slopes, _ = swap_sums(y, grades, ranks, swaps, lists, self.alpha)
+            gradient = torch.as_tensor(slopes * lists.spread(share)).to(upstream)
+            return gradient * (lists.spread(upstream) if upstream.ndim else upstream)
 
         return attach(loss, scores, score_gradient)

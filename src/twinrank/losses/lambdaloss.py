@@ -1,4 +1,4 @@
-"""LambdaLoss: a bound on nDCG made of pairs, NDCG-Loss2++."""
+"""LambdaLoss: NDCG-Loss2++, a pairwise bound on nDCG."""
 
 import math
 from typing import ClassVar
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from twinrank.lists import Lists
-from twinrank.losses.base import Reduction, SmoothLoss
+from twinrank.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.measures.dcg import NDCG
 from twinrank.ranks.exact import exact_ranks
 from twinrank.ranks.twin import check_alpha
@@ -16,18 +16,31 @@ from twinrank.support.errors import InputError
 
 
 class LambdaLoss(SmoothLoss):
-    """L = Σ_{label_i > label_j} (ρ_ij + µ·δ_ij) · |G_i − G_j| · log2(1 + e^{−σ(s_i − s_j)}).
+    """NDCG-Loss2++: the logistic loss of pairs with two kinds of weights from the ranking.
 
-    With the gains G = (2^label − 1) / idealDCG, the current ranks r and D(r) = 1 / log2(1 + r),
+    L = Σ_{label_i > label_j} (ρ_ij + µ·δ_ij) · |G_i − G_j| · log2(1 + e^{−σ(s_i − s_j)}) with the
+    gains G = (2^label − 1) / idealDCG, the current ranks r and D(r) = 1 / log2(1 + r).
     ρ_ij = |D(r_i) − D(r_j)| are the weights of LambdaRank, and
-    δ_ij = D(|r_i − r_j|) − D(|r_i − r_j| + 1) those of NDCG-Loss2. Weights are constants of the
-    ranking: the gradient is that of the logarithm alone. Tied scores are ranked in a random order.
+    δ_ij = D(|r_i − r_j|) − D(|r_i − r_j| + 1) those of NDCG-Loss2. The gradient treats the weights
+    as constants. Tied scores are ranked in random order.
 
     Wang, Li, Golbandi, Bendersky & Najork, "The LambdaLoss framework for ranking metric
-    optimization" (CIKM 2018), NDCG-Loss2++ with their µ = 10. This is allRank's
-    `lambdaLoss(weighing_scheme="ndcgLoss2PP_scheme")` of one list but for its clamp, which lets a
-    pair lose at most log2(10¹⁰).
+    optimization" (CIKM 2018). allRank's `lambdaLoss(weighing_scheme="ndcgLoss2PP_scheme")` is the
+    same for one list, except that it limits the loss of a pair to log2(10¹⁰).
 
+    Parameters
+    ----------
+    sigma : float, default 1.0
+        Steepness σ of the logistic loss.
+    mu : float, default 10.0
+        Weight µ of δ; the default is that of the paper.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Orders tied scores. Default: torch's global generator.
+
+    Examples
+    --------
     >>> scores = torch.zeros(2, requires_grad=True)
     >>> round(LambdaLoss()(scores, torch.tensor([1.0, 0.0]), Lists.from_sizes([2])).item(), 4)
     4.0598
@@ -51,16 +64,16 @@ class LambdaLoss(SmoothLoss):
         self.mu = mu
 
     def extra_repr(self) -> str:
-        """What distinguishes this loss when it is printed."""
+        """The options, for `repr`."""
         return f"sigma={self.sigma:g}, mu={self.mu:g}"
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The weighted sum over pairs and its gradient."""
-        from twinrank.ranks.kernels.lambdas import lambda_sums  # numba takes its time to load
+        from twinrank.ranks.kernels.lambdas import lambda_sums
 
         ndcg = NDCG()
         ranks = exact_ranks(scores, lists, generator=self.random_source())
-        gains = ndcg.credit(labels, lists)  # that of nDCG is the same in any order
+        gains = ndcg.credit(labels, lists)  # nDCG's does not depend on the order
         discounts = ndcg.discount(np.arange(1.0, lists.longest + 2))
         near = self.mu * np.concatenate([[0.0], discounts[:-1] - discounts[1:]])  # by distance
         values, slopes = lambda_sums(scores, gains, ranks, lists, discounts[:-1], near, self.sigma)

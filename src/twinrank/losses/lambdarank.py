@@ -1,4 +1,4 @@
-"""LambdaRank: RankNet's pairs, weighted by what swapping the two would do to nDCG."""
+"""LambdaRank: the logistic loss of pairs, weighted by the change of nDCG if they swapped."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from twinrank.lists import Lists
-from twinrank.losses.base import Reduction, SmoothLoss
+from twinrank.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.measures.dcg import NDCG
 from twinrank.ranks.exact import exact_ranks
 from twinrank.ranks.twin import check_alpha
@@ -14,18 +14,31 @@ from twinrank.support.arrays import Array
 
 
 class LambdaRank(SmoothLoss):
-    """L = Σ_{label_i > label_j} |ΔnDCG@k_ij| · log(1 + e^{−σ(s_i − s_j)}).
+    """The logistic loss of pairs, weighted by the change of nDCG@k if the two swapped places.
 
-    ΔnDCG@k_ij = (gain_i − gain_j) · (D(r_i) − D(r_j)) / idealDCG@k is what swapping i and j in the
-    current ranking changes, with D(r) = 1 / log2(1 + r), and 0 for r > k; `k=None` is the whole
-    list. The weights are constants of the ranking: the gradient is that of the logarithm alone.
-    Tied scores are ranked in a random order.
+    L = Σ_{label_i > label_j} |ΔnDCG@k_ij| · log(1 + e^{−σ(s_i − s_j)}) with
+    ΔnDCG@k_ij = (gain_i − gain_j) · (D(r_i) − D(r_j)) / idealDCG@k in the current ranking, where
+    D(r) = 1 / log2(1 + r), and 0 for r > k. The gradient treats the weights as constants. Tied
+    scores are ranked in random order.
 
     Burges, "From RankNet to LambdaRank to LambdaMART: an overview" (MSR-TR-2010-82). With the
-    whole list this is allRank's `lambdaLoss(weighing_scheme="lambdaRank_scheme")` in natural
-    logarithms; its k leaves out a pair unless *both* are among the first k. LightGBM's truncation
-    leaves out a pair unless one of them is, but keeps D beyond k.
+    whole list, allRank's `lambdaLoss(weighing_scheme="lambdaRank_scheme")` is the same in natural
+    logarithms; its k keeps a pair only if *both* documents are among the first k. LightGBM's
+    truncation keeps a pair if one of them is, with D beyond k.
 
+    Parameters
+    ----------
+    sigma : float, default 1.0
+        Steepness σ of the logistic loss.
+    k : int, optional
+        Cutoff of nDCG. Default: the whole list.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Orders tied scores. Default: torch's global generator.
+
+    Examples
+    --------
     >>> scores = torch.zeros(2, requires_grad=True)
     >>> round(LambdaRank()(scores, torch.tensor([1.0, 0.0]), Lists.from_sizes([2])).item(), 4)
     0.2558
@@ -44,18 +57,18 @@ class LambdaRank(SmoothLoss):
         super().__init__(reduction=reduction, generator=generator)
         check_alpha(sigma, "sigma")
         self.sigma = sigma
-        self._ndcg = NDCG(cutoff=k)  # which refuses a k that isn't a whole number from 1 on
+        self._ndcg = NDCG(cutoff=k)  # raises an error if k is not a whole number ≥ 1
         self.k = k
 
     def extra_repr(self) -> str:
-        """What distinguishes this loss when it is printed."""
+        """The options, for `repr`."""
         return f"sigma={self.sigma:g}" + ("" if self.k is None else f", k={self.k}")
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The weighted sum over pairs and its gradient."""
-        from twinrank.ranks.kernels.lambdas import lambda_sums  # numba takes its time to load
+        from twinrank.ranks.kernels.lambdas import lambda_sums
 
         ranks = exact_ranks(scores, lists, generator=self.random_source())
-        gains = self._ndcg.credit(labels, lists)  # that of nDCG is the same in any order
+        gains = self._ndcg.credit(labels, lists)  # nDCG's does not depend on the order
         discounts = self._ndcg.discount(np.arange(1.0, lists.longest + 1))[: self.k]
         return lambda_sums(scores, gains, ranks, lists, discounts, None, self.sigma)

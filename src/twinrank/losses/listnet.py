@@ -1,18 +1,29 @@
-"""ListNet: the cross-entropy between two softmax distributions over a list."""
+"""ListNet: cross-entropy between the softmax of the labels and that of the scores."""
 
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.losses.base import SmoothLoss
+from twinrank.losses.ranking_loss import SmoothLoss
 from twinrank.support.arrays import Array, as_float, namespace
 
 
 class ListNet(SmoothLoss):
-    """L = −Σ_i p_i · log q_i with p = softmax(labels), q = softmax(scores); ∂L/∂s = q − p.
+    """Cross-entropy between the softmax of the labels and that of the scores.
+
+    L = −Σ_i p_i · log q_i with p = softmax(labels) and q = softmax(scores); ∂L/∂s = q − p.
 
     Cao, Qin, Liu, Tsai & Li, "Learning to rank: from pairwise approach to listwise approach"
     (ICML 2007), with the top-one distribution.
 
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Unused: this loss is not random.
+
+    Examples
+    --------
     >>> import torch
     >>> scores = torch.zeros(2, requires_grad=True)
     >>> round(ListNet()(scores, torch.tensor([1.0, 0.0]), Lists.from_sizes([2])).item(), 4)

@@ -1,20 +1,29 @@
-"""Mean squared error: regression on the labels, document by document."""
+"""Mean squared error: pointwise regression on the labels."""
 
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.losses.base import SmoothLoss
+from twinrank.losses.ranking_loss import SmoothLoss
 from twinrank.support.arrays import Array, as_float, namespace
 
 
 class MSE(SmoothLoss):
-    """L = Σ_i (s_i − y_i)² / m over the m documents of a list; ∂L/∂s_i = 2 (s_i − y_i) / m.
+    """Mean squared error between scores and labels, the pointwise baseline.
 
-    The pointwise baseline. Lists with nothing relevant count as well, since they say what a score
-    near 0 is; every list counts the same, however long it is.
+    L = Σ_i (s_i − y_i)² / m over the m documents of a list; ∂L/∂s_i = 2 (s_i − y_i) / m. All lists
+    with documents count equally, also those without a relevant document.
 
     Cossock & Zhang, "Subset ranking using regression" (COLT 2006).
 
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Unused: this loss is not random.
+
+    Examples
+    --------
     >>> import torch
     >>> scores = torch.tensor([1.0, 1.0], requires_grad=True)
     >>> MSE()(scores, torch.tensor([3.0, 1.0]), Lists.from_sizes([2])).item()
@@ -26,6 +35,6 @@ class MSE(SmoothLoss):
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The mean of the squares, and the slope of each."""
-        apart = as_float(scores) - labels
-        sizes = lists.sum(namespace(apart).ones_like(apart)).clip(1)
-        return lists.sum(apart * apart) / sizes, 2.0 * apart / lists.spread(sizes)
+        error = as_float(scores) - labels
+        sizes = lists.sum(namespace(error).ones_like(error)).clip(1)
+        return lists.sum(error * error) / sizes, 2.0 * error / lists.spread(sizes)

@@ -1,26 +1,39 @@
-"""RankNet: the logistic loss of pairs."""
+"""RankNet: the mean logistic loss of pairs."""
 
 from typing import ClassVar
 
 import torch
 
 from twinrank.lists import Lists
-from twinrank.losses.base import Reduction, SmoothLoss
+from twinrank.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.ranks.kernels import pair_sum
 from twinrank.ranks.twin import check_alpha
 from twinrank.support.arrays import Array, namespace
 
 
 class RankNet(SmoothLoss):
-    """L = mean over the list's pairs with label_i > label_j of log(1 + e^{−σ(s_i − s_j)}).
+    """Mean logistic loss of the pairs with different labels.
 
-    Burges, Shaked, Renshaw, Lazier, Deeds, Hamilton & Hullender, "Learning to rank using gradient
-    descent" (ICML 2005). A mean and not a sum, so that a list of 1,000 documents doesn't count ten
-    thousand times as much as one of 10: of one list this is allRank's `rankNet` and rax's
-    `pairwise_logistic_loss`, which take the mean over the pairs of the whole batch. ptranking's
-    counts pairs of equal labels too, which should score alike. The gradient is the pair sum of
+    L = mean over the pairs of a list with label_i > label_j of log(1 + e^{−σ(s_i − s_j)}). A mean
+    gives a list of 1,000 documents the same weight as one of 10. The gradient is the pair sum of
     type3 with a constant ∂L/∂rank.
 
+    Burges, Shaked, Renshaw, Lazier, Deeds, Hamilton & Hullender, "Learning to rank using gradient
+    descent" (ICML 2005). For one list, allRank's `rankNet` and rax's `pairwise_logistic_loss` are
+    the same; for a batch they take the mean over all pairs. ptranking's also counts pairs of equal
+    labels.
+
+    Parameters
+    ----------
+    sigma : float, default 1.0
+        Steepness σ of the logistic loss.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Unused: this loss is not random.
+
+    Examples
+    --------
     >>> scores = torch.zeros(2, requires_grad=True)
     >>> round(RankNet()(scores, torch.tensor([1.0, 0.0]), Lists.from_sizes([2])).item(), 4)
     0.6931
@@ -40,12 +53,12 @@ class RankNet(SmoothLoss):
         self.sigma = sigma
 
     def extra_repr(self) -> str:
-        """What distinguishes this loss when it is printed."""
+        """The options, for `repr`."""
         return f"sigma={self.sigma:g}"
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The mean over pairs, and the pair sum."""
-        from twinrank.ranks.kernels.logistic import logistic_sum  # numba takes its time to load
+        from twinrank.ranks.kernels.logistic import logistic_sum
 
         total, pairs = logistic_sum(scores, labels, lists, self.sigma)
         share = 1.0 / namespace(pairs).where(pairs > 0, pairs, 1.0)

@@ -1,25 +1,33 @@
-"""Softmax cross-entropy: the labels' shares against a softmax of the scores."""
+"""Softmax cross-entropy: normalised labels against the softmax of the scores."""
 
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.losses.base import SmoothLoss
 from twinrank.losses.listnet import log_softmax
+from twinrank.losses.ranking_loss import SmoothLoss
 from twinrank.support.arrays import Array, as_float, namespace
 
 
 class SoftmaxCrossEntropy(SmoothLoss):
-    """L = −Σ_i p_i · log q_i with p = labels / Σ labels, q = softmax(scores); ∂L/∂s = q − p.
+    """Cross-entropy between the normalised labels and the softmax of the scores.
 
-    With one relevant document per list it is the usual classification loss; ListNet differs in
-    p = softmax(labels). Others don't divide by Σ labels, so that lists with much that is relevant
-    weigh more: rax's `softmax_loss` (which divided at first) by default, and TensorFlow Ranking's,
-    which divides and then weighs each list by Σ labels. With `reduction="sum"`,
-    `weights=lists.sum(labels)` gives the same.
+    L = −Σ_i p_i · log q_i with p = labels / Σ labels and q = softmax(scores); ∂L/∂s = q − p. With
+    one relevant document per list it is the usual classification loss. ListNet uses
+    p = softmax(labels) instead. By default, the losses of rax and TensorFlow Ranking weigh each
+    list by Σ labels. `reduction="sum"` with `weights=lists.sum(labels)` gives the same.
 
     Bruch, Wang, Bendersky & Najork, "An analysis of the softmax cross entropy loss for
     learning-to-rank with binary relevance" (ICTIR 2019).
 
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Unused: this loss is not random.
+
+    Examples
+    --------
     >>> import torch
     >>> scores = torch.zeros(4, requires_grad=True)
     >>> labels = torch.tensor([2.0, 0.0, 1.0, 0.0])
@@ -31,7 +39,7 @@ class SoftmaxCrossEntropy(SmoothLoss):
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """Cross-entropy and q − p."""
-        # Divided by the largest label first: a sum of huge ones could overflow.
+        # Divide by the largest label first: a sum of huge labels could overflow.
         largest = lists.max(labels)
         xp = namespace(labels)
         p = labels / lists.spread(xp.where(largest > 0, largest, 1.0))

@@ -1,54 +1,70 @@
-"""WassRank: what it costs to carry the scores' distribution over to the labels'."""
+"""WassRank: the cost of transporting the distribution of the scores to that of the labels."""
 
 import math
 import warnings
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
 import torch
 
 from twinrank.lists import Lists
-from twinrank.losses.base import Reduction, SmoothLoss
 from twinrank.losses.listnet import log_softmax
-from twinrank.losses.transport import Costs, Grades, Plan, total_cost, transport
-from twinrank.support.arrays import Array, as_float, namespace
+from twinrank.losses.ranking_loss import Reduction, SmoothLoss
+from twinrank.losses.sinkhorn import transport
+from twinrank.support.arrays import Array, as_float, is_tensor, to_numpy
 from twinrank.support.errors import InputError, unknown
 
 Mode = Literal["default", "paper"]
 
 SAME = math.e
-"""What it costs to move mass between two documents of one label."""
+"""The cost between two documents of the same label."""
 IRRELEVANT = -10.0
-"""The label that counts for an irrelevant document."""
+"""The label of irrelevant documents in the costs."""
 LARGEST = 60
-"""A label whose costs single precision can hold."""
+"""The largest label: its costs fit in single precision."""
 PAPER_SMOOTHING, PAPER_SWEEPS = 0.1, 10
 
 
 class WassRank(SmoothLoss):
-    """L = min_P ⟨P, C⟩ + λ Σ P log P, P ≥ 0 with row sums a = softmax(scores), column sums
-    b = softmax(labels); ∂L/∂s_i = a_i (f_i − Σ_k a_k f_k), f = λ log u.
+    """The entropic cost of transporting softmax(scores) to softmax(labels).
 
-    C_ij = |4^y_i − 4^y_j| with y = −10 for irrelevant documents, e between two documents of one
-    label, 0 for a document itself. The optimal P is u_i exp(−C_ij / λ) v_j, found by Sinkhorn's
-    algorithm; L = λ (Σ a log u + Σ b log v), which can be negative, tends to the optimal transport
-    cost as λ → 0, and λ log u is its slope with respect to a.
+    L = min_P ⟨P, C⟩ + λ Σ P log P over P ≥ 0 with row sums a = softmax(scores) and column sums
+    b = softmax(labels). C_ij = |4^y_i − 4^y_j| with y = −10 for irrelevant documents, e between two
+    documents of the same label, and 0 from a document to itself. The optimal P is
+    u_i · exp(−C_ij / λ) · v_j, computed by Sinkhorn's algorithm. Then
+    L = λ (Σ a log u + Σ b log v), which can be negative, and ∂L/∂s_i = a_i (f_i − Σ_k a_k f_k) with
+    f = λ log u. As λ → 0, L tends to the optimal transport cost.
 
-    mode="default": λ = `smoothing`, and sweeps go on until one changes no u and v by more than
-    `tolerance`, relatively. If `sweeps` don't suffice, a `RuntimeWarning` says so; L is then a
-    lower bound, and the gradient an approximation. λ = 1 fits the costs: those between neighbours
-    are e, 4 and 12, and some ten sweeps suffice. L is smallest where a is b, blurred by
-    exp(−C / λ), and with a λ near the largest cost that no longer has the order of the labels; a λ
-    far below the smallest takes hundreds of sweeps. Labels beyond 8, whose costs reach millions,
-    need a larger λ.
+    The default λ = 1 fits the costs, which are e, 4 and 12 between neighbouring grades: 10 to 20
+    sweeps suffice. A λ near the largest cost blurs the order of the labels. A λ far below the
+    smallest cost takes hundreds of sweeps. Labels above 8 have costs of millions and need a larger
+    λ.
 
-    mode="paper": λ = 0.1 and 10 sweeps from u = 1 / m, whatever that leaves; the loss is ⟨P, C⟩,
-    and the gradient as above with f less its mean, which softmax takes away in any case. So the
-    gradient isn't that of the loss. The authors' code sets 4^y − 1, not y, to −10 for irrelevant
-    documents.
+    In paper mode the loss is ⟨P, C⟩ after 10 sweeps with λ = 0.1 from u = 1/m, and the gradient is
+    as above. So it is not the gradient of the loss. The authors' code sets 4^y − 1, not y, to −10
+    for irrelevant documents.
 
     Yu, Jatowt, Joho, Jose, Yang & Chen, "WassRank: listwise document ranking using optimal
     transport theory" (WSDM 2019); Cuturi, "Sinkhorn distances" (NeurIPS 2013).
 
+    Parameters
+    ----------
+    mode : {"default", "paper"}, default "default"
+        Converged, or as in the experiments of Yu (2020). Paper mode ignores the next three options.
+    smoothing : float, default 1.0
+        Weight λ of the entropy.
+    tolerance : float, default 1e-8
+        A list has converged if a sweep changes no log u and log v by more.
+    sweeps : int, default 1000
+        Maximum number of sweeps. If they do not suffice, a `RuntimeWarning` says so, L is a lower
+        bound, and the gradient an approximation.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Unused: this loss is not random.
+
+    Examples
+    --------
     >>> scores = torch.tensor([0.0, 5.0, 0.0], requires_grad=True)
     >>> loss = WassRank()(scores, torch.tensor([1.0, 0.0, 0.0]), Lists.from_sizes([3]))
     >>> round(loss.item(), 4)
@@ -78,65 +94,76 @@ class WassRank(SmoothLoss):
             if not (number and 0 < value < math.inf):
                 raise InputError(f"{option} must be a number above 0, not {value!r}")
         if isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1:
-            raise InputError(f"sweeps must be a whole number from 1 on, not {sweeps!r}")
+            raise InputError(f"sweeps must be a whole number of at least 1, not {sweeps!r}")
         self.mode: Mode = mode
         self.smoothing, self.tolerance, self.sweeps = smoothing, tolerance, sweeps
 
     def extra_repr(self) -> str:
-        """What distinguishes this loss when it is printed."""
+        """The options, for `repr`."""
         return "mode=paper" if self.mode == "paper" else f"smoothing={self.smoothing:g}"
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
-        """Transport in the order of the labels, and back."""
-        grades = Grades.of(labels, lists)
-        log_a = log_softmax(as_float(scores), lists)[grades.order]
-        log_b = log_softmax(labels, lists)[grades.order]
-        unit, costs = self._costs(grades)
-        plan = self._plan(log_a, log_b, lists, grades, costs)
-        xp = namespace(log_a)
-        a, potential = xp.exp(log_a), unit * plan.log_u
-        if self.mode == "paper":
-            values = total_cost(plan, grades, costs)
-        else:
-            values = lists.sum(a * plan.log_u + xp.exp(log_b) * plan.log_v)
-        slopes = xp.zeros_like(a)
-        slopes[grades.order] = a * (potential - lists.spread(lists.sum(a * potential)))
-        return values * unit, slopes
-
-    def _costs(self, grades: Grades) -> tuple[float, Costs]:
-        """λ, and the costs in units of it."""
-        xp = namespace(grades.labels)
-        if bool((grades.labels > LARGEST).any()):
-            raise InputError(
-                f"WassRank's costs are powers of 4: labels up to {float(grades.labels.max()):g} "
-                f"are too large; give grades such as 0 … 4"
-            )
-        places = xp.exp2(2.0 * xp.where(grades.labels > 0, grades.labels, IRRELEVANT))
-        smoothing = PAPER_SMOOTHING if self.mode == "paper" else self.smoothing
-        return smoothing, Costs(places / smoothing, SAME / smoothing)
-
-    def _plan(self, log_a: Array, log_b: Array, lists: Lists, grades: Grades, costs: Costs) -> Plan:
-        xp, paper = namespace(log_a), self.mode == "paper"
-        start = -xp.log(lists.spread(lists.sum(xp.ones_like(log_a))))
-        # Single precision, where a device has no other, can't tell smaller changes from noise.
-        tolerance = max(self.tolerance, 1e3 * float(xp.finfo(log_a.dtype).eps))
-        plan = transport(
+        """The transport cost and its gradient; tensors of other devices are copied to the CPU."""
+        if is_tensor(scores):
+            values, slopes = self.per_list(to_numpy(scores.cpu()), to_numpy(labels.cpu()), lists)
+            return _like(values, scores), _like(slopes, scores)
+        paper = self.mode == "paper"
+        smoothing = PAPER_SMOOTHING if paper else self.smoothing
+        order, grades, documents = _by_grade(labels, lists)
+        log_a = log_softmax(as_float(scores), lists)[order]
+        log_b = log_softmax(labels, lists)[order]
+        log_u, log_v, change, cost = transport(
             log_a,
             log_b,
-            lists,
             grades,
-            costs,
-            start=start,
-            sweeps=PAPER_SWEEPS if paper else self.sweeps,
-            tolerance=-1.0 if paper else tolerance,
-            newton=not paper,
+            documents,
+            _places(labels[order[documents.offsets[:-1]]]) / smoothing,
+            SAME / smoothing,
+            iterations=PAPER_SWEEPS if paper else self.sweeps,
+            tolerance=-1.0 if paper else self.tolerance,
+            balance=not paper,
         )
-        if not paper and (late := int((plan.change > tolerance).sum())):
+        a = np.exp(log_a)
+        values = cost if paper else lists.sum(a * log_u + np.exp(log_b) * log_v)
+        if not paper:
+            self._warn(change)
+        slopes = np.empty_like(a)
+        slopes[order] = a * (log_u - lists.spread(lists.sum(a * log_u)))
+        return smoothing * values, smoothing * slopes
+
+    def _warn(self, change: Any) -> None:
+        """Warn if lists have not converged."""
+        if late := int((change > self.tolerance).sum()):
             warnings.warn(
-                f"WassRank: {late} of {len(lists)} lists have not converged after {self.sweeps} "
-                f"sweeps; the last changed u or v by up to {float(plan.change.max()):.1g}, with a "
-                f"tolerance of {tolerance:.1g}. Raise smoothing, sweeps or tolerance",
+                f"WassRank: {late} of {len(change)} lists have not converged after {self.sweeps} "
+                f"sweeps; the last changed u or v by up to {change.max():.1g}, with a "
+                f"tolerance of {self.tolerance:.1g}. Increase smoothing, sweeps or tolerance",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return plan
+
+
+def _by_grade(labels: Any, lists: Lists) -> tuple[Any, Lists, Lists]:
+    """The documents sorted by label, the grades of each list, and the documents of each grade."""
+    index = lists.index(labels)
+    order = np.lexsort((labels, index))
+    values = labels[order]
+    new = np.r_[True, (values[1:] != values[:-1]) | (index[1:] != index[:-1])][: values.size]
+    starts = np.flatnonzero(new)
+    grades = Lists.from_sizes(np.bincount(index[starts], minlength=len(lists)))
+    return order, grades, Lists.from_offsets(np.r_[starts, values.size])
+
+
+def _places(labels: Any) -> Any:
+    """4^label of each grade: the differences are the costs."""
+    if (labels > LARGEST).any():
+        raise InputError(
+            f"WassRank's costs are powers of 4: labels up to {labels.max():g} are too large; "
+            f"use grades such as 0 … 4"
+        )
+    return np.exp2(2.0 * np.where(labels > 0, labels, IRRELEVANT))
+
+
+def _like(values: Any, scores: torch.Tensor) -> torch.Tensor:
+    """NumPy values as a tensor on the device of the scores."""
+    return torch.from_numpy(values).to(as_float(scores).dtype).to(scores.device)

@@ -1,14 +1,14 @@
-"""Measures: one small file each, found by name."""
+"""Measures and their registry. Internal: import public names from `twinrank`."""
 
 from dataclasses import fields
 
 from twinrank.measures.ap import AP, PaperAP
-from twinrank.measures.base import Measure
 from twinrank.measures.dcg import DCG, NDCG
 from twinrank.measures.err import ERR, NERR
-from twinrank.measures.precision import Judged, Precision, Recall, RPrecision, Success
+from twinrank.measures.measure_base import Measure
+from twinrank.measures.precision import Judged, Precision, Recall, RPrecision
 from twinrank.measures.rbp import RBP
-from twinrank.measures.rr import RR
+from twinrank.measures.rr import RR, Success
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
 
@@ -23,8 +23,25 @@ NAMES = tuple(_BY_NAME)
 
 
 def measure(name: str | Measure) -> Measure:
-    """The measure of this name: `nDCG`, `nDCG@10`, `nDCG(gain=linear)@5`, `P(rel=2)@3` and so on.
+    """Create a measure from its name, such as `nDCG@10`, `nDCG(gain=linear)@5` or `P(rel=2)@3`.
 
+    Parameters
+    ----------
+    name : str or Measure
+        `Name`, `Name@k`, `Name(option=value, …)` or `Name(option=value, …)@k`. `twinrank measures`
+        lists the names and their options. A `Measure` is returned unchanged.
+
+    Returns
+    -------
+    Measure
+
+    Raises
+    ------
+    InputError
+        If the name, an option or its value is unknown.
+
+    Examples
+    --------
     >>> str(measure("nDCG(gain=linear)@5"))
     'nDCG(gain=linear)@5'
     >>> measure("Precision@5") == measure("P@5")

@@ -1,32 +1,31 @@
-"""Average precision, with both divisors in use, and as the paper's tables have it."""
+"""Average precision, with both common divisors, and as in the tables of the paper."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.measures.base import BinaryMeasure, shared
-from twinrank.measures.swaps import Swaps
+from twinrank.measures.measure_base import BinaryMeasure, Swaps, shared
 from twinrank.support.arrays import Array, at_least_zero, namespace
 from twinrank.support.errors import InputError, unknown
 
 
 @dataclass(frozen=True, kw_only=True)
 class _AveragePrecision(BinaryMeasure):
-    """Σ_{j≤k} b_j · P@j over a divisor that subclasses say."""
+    """Σ_{j≤k} b_j · P@j over a divisor that subclasses define."""
 
     def credit(self, labels: Array, lists: Lists) -> Array:
-        """How much the document adds to the precision at its own and at later relevant ones."""
+        """The contribution to the precision at its own and at later relevant documents."""
         relevant, position = self.relevant(labels) * 1.0, lists.positions(labels)
         counted = self.cut(relevant / position, lists)
         credit = relevant * position * lists.cumsum(counted, reverse=True)
         return shared(credit, self.divide_by(labels, lists), lists)
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """What a relevant document changes that goes from rank q up to p, or down from p to q.
+        """The change when a relevant document moves from rank q up to p, or down from p to q.
 
-        That is the precision at its own ranks, (C(p−1) + 1) / p and C(q) / q with C(r) relevant
-        documents up to rank r; and at each relevant one in between 1/j, a difference of H(r) =
-        Σ_{j≤min(r,k)} b_j / j.
+        It changes the precision at its own ranks, (C(p−1) + 1) / p and C(q) / q, with C(r) relevant
+        documents up to rank r. At each relevant document j in between it adds 1/j: together a
+        difference of H(r) = Σ_{j≤min(r,k)} b_j / j.
         """
         relevant, position = self.relevant(labels) * 1.0, lists.positions(labels)
         inside = self.cut(namespace(relevant).ones_like(relevant), lists)
@@ -45,8 +44,17 @@ class _AveragePrecision(BinaryMeasure):
 class AP(_AveragePrecision):
     """Average precision: AP@k = Σ_{j≤k} b_j · P@j / min(R, k), with R relevant documents.
 
-    `divisor=R` divides by R itself, as trec_eval's map_cut. The differentiable form (Yu 2020, Eq.
-    VirAP) gives document i the credit b_i · i · Σ_{i≤j≤k} (b_j / j) / divisor.
+    The differentiable form (Yu 2020, Eq. VirAP) gives document i the credit
+    b_i · i · Σ_{i≤j≤k} (b_j / j) / divisor.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    divisor : {"min", "R"}, default "min"
+        min(R, k), or R as in trec_eval's map_cut.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
     """
 
     name: ClassVar[str] = "AP"
@@ -59,14 +67,22 @@ class AP(_AveragePrecision):
             raise InputError(unknown("divisor", str(self.divisor), ["min", "R"]))
 
     def divide_by(self, labels: Array, lists: Lists) -> Array:
-        """R, or at most k."""
+        """min(R, k), or R."""
         total = lists.sum(self.relevant(labels))
         return total.clip(max=self.cutoff) if self.cutoff and self.divisor == "min" else total
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperAP(_AveragePrecision):
-    """AP@k divided by Σ_{j≤k} of the ideal order's *graded* labels: MAP@k in the paper's tables."""
+    """MAP@k in the tables of the paper: AP@k over Σ_{j≤k} of the *graded* labels, ideally ordered.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "paperAP"
 

@@ -5,21 +5,96 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from twinrank.lists import Lists
-from twinrank.measures.base import shared
-from twinrank.measures.gains import GainMeasure
-from twinrank.measures.swaps import Swaps, additive
-from twinrank.support.arrays import Array, namespace
+from twinrank.measures.measure_base import Measure, Swaps, additive, shared
+from twinrank.support.arrays import Array, at_least_zero, is_tensor, namespace
+from twinrank.support.errors import InputError, unknown
+
+_HIGHEST = 100
+"""The highest label with an exponential gain: sums of 2¹⁰⁰ fit in float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GainMeasure(Measure):
+    """A measure of graded labels.
+
+    Parameters
+    ----------
+    gain : {"exponential", "linear"} or list of float, default "exponential"
+        2ʸ − 1, y, or a list by label as LightGBM's `label_gain`: `gain=[0, 1, 3, 7]` gives label 3
+        the gain 7.
+    cutoff : int, optional
+        Only the first `cutoff` documents of a list count.
+    """
+
+    gain: str | tuple[float, ...] = "exponential"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.gain, list):
+            object.__setattr__(self, "gain", tuple(self.gain))
+        if isinstance(self.gain, tuple):
+            if not self.gain or min(self.gain) < 0:
+                raise InputError(f"gain of {self.name} must list numbers ≥ 0, one per label")
+        elif self.gain not in ("exponential", "linear"):
+            raise InputError(
+                unknown(
+                    "gain", str(self.gain), ["exponential", "linear", "a list such as [0, 1, 3]"]
+                )
+            )
+
+    def gains(self, labels: Array) -> Array:
+        """The gain of each label; unjudged documents (label −1) have the gain of label 0."""
+        xp, labels = namespace(labels), at_least_zero(labels)
+        if self.gain == "exponential":
+            if labels.shape[0] and float(labels.max()) > _HIGHEST:
+                raise InputError(
+                    f"the exponential gain 2ʸ − 1 of {self} takes labels up to {_HIGHEST}, but "
+                    f"there is a label {float(labels.max()):g}; use gain=linear or list the gains"
+                )
+            return xp.exp2(labels) - 1.0
+        if self.gain == "linear":
+            return labels
+        grade = labels.long() if is_tensor(labels) else labels.astype(np.int64)
+        known = len(self.gain)
+        listed = (grade == labels) & (grade < known)
+        if not bool(listed.all()):
+            missing = float(labels[~listed][0])
+            raise InputError(
+                f"{self} lists the gains of labels 0…{known - 1}, but not of {missing:g}"
+            )
+        table = xp.asarray(self.gain, dtype=labels.dtype)
+        return table.to(labels.device)[grade] if is_tensor(labels) else table[grade]
+
+    def ideal_gains(self, labels: Array, lists: Lists) -> Array:
+        """The gains of every list in descending order."""
+        if isinstance(self.gain, tuple):  # a higher label may have a lower gain
+            return lists.sort(self.gains(labels))
+        return self.gains(lists.sort(labels))
+
+    def relevant(self, labels: Array) -> Array:
+        """Labels with a positive gain."""
+        return self.gains(labels) > 0 if isinstance(self.gain, tuple) else labels > 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DCG(GainMeasure):
-    """Discounted cumulative gain: DCG@k = Σ_{j≤k} gain_j / log2(1 + j)."""
+    """Discounted cumulative gain: DCG@k = Σ_{j≤k} gain_j / log2(1 + j).
+
+    Parameters
+    ----------
+    gain : {"exponential", "linear"} or list of float, default "exponential"
+        2ʸ − 1, y, or a list by label.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "DCG"
 
     def credit(self, labels: Array, lists: Lists) -> Array:
-        """The document's gain."""
+        """The gain of the document."""
         return self.gains(labels)
 
     def discount(self, rank: Array) -> Array:
@@ -41,7 +116,15 @@ class DCG(GainMeasure):
 
 @dataclass(frozen=True, kw_only=True)
 class NDCG(DCG):
-    """Normalised DCG: nDCG@k = DCG@k / (DCG@k of the ideal order)."""
+    """Normalised DCG: nDCG@k = DCG@k / (DCG@k of the ideal order).
+
+    Parameters
+    ----------
+    gain : {"exponential", "linear"} or list of float, default "exponential"
+        2ʸ − 1, y, or a list by label.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "nDCG"
     aliases: ClassVar[tuple[str, ...]] = ("NDCG",)

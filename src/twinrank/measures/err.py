@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.measures.base import ReciprocalMeasure, shared
-from twinrank.measures.swaps import Swaps
+from twinrank.measures.measure_base import ReciprocalMeasure, Swaps, shared
 from twinrank.support.arrays import Array, at_least_zero, namespace
 from twinrank.support.errors import InputError
 
@@ -14,7 +13,12 @@ from twinrank.support.errors import InputError
 class ERR(ReciprocalMeasure):
     """ERR@k = Σ_{j≤k} (1/j) · Pr_j · Π_{i<j} (1 − Pr_i), with Pr = (2ʸ − 1) / 2^max.
 
-    The maximum grade is that of each list, as in the paper, unless `max_grade` fixes it.
+    Parameters
+    ----------
+    max_grade : float, optional
+        The maximum grade. Default: the highest label of each list, as in the paper.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
     """
 
     name: ClassVar[str] = "ERR"
@@ -29,29 +33,31 @@ class ERR(ReciprocalMeasure):
             raise InputError(f"max_grade of {self.name} must be a positive number, not {top!r}")
 
     def credit(self, labels: Array, lists: Lists) -> Array:
-        """The chance that the reader gets as far as the document and stops there."""
-        stops, _, gets_there = self._reader(labels, lists)
-        return stops * gets_there
+        """The probability that the reader reaches the document and stops there."""
+        stops, _, reaches = self._reader(labels, lists)
+        return stops * reaches
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """D(p−1) · (Pr_q − Pr_p) · (1/p − what is found in between − the chance to get to q, / q).
+        """D(p−1) · (Pr_q − Pr_p) · (1/p − (T(p) − T(q−1)) / D(p) − D(q−1) / (D(p) · q)).
 
-        D(r) is the chance to read on after rank r, and D(p−1) = D(p) / (1 − Pr_p). What is found in
-        between is T(p) − T(q−1) over D(p), with T(r) = Σ_{r<j≤k} of ERR's terms.
+        D(r) is the probability to read on after rank r, with D(p−1) = D(p) / (1 − Pr_p), and
+        T(r) = Σ_{r<j≤k} of the terms of ERR.
         """
         xp, position = namespace(labels), lists.positions(labels)
-        stops, passes, gets_there = self._reader(labels, lists)
+        stops, passes, reaches = self._reader(labels, lists)
         inside = self.cut(xp.ones_like(stops), lists)
-        rest = lists.cumsum(inside * stops * gets_there / position, reverse=True)
-        later = xp.where(xp.roll(position, -1) > 1, xp.roll(rest, -1), 0.0)  # T(p), to all digits
+        rest = lists.cumsum(inside * stops * reaches / position, reverse=True)
+        later = xp.where(
+            xp.roll(position, -1) > 1, xp.roll(rest, -1), 0.0
+        )  # T(p), without cancellation
         ahead, behind = (
-            gets_there * passes / position - later,
-            inside * gets_there / position - rest,
+            reaches * passes / position - later,
+            inside * reaches / position - rest,
         )
         return Swaps(stops, inside / passes, ahead, behind)
 
     def _reader(self, labels: Array, lists: Lists) -> tuple[Array, Array, Array]:
-        """The chances that a reader stops at a document, passes it, and gets as far as it."""
+        """The probabilities that a reader stops at a document, passes it, and reaches it."""
         xp, labels = namespace(labels), at_least_zero(labels)
         highest = lists.max(labels)
         if self.max_grade is None:
@@ -64,25 +70,33 @@ class ERR(ReciprocalMeasure):
         else:
             top = float(self.max_grade)
         stops = xp.exp2(labels - top) - 2.0**-top  # (2ʸ − 1) / 2^max, without 2ʸ
-        passes = 1.0 - xp.exp2(labels - top) + 2.0**-top  # not 0, however high the label
+        passes = 1.0 - xp.exp2(labels - top) + 2.0**-top  # positive for any label
         goes_on = xp.roll(lists.cumprod(passes), 1)
         return stops, passes, xp.where(lists.positions(labels) > 1, goes_on, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NERR(ERR):
-    """nERR@k = ERR@k / (ERR@k of the ideal order)."""
+    """Normalised ERR: nERR@k = ERR@k / (ERR@k of the ideal order).
+
+    Parameters
+    ----------
+    max_grade : float, optional
+        The maximum grade. Default: the highest label of each list, as in the paper.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "nERR"
 
     def credit(self, labels: Array, lists: Lists) -> Array:
-        """ERR's credit as a share of the ideal ERR@k."""
+        """The credit of ERR over the ideal ERR@k."""
         return shared(super().credit(labels, lists), self._ideal(labels, lists), lists)
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """ERR's, as shares of the ideal ERR@k."""
-        found = super().swaps(labels, lists)
-        return replace(found, worth=shared(found.worth, self._ideal(labels, lists), lists))
+        """Those of ERR over the ideal ERR@k."""
+        swaps = super().swaps(labels, lists)
+        return replace(swaps, worth=shared(swaps.worth, self._ideal(labels, lists), lists))
 
     def _ideal(self, labels: Array, lists: Lists) -> Array:
         """ERR@k of the ideal order of every list."""

@@ -1,20 +1,19 @@
-"""Measures that count documents near the top: precision, recall, R-precision, success, judged."""
+"""Measures that count documents near the top: precision, recall, R-precision, judged."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.measures.base import BinaryMeasure, ReciprocalMeasure, shared
-from twinrank.measures.swaps import Swaps, additive
-from twinrank.support.arrays import Array, as_float, namespace
+from twinrank.measures.measure_base import BinaryMeasure, ReciprocalMeasure, Swaps, additive, shared
+from twinrank.support.arrays import Array, namespace
 
-# A count has no discount of its own. As in the paper (Yu 2020, Eq. VirPre) its documents get the
-# credit position/total, which the discount 1/r takes back in value but not in gradient.
+# A count has no discount. As in the paper (Yu 2020, Eq. VirPre) its documents get the credit
+# position/total. The discount 1/r cancels the position in the value, but not in the gradient.
 
 
 def _mean_count(credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
-    """Counts averaged over ties: what is counted, without the position that the discount undoes."""
+    """Counts averaged over ties, without the position, which the discount cancels."""
     position = lists.positions(credit)
     return mean(credit / position) * position
 
@@ -26,7 +25,7 @@ class _Count(BinaryMeasure):
     counts: ClassVar[bool] = True
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """One document more or less, where one of the two is among the first k."""
+        """One document more or less if one of the two is among the first k."""
         inside = self.cut(namespace(labels).ones_like(labels), lists)
         return additive(self.credit(labels, lists) / lists.positions(labels), inside)
 
@@ -37,7 +36,15 @@ class _Count(BinaryMeasure):
 
 @dataclass(frozen=True, kw_only=True)
 class Precision(_Count):
-    """P@k = Σ_{j≤k} b_j / k; without a cutoff over the whole list."""
+    """Precision: P@k = Σ_{j≤k} b_j / k.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        k. Default: the length of each list.
+    """
 
     name: ClassVar[str] = "P"
     aliases: ClassVar[tuple[str, ...]] = ("Precision", "Pre")
@@ -51,7 +58,15 @@ class Precision(_Count):
 
 @dataclass(frozen=True, kw_only=True)
 class Recall(_Count):
-    """Recall@k = Σ_{j≤k} b_j / R."""
+    """Recall@k = Σ_{j≤k} b_j / R, with R relevant documents.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "Recall"
     aliases: ClassVar[tuple[str, ...]] = ("R",)
@@ -64,7 +79,15 @@ class Recall(_Count):
 
 @dataclass(frozen=True, kw_only=True)
 class RPrecision(BinaryMeasure):
-    """Rprec = P@R: precision at the number of relevant documents."""
+    """R-precision: Rprec = P@R, precision at the number R of relevant documents.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "Rprec"
 
@@ -75,7 +98,7 @@ class RPrecision(BinaryMeasure):
         return shared(relevant * position * (position <= lists.spread(total)), total, lists)
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """One document more or less, where one of the two is among the first R."""
+        """One document more or less if one of the two is among the first R."""
         relevant = self.relevant(labels) * 1.0
         total = lists.sum(relevant)
         inside = self.cut((lists.positions(labels) <= lists.spread(total)) * 1.0, lists)
@@ -83,25 +106,14 @@ class RPrecision(BinaryMeasure):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Success(BinaryMeasure):
-    """Success@k: 1 if a relevant document is among the first k, else 0."""
-
-    name: ClassVar[str] = "Success"
-    counts: ClassVar[bool] = True
-
-    def credit(self, labels: Array, lists: Lists) -> Array:
-        """The position i, for the first relevant document."""
-        return first_relevant(self.relevant(labels), lists) * lists.positions(labels)
-
-    def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """Those of the first relevant document, which is worth 1 up to k."""
-        inside = self.cut(namespace(labels).ones_like(labels), lists)
-        return first_swaps(self.relevant(labels), inside, lists)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Judged(ReciprocalMeasure):
-    """Judged@k: the share of the first k that has a judgement (label ≥ 0; −1 is unjudged)."""
+    """Judged@k: the share of judged documents (label ≥ 0) among the first k.
+
+    Parameters
+    ----------
+    cutoff : int, optional
+        k. Default: the length of each list.
+    """
 
     name: ClassVar[str] = "Judged"
     counts: ClassVar[bool] = True
@@ -117,36 +129,13 @@ class Judged(ReciprocalMeasure):
         return _mean_count(credit, lists, mean)
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """One document more or less, where one of the two is among the first k."""
+        """One document more or less if one of the two is among the first k."""
         inside = self.cut(namespace(labels).ones_like(labels), lists)
         return additive(self.credit(labels, lists) / lists.positions(labels), inside)
 
     def relevant(self, labels: Array) -> Array:
         """Every document: only a list without documents is empty."""
         return labels == labels
-
-
-def first_relevant(relevant: Array, lists: Lists) -> Array:
-    """1 for the first relevant document of every list, else 0."""
-    relevant = as_float(relevant)
-    return relevant * (lists.cumsum(relevant) == 1.0)
-
-
-def first_swaps(relevant: Array, value: Array, lists: Lists) -> Swaps:
-    """The swaps of a measure that is the `value` of the first relevant document's position.
-
-    Only a swap of the first relevant document f, or with one before it, changes anything. What
-    comes up from behind leaves f's value behind; f that goes down leaves that of the second
-    relevant one, or of its own new place if that comes first.
-    """
-    xp, relevant = namespace(value), as_float(relevant)
-    count = lists.cumsum(relevant)
-    first, second = (
-        lists.spread(lists.sum(relevant * (count == number) * value)) for number in (1.0, 2.0)
-    )
-    behind = xp.where(relevant > 0, first, xp.maximum(value, second))
-    reach = (count - relevant == 0) * 1.0  # up to the first relevant document, itself included
-    return Swaps(relevant, reach, value, behind)
 
 
 def _sizes(labels: Array, lists: Lists) -> Array:

@@ -6,15 +6,24 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.lists import Lists
-from twinrank.measures.base import BinaryMeasure
-from twinrank.measures.swaps import Swaps, additive
+from twinrank.measures.measure_base import BinaryMeasure, Swaps, additive
 from twinrank.support.arrays import Array, as_float
 from twinrank.support.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
 class RBP(BinaryMeasure):
-    """RBP = (1 − p) · Σ_j b_j · p^(j−1): the reader goes on to the next document with chance p."""
+    """Rank-biased precision: RBP = (1 − p) · Σ_j b_j · p^(j−1).
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    p : float, default 0.8
+        Probability that the reader goes on to the next document, between 0 and 1.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
 
     name: ClassVar[str] = "RBP"
     p: float = 0.8

@@ -1,4 +1,4 @@
-"""Columns that a transform leaves alone: a category's number must reach the net as it is."""
+"""A transform that leaves some columns unchanged: models need categories as they are."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,43 +12,44 @@ from twinrank.lists import Lists
 
 
 @dataclass(frozen=True)
-class Apart(Transform):
-    """A transform of all columns but some, which stay as they are.
+class ExceptColumns(Transform):
+    """A transform of all columns except some, which stay unchanged.
 
-    It is saved as the transform within: a model's categories tell which columns are meant.
+    It is saved as the inner transform: the model's configuration lists the columns.
     """
 
-    within: Transform
+    inner: Transform
     columns: tuple[int, ...]
 
-    def fit_after(self, before: Sequence[Transform], X: Any, lists: Lists) -> "Apart":
-        """Fit the transform within."""
-        return Apart(self.within.fit_after(before, X, lists), self.columns)
+    def fit_after(self, before: Sequence[Transform], X: Any, lists: Lists) -> "ExceptColumns":
+        """Fit the inner transform."""
+        return ExceptColumns(self.inner.fit_after(before, X, lists), self.columns)
 
     def check_features(self, features: int) -> None:
-        """What the transform within checks."""
-        self.within.check_features(features)
+        """Check the inner transform."""
+        self.inner.check_features(features)
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
-        """Transform everything, then put the columns back."""
-        kept = x[:, np.array(self.columns, np.int64)]
-        self.within.apply(x, lists, out)
-        out[:, np.array(self.columns, np.int64)] = kept
+        """Transform all columns, then restore the excepted ones."""
+        columns = np.array(self.columns, np.int64)
+        unchanged = x[:, columns]
+        self.inner.apply(x, lists, out)
+        out[:, columns] = unchanged
 
     @property
     def per_query(self) -> bool:  # type: ignore[override]
-        """As the transform within."""
-        return self.within.per_query
+        """True if the inner transform works per query."""
+        return self.inner.per_query
 
     def to_json(self) -> dict[str, Any]:
-        """The transform within."""
-        return self.within.to_json()
+        """The inner transform as JSON."""
+        return self.inner.to_json()
 
     def __str__(self) -> str:
-        return str(self.within)
+        return str(self.inner)
 
 
-def apart(transform: Transform, columns: Iterable[int]) -> Transform:
-    """The transform, kept away from these columns."""
+def except_columns(transform: Transform, columns: Iterable[int]) -> Transform:
+    """The transform, applied to all columns except these."""
     numbers = tuple(columns)
-    return Apart(transform, numbers) if numbers else transform
+    return ExceptColumns(transform, numbers) if numbers else transform

@@ -14,7 +14,7 @@ from safetensors.torch import load, save
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import from_json as transform_from_json
 from twinrank.models.architecture import Architecture
-from twinrank.models.columns import apart
+from twinrank.models.columns import except_columns
 from twinrank.models.ensemble import (
     CustomNet,
     Net,
@@ -98,7 +98,7 @@ class NetModel(Model):
             raise InputError("it is not a net of your own: load it without architecture=.")
         else:
             net = _own_net(Architecture.from_json(described), categories, common, tensors)
-        transform = apart(transform_from_json(config.get("transform")), net.categories)
+        transform = except_columns(transform_from_json(config.get("transform")), net.categories)
         transform.check_features(common["features"])
         return cls(net=net.eval(), transform=transform, custom=custom, **common)
 

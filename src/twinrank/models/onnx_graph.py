@@ -20,7 +20,7 @@ from twinrank.data.transforms import (
     Standardise,
     Transform,
 )
-from twinrank.models.columns import Apart
+from twinrank.models.columns import ExceptColumns
 from twinrank.models.ensemble import Net, models_of
 from twinrank.models.layers import QueryNorm
 from twinrank.models.scorer import Scorer
@@ -195,8 +195,8 @@ def transformed(graph: Graph, x: str, transform: Transform, columns: Columns) ->
     0 · result is NaN if the result isn't finite. The zeros of every transform with statistics are
     added up, because the next one would treat its NaN as a missing value.
     """
-    if isinstance(transform, Apart):
-        transform = transform.within
+    if isinstance(transform, ExceptColumns):
+        transform = transform.inner
     results: list[str] = []
     for step in transform.transforms if isinstance(transform, Compose) else (transform,):
         if type(step) not in TRANSFORM_NODES:

@@ -41,7 +41,7 @@ class Model(ABC):
     """The iteration that was kept; of an ensemble of nets, the last one that improved a net."""
     best_score: float | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
-    """How it was trained: parameters, plan, data, versions."""
+    """How it was trained: parameters, the values of those that are "auto", plan, data, versions."""
     history: list[dict[str, Any]] = field(default_factory=list)
 
     @property

@@ -1,1 +1,1 @@
-"""Exact ranks, and exact ranks that carry a gradient."""
+"""Exact ranks with and without a gradient. Internal: import public names from `twinrank`."""

@@ -36,12 +36,36 @@ def exact_ranks(
 ) -> Array:
     """The rank of every document within its list: 1 for the highest score, m for the lowest.
 
-    Tied scores are ordered by a random permutation (`ties="random"`, as in the paper), by their
-    place in the array (`"stable"`), or share their mean rank (`"average"`). With `perturbation`
-    τ > 0 the ranks are those of `scores + τ · Gumbel noise`; with `samples` S there are S such
-    orders, and the result has shape (S, documents). The same generator in the same state gives
-    the same ties and noise, on any number of threads.
+    The same generator in the same state gives the same ranks, on any number of threads.
 
+    Parameters
+    ----------
+    scores : array or tensor of float, shape (n_documents,)
+        Higher is better.
+    lists : Lists
+        Which documents belong together.
+    ties : {"random", "stable", "average"}, default "random"
+        How equal scores are ordered: at random as in the paper, by their place in the array, or
+        all with their mean rank.
+    generator : torch.Generator or numpy.random.Generator, optional
+        Source of random ties and noise. Default: the global generator of the array's library.
+    perturbation : float, default 0.0
+        Scale τ of Gumbel noise: the ranks are those of scores + τ·noise.
+    samples : int, optional
+        Number S of perturbed orders. Default: one, without the dimension of samples.
+
+    Returns
+    -------
+    array or tensor of float, shape (n_documents,) or (samples, n_documents)
+        The ranks, float32 or float64 as the scores.
+
+    Raises
+    ------
+    InputError
+        If scores are NaN or do not fit the lists, or an option is invalid.
+
+    Examples
+    --------
     Table 1 of Yu (2020), z = (1, 3, 5, 4):
 
     >>> z = np.array([1.0, 3.0, 5.0, 4.0])
@@ -59,12 +83,12 @@ def exact_ranks(
         raise InputError(unknown("way to break ties", str(ties), get_args(Ties)))
     check_perturbation(perturbation, samples)
     check_lists(lists)
-    given = scores
+    original = scores
     scores = to_numpy(scores) if on_cpu(scores) else scores.detach()
     lists.check(scores=scores)
     scores = _in_working_precision(scores)
     refuse_unless(scores == scores, "scores are NaN", lists)
-    seed = random.draw_seed(generator, like=given) if ties == "random" or perturbation else 0
+    seed = random.draw_seed(generator, like=original) if ties == "random" or perturbation else 0
     orders = 1 if samples is None else samples
     if orders > 1:
         scores = namespace(scores).tile(scores, (orders,))
@@ -72,22 +96,22 @@ def exact_ranks(
         noise = random.gumbel_noise(seed, _numbered(scores))
         scores = cast(scores + perturbation * noise, like=scores)
     rank = _ranks_by_loop if on_cpu(scores) else _ranks_by_sorting
-    ranks = from_numpy(rank(scores, lists.tile(orders), ties, seed), like=given)
+    ranks = from_numpy(rank(scores, lists.tile(orders), ties, seed), like=original)
     return ranks if samples is None else ranks.reshape(samples, lists.documents)
 
 
 def check_perturbation(perturbation: float, samples: int | None) -> None:
-    """Refuse a negative perturbation and a number of samples below one."""
+    """Raise an error for a negative perturbation or fewer than one sample."""
     if not (isinstance(perturbation, Real) and 0 <= perturbation < math.inf):
         raise InputError(f"perturbation must be a number ≥ 0, not {perturbation!r}")
     if samples is None:
         return
     if not isinstance(samples, Integral) or isinstance(samples, bool) or samples < 1:
-        raise InputError(f"samples must be a whole number from 1 on, not {samples!r}")
+        raise InputError(f"samples must be a whole number of at least 1, not {samples!r}")
 
 
 def check_finite(name: str, values: Array, lists: Lists) -> None:
-    """Refuse ±∞ and NaN, saying where."""
+    """Raise an error for ±∞ and NaN that says where they are."""
     if on_cpu(values):
         values = to_numpy(values)
         finite = np.isfinite(values)
@@ -97,7 +121,7 @@ def check_finite(name: str, values: Array, lists: Lists) -> None:
 
 
 def refuse_unless(good: Array, complaint: str, lists: Lists) -> None:
-    """Raise an error that says how many entries are bad, and where the first one is."""
+    """Raise an error that says how many entries are bad, and where the first is."""
     if not bool(good.all()):
         bad = to_numpy((~good).cpu() if is_tensor(good) else ~good)
         first = int(bad.argmax())
@@ -108,7 +132,7 @@ def refuse_unless(good: Array, complaint: str, lists: Lists) -> None:
 
 
 def _in_working_precision(scores: Array) -> Array:
-    """Scores as float64 or, if they have no more than 32 bits, as float32."""
+    """Scores as float32 if they have at most 32 bits, else as float64."""
     if not is_tensor(scores):
         return scores.astype(np.float32 if scores.dtype in (np.float16, np.float32) else np.float64)
     torch = sys.modules["torch"]
@@ -117,7 +141,7 @@ def _in_working_precision(scores: Array) -> Array:
 
 
 def _ranks_by_loop(scores: Array, lists: Lists, ties: Ties, seed: int) -> Array:
-    """The compiled loops, parallel over lists."""
+    """Rank by compiled loops, parallel over lists."""
     from twinrank.ranks.sorted_ranks import counters, rank_by_counting, rank_by_sorting
     from twinrank.support.compiled import in_threads, spans
 
@@ -131,12 +155,12 @@ def _ranks_by_loop(scores: Array, lists: Lists, ties: Ties, seed: int) -> Array:
 
 
 def _ranks_by_sorting(scores: Array, lists: Lists, ties: Ties, seed: int) -> Array:
-    """Stable torch sorts by tie key, score and list, for tensors on any device."""
+    """Rank by stable torch sorts by tie key, score and list, on any device."""
     import torch
 
     order = _numbered(scores)
     if ties == "random":
-        # The compiled loop orders the bits as unsigned numbers: flip the sign to do the same.
+        # The compiled loop compares the bits as unsigned numbers; flipping the sign does the same.
         order = torch.argsort(random.random_bits(seed, random.TIES, order) ^ -(2**63))
     order = order[torch.argsort(scores[order], descending=True, stable=True)]
     order = order[torch.argsort(lists.index(scores)[order], stable=True)]
@@ -149,7 +173,7 @@ def _ranks_by_sorting(scores: Array, lists: Lists, ties: Ties, seed: int) -> Arr
 
 
 def _numbered(scores: Array) -> Array:
-    """0, 1, 2, … as int64 beside the scores."""
+    """0, 1, 2, … as int64 on the device of the scores."""
     if is_tensor(scores):
         return sys.modules["torch"].arange(scores.shape[0], device=scores.device)
     return np.arange(scores.size)

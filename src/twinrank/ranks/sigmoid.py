@@ -1,4 +1,4 @@
-"""The paper's twin-sigmoid: a step in value, a sigmoid in gradient."""
+"""The twin-sigmoid of the paper: a step in value, a sigmoid in gradient."""
 
 import math
 from typing import Any
@@ -19,16 +19,39 @@ def twin_sigmoid(
     strategy: RankStrategy = "type1",
     sign: Tensor | float = 1.0,
 ) -> Tensor:
-    """σ⁺(z): the sigmoid with steepness `forward_alpha` in value, with `alpha` in gradient.
+    """σ⁺(z): a sigmoid of steepness `forward_alpha` in value and of steepness `alpha` in gradient.
 
-    With an infinite `forward_alpha` the value is 0, ½ or 1. `sign` is u, the sign of the
-    difference of the two labels. The gradient with respect to z is, σ being the sigmoid of
-    steepness α (Yu 2020, Eqs. type1–type3),
+    With the sigmoid σ of steepness α, the gradient with respect to z is (Yu 2020, Eqs. type1–type3)
 
         type1   α·σ(z)·(1 − σ(z))
         type2   u·α·σ(z)·(1 − σ(z))
         type3   2α·(1 − σ(z)) for u = 1,  −2α·σ(z) for u = −1,  0 for u = 0
 
+    Parameters
+    ----------
+    z : tensor of float
+        Difference of two scores.
+    alpha : float, default 1.0
+        Steepness α of the backward sigmoid.
+    forward_alpha : float, default infinity
+        Steepness of the forward sigmoid. With infinity the value is 0, ½ or 1.
+    strategy : {"type1", "type2", "type3"}, default "type1"
+        Which gradient to use.
+    sign : tensor or float, default 1.0
+        Sign u of the difference of the two labels.
+
+    Returns
+    -------
+    tensor of float
+        σ⁺(z), with the shape of `z`.
+
+    Raises
+    ------
+    InputError
+        If a steepness is not positive or the strategy is unknown.
+
+    Examples
+    --------
     >>> z = torch.tensor([-2.0, 0.0, 2.0], requires_grad=True)
     >>> twin_sigmoid(z).tolist()
     [0.0, 0.5, 1.0]

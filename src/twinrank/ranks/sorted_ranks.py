@@ -1,4 +1,4 @@
-"""The compiled loop behind `exact_ranks` on the CPU: short lists count, others sort."""
+"""Compiled loops of `exact_ranks` on the CPU: counting for short lists, sorting for others."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from twinrank.support.sorting import COUNTS, descending_key, sort_keys
 RANDOM, STABLE, AVERAGE = 0, 1, 2
 
 _COUNTED = 256
-"""Up to this length counting the higher scores, on vector units, beats sorting."""
+"""Up to this length counting the higher scores, on vector units, is faster than sorting."""
 
 random_bits = compiled(random.random_bits)
 
 
 def counters(scores: Any) -> Any:
-    """An array of the numbers that count fastest beside these scores on vector units."""
+    """An empty array of the type that counts fastest on vector units for these scores."""
     return np.empty(0, np.int32 if scores.dtype == np.float32 else np.float64)
 
 
@@ -25,7 +25,7 @@ def counters(scores: Any) -> Any:
 def rank_by_counting(
     start: int, stop: int, scores: Any, offsets: Any, counter: Any, ranks: Any, done: Any
 ) -> None:
-    """Rank those of the lists start…stop − 1 that are short and have no ties."""
+    """Rank the short lists without ties among start … stop − 1; `done` says which."""
     padded = np.empty(_COUNTED, scores.dtype)
     for q in range(start, stop):
         size = offsets[q + 1] - offsets[q]
@@ -45,7 +45,7 @@ def rank_by_sorting(
     ranks: Any,
     done: Any,
 ) -> None:
-    """Rank those of the lists start…stop − 1 that aren't done."""
+    """Rank the lists among start … stop − 1 that are not done."""
     longest = 0
     for q in range(start, stop):
         if not done[q]:
@@ -63,7 +63,7 @@ def rank_by_sorting(
             order[i] = i
         sort_keys(keys, order, size, spare_keys, spare_order, counts)
         begin = 0
-        while begin < size:  # one run of tied scores after the other
+        while begin < size:  # one run of tied scores at a time
             end = begin + 1
             while end < size and keys[end] == keys[begin]:
                 end += 1
@@ -84,9 +84,9 @@ def rank_by_sorting(
 def _count_higher(
     place: int, size: int, scores: Any, counter: Any, padded: Any, ranks: Any
 ) -> bool:
-    """rank_i = 1 + the number of higher scores; False if these aren't ranks because of ties.
+    """rank_i = 1 + the number of higher scores; returns False if there are ties.
 
-    Padding with −∞ to whole vectors saves what is slow: the loop over the rest.
+    Padding with −∞ to whole vectors avoids the slow loop over the remainder.
     """
     whole = (size + 31) // 32 * 32
     for i in range(size):

@@ -1,20 +1,20 @@
-"""The strategies that carry a gradient from a measure to the scores."""
+"""The strategies that pass a gradient from a measure to the scores."""
 
 from typing import Literal, get_args
 
 from twinrank.support.errors import InputError, unknown
 
 RankStrategy = Literal["type1", "type2", "type3"]
-"""How a rank passes its gradient on (Yu 2020, section 5).
+"""How ranks pass their gradient to the scores (Yu 2020, section 5).
 
 type1: the slope of the backward sigmoid. type2: the same with the sign of the label difference.
 type3: a gradient that grows with the error.
 """
 
 Strategy = Literal["type1", "type2", "type3", "swap"]
-"""How a measure passes its gradient on: through ranks, or through swaps of two documents.
+"""How a measure passes its gradient to the scores: through ranks, or through swaps.
 
-swap: pushes each pair of documents apart by the change of the measure if the two swapped places
+swap: each pair of documents is weighted by the change of the measure if the two swapped places
 (LambdaRank, Burges 2010, for any measure). It needs the measure, so `twin_ranks` does not offer it.
 """
 

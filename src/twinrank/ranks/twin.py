@@ -1,4 +1,4 @@
-"""Exact ranks whose gradient is that of the paper's twin-sigmoid."""
+"""Exact ranks with the gradient of the twin-sigmoid."""
 
 import math
 from collections.abc import Callable
@@ -32,19 +32,53 @@ def twin_ranks(
     samples: int | None = None,
     kernel: str = "auto",
 ) -> Tensor:
-    """Ranks 1…m within each list: exact in value, differentiable with respect to the scores.
+    """Ranks 1 … m within each list: exact in value, differentiable with respect to the scores.
 
     rank_i = 1 + Σ_{j≠i} (1 − σ⁺(y_i − y_j)), where the twin-sigmoid σ⁺ is a step forward and a
-    sigmoid of steepness `alpha` backward, by `strategy` (Yu 2020, sections 4.2 and 5). Ties,
-    perturbation and samples are those of `exact_ranks`; whatever the number of samples, backward
-    makes one pass over the pairs, of the unperturbed scores.
+    sigmoid of steepness `alpha` backward (Yu 2020, sections 4.2 and 5). Tied scores are ordered at
+    random. For any number of samples, backward visits the pairs of the unperturbed scores once.
 
+    Parameters
+    ----------
+    scores : tensor of float, shape (n_documents,)
+        Higher is better.
+    labels : tensor, shape (n_documents,)
+        Graded relevance ≥ 0, or −1 for unjudged documents, which count as 0.
+    lists : Lists
+        Which documents belong together.
+    strategy : {"type1", "type2", "type3"}, default "type3"
+        Which gradient to use: type1 is the slope of the sigmoid, type2 has also the sign of the
+        label difference, type3 grows with the error.
+    alpha : float, default 1.0
+        Steepness of the backward sigmoid.
+    generator : torch.Generator, optional
+        Source of random ties and noise. Default: torch's global generator.
+    perturbation : float, default 0.0
+        Scale τ of Gumbel noise: the ranks are those of scores + τ·noise.
+    samples : int, optional
+        Number S of perturbed orders. Default: one, without the dimension of samples.
+    kernel : str, default "auto"
+        How the sum over pairs is computed: `"auto"`, `"torch"`, `"numba"` or `"long"`.
+
+    Returns
+    -------
+    tensor of float, shape (n_documents,) or (samples, n_documents)
+        The ranks.
+
+    Raises
+    ------
+    InputError
+        If the arguments do not fit together, scores or labels are not finite, or an option is
+        invalid.
+
+    Examples
+    --------
     >>> scores = torch.tensor([0.5, 2.0, 1.0], requires_grad=True)
     >>> labels = torch.tensor([1.0, 0.0, 0.0])
     >>> ranks = twin_ranks(scores, labels, Lists.from_sizes([3]))
     >>> ranks.tolist()
     [3.0, 1.0, 2.0]
-    >>> ranks[0].backward()          # how the relevant document's rank wants to fall …
+    >>> ranks[0].backward()          # raising scores[0] lowers the rank of the relevant document
     >>> [round(x, 3) for x in scores.grad.tolist()]
     [-2.88, 1.635, 1.245]
     """
@@ -101,21 +135,21 @@ def attach_gradient(
 def attach(
     output: Tensor, scores: Tensor, score_gradient: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """Return `output` with the gradient that `score_gradient(scores, upstream)` says."""
+    """Return `output` with the gradient `score_gradient(scores, upstream)`."""
     return _Attached.apply(scores, output, score_gradient)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def check_alpha(alpha: float, name: str = "alpha") -> None:
-    """Refuse a steepness that isn't a positive number."""
+    """Raise an error if a steepness is not a positive number."""
     if not (isinstance(alpha, Real) and 0 < alpha < math.inf):
         raise InputError(f"{name} must be a positive number, not {alpha!r}")
 
 
 def working_labels(labels: Tensor, scores: Tensor, lists: Lists) -> Tensor:
-    """Labels beside the scores, once these are known to be finite; unjudged ones (−1) are 0.
+    """Labels on the device of the scores, which must be finite; unjudged labels (−1) are 0.
 
-    In double precision whatever the scores have, since labels are compared. On the CPU by NumPy:
-    torch would use its OpenMP threads, and a child forked later would hang.
+    Labels are compared, so they have double precision for any scores. On the CPU NumPy computes
+    them: torch would use its OpenMP threads, and a child process forked later would hang.
     """
     labels = labels.detach().to(scores.device)
     check_finite("scores", scores, lists)
@@ -130,7 +164,7 @@ def working_dtype(scores: Tensor) -> torch.dtype:
 
 
 class _Attached(Function):
-    """Forward: `output` as it is. Backward: what `score_gradient` says."""
+    """Forward: the given output. Backward: `score_gradient`."""
 
     @staticmethod
     def forward(
@@ -151,7 +185,7 @@ class _Attached(Function):
 
 
 class _Once(Function):
-    """The first derivative, which refuses to be differentiated again."""
+    """The first derivative; differentiating it again raises an error."""
 
     @staticmethod
     def forward(

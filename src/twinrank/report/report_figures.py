@@ -21,7 +21,7 @@ LINE_STYLES: tuple[Any, ...] = ("solid", (0, (4, 2)), (0, (1, 1.2)))
 _WIDTH = 3.6  # inches, so that text of 9 points is readable on a phone
 _MAX_POINTS = 90  # per line; more are not visible
 _MAX_RUNS = 12  # thin lines per method
-_NOT_SETS = ("epoch", "round", "loss", "learning_rate", "seconds")
+_NOT_SETS = ("iteration", "loss", "learning_rate", "seconds")
 SETS = ("validation", "train", "test")
 _CORNER = {"ha": "right", "va": "top", "color": "#666666"}
 
@@ -86,8 +86,7 @@ def draw_curves(
         if has_loss:
             _draw_runs(axes[-1], [_line(run, "loss") for run in runs], "#666666")
             axes[-1].text(0.99, 0.98, "loss", **_CORNER, transform=axes[-1].transAxes)
-        has_rounds = any("round" in record for run in runs for record in run[:1])
-        axes[-1].set_xlabel("round" if has_rounds else "epoch")
+        axes[-1].set_xlabel("iteration")
         for panel in axes:
             _use_integer_ticks(panel)
             panel.locator_params(axis="y", nbins=4)
@@ -127,7 +126,7 @@ def _line_style(number: int) -> dict[str, Any]:
 
 
 def _draw_runs(axes: Any, lines: Sequence[tuple[Floats, Floats]], colour: str) -> None:
-    """Thin lines for training runs and a thick line for their mean over common epochs."""
+    """Thin lines for training runs and a thick line for their mean over common iterations."""
     lines = [(x, y) for x, y in lines if x.size]
     if not lines:
         return
@@ -144,10 +143,10 @@ def _draw_runs(axes: Any, lines: Sequence[tuple[Floats, Floats]], colour: str) -
 
 
 def _line(history: Sequence[Record], name: str) -> tuple[Floats, Floats]:
-    """The epochs or rounds of a history, and the recorded values."""
+    """The iterations of a history, and the recorded values."""
     values = {
-        float(record.get("epoch", record.get("round", i + 1))): float(record[name])
-        for i, record in enumerate(history)
+        float(record["iteration"]): float(record[name])
+        for record in history
         if _is_number(record.get(name))
     }
     return np.array(sorted(values)), np.array([values[x] for x in sorted(values)])

@@ -1,1 +1,1 @@
-"""Comparisons, and what the paper reports."""
+"""Studies: comparisons, reproductions and searches. Internal: use the commands."""

@@ -1,87 +1,114 @@
-"""Methods by name: objective, strategy and model, `AP-type3 (CE4.L)`; baselines by theirs."""
+"""Methods by name, such as `AP-type3 (CE4.L)`, and the two kinds of models: nets and trees."""
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from twinrank.boosting.engines import ENGINES
-from twinrank.boosting.session import OWN
 from twinrank.measures import measure
 from twinrank.models.architecture import architecture
 from twinrank.ranks.strategies import as_strategy
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, check_options, parse
+from twinrank.training.tree_learner import ENGINE_OBJECTIVES
 
 if TYPE_CHECKING:
-    from twinrank.estimators.base import BaseRanker
+    from twinrank.estimators.base_ranker import BaseRanker
 
 _DIRECT = re.compile(r"(?P<objective>.+?)-(?P<strategy>type\w*|swap)\s*(?:\((?P<model>.+)\))?")
 _NAMED = re.compile(r"(?P<objective>[\w:]+(?:\([^()]*\))?)(?:\s+\((?P<model>.+)\))?")
 
-_BOOSTED, _ENGINE, _NET = "Boosted", "lightgbm", "Small"
+_BOOSTED, _ENGINE, _ARCHITECTURE = "Boosted", "lightgbm", "Small"
 _EXAMPLES = (
     "write objective-strategy (model), such as AP-type3, nDCG-type2 (R4.L) or nDCG-type3 (Boosted)"
 )
 
 
 @dataclass(frozen=True)
-class Method:
-    """What is trained: an objective through a strategy, on a model.
+class ModelKind:
+    """Nets or trees: an estimator by its name in `twinrank.models.kinds`."""
 
-    `strategy` is empty for objectives without one: baseline losses, and boosters' own objectives.
-    `model` is the architecture of a net, or "Boosted", or "Boosted(engine=xgboost, members=5)".
+    name: str
+
+    @property
+    def estimator(self) -> "type[BaseRanker]":
+        """The class that is trained."""
+        from twinrank.estimators.base_ranker import estimator_class
+
+        return estimator_class(self.name)
+
+    @property
+    def unit(self) -> str:
+        """One iteration of training: "epoch" or "round"."""
+        return self.estimator.unit()
+
+    @property
+    def iterations_parameter(self) -> str:
+        """The parameter of the estimator with the number of iterations."""
+        return self.estimator.iterations_parameter()
+
+
+NET, TREES = ModelKind("net"), ModelKind("trees")
+KINDS = {kind.name: kind for kind in (NET, TREES)}
+ENSEMBLE_SIZE = "ensemble_size"
+"""The parameter of estimators with the number of models in an ensemble."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method that can be trained: an objective, a strategy and a model.
+
+    `strategy` is empty for baseline losses and for the own objectives of boosters. `model` is the
+    architecture of a net ("Small", "Small(ensemble_size=5)", or your own net as
+    "package.module:name"), "Boosted", or "Boosted(engine=xgboost, ensemble_size=5)".
     """
 
     objective: str
     strategy: str = "type3"
-    model: str = _NET
+    model: str = _ARCHITECTURE
 
     def __str__(self) -> str:
-        if self.objective in OWN:
+        if self.objective in ENGINE_OBJECTIVES:
             xgboost = self._options.get("engine") == "xgboost"
             return f"{self.objective} (XGBoost)" if xgboost else self.objective
         name = f"{self.objective}-{self.strategy}" if self.strategy else self.objective
         return f"{name} ({self.model})"
 
     @property
-    def boosted(self) -> bool:
-        """Whether it is trees rather than a net."""
-        return self.model.startswith(_BOOSTED)
+    def kind(self) -> ModelKind:
+        """Whether it trains a net or trees."""
+        return TREES if self.model.startswith(_BOOSTED) else NET
 
     @property
     def estimator(self) -> "type[BaseRanker]":
-        """The class that it is an instance of."""
-        if self.boosted:
-            from twinrank.estimators.boosted import BoostedRanker
-
-            return BoostedRanker
-        from twinrank.estimators.ranker import Ranker
-
-        return Ranker
+        """The class that is trained."""
+        return self.kind.estimator
 
     def parameters(self) -> dict[str, Any]:
-        """What makes the estimator this method."""
-        found: dict[str, Any] = {"objective": self.objective}
+        """The parameters of the estimator that the name of the method fixes."""
+        named: dict[str, Any] = {"objective": self.objective}
         if self.strategy:
-            found["strategy"] = self.strategy
-        if not self.boosted:
-            return found | {"architecture": self.model}
-        return found | {"engine": _ENGINE} | self._options
+            named["strategy"] = self.strategy
+        if self.kind is TREES:
+            return named | {"engine": _ENGINE} | self._options
+        name, size = _without_size(self.model)
+        return named | {"architecture": name} | ({} if size is None else {ENSEMBLE_SIZE: size})
 
     def has(self, parameter: str) -> bool:
-        """Whether a parameter is one of this method's."""
-        if parameter == "members" and self.objective in OWN:
+        """True if the method has a parameter of this name."""
+        if parameter == ENSEMBLE_SIZE and self.objective in ENGINE_OBJECTIVES:
             return False
         return parameter in self.estimator._get_param_names()
 
     @property
     def _options(self) -> dict[str, Any]:
-        """What the name says of boosted trees."""
+        """The options of boosted trees in the name of the model."""
         return parse(self.model).options
 
 
 def method(name: "str | Method") -> Method:
-    """The method of this name; the model may be left out.
+    """The method with this name. The model can be omitted.
 
     >>> str(method("AP-type2"))
     'AP-type2 (Small)'
@@ -94,49 +121,79 @@ def method(name: "str | Method") -> Method:
         return name
     text = str(name).strip()
     if (match := _DIRECT.fullmatch(text)) is not None:
-        found = Method(match["objective"], match["strategy"], _model(match["model"]))
-        measure(found.objective)
-        as_strategy(found.strategy)
-        return found
+        direct = Method(match["objective"], match["strategy"], _model(match["model"]))
+        measure(direct.objective)
+        as_strategy(direct.strategy)
+        return direct
     match = _NAMED.fullmatch(text)
-    if match is not None and match["objective"] in OWN:
+    if match is not None and match["objective"] in ENGINE_OBJECTIVES:
         return _own(match["objective"], match["model"], text)
     if match is None or not _is_loss(match["objective"]):
         raise InputError(_unreadable(text))
-    found = Method(match["objective"], "", _model(match["model"]))
-    if found.boosted:
-        raise InputError(f"{found.objective} is a loss for nets; trees take measures: {_EXAMPLES}")
-    return found
+    baseline = Method(match["objective"], "", _model(match["model"]))
+    if baseline.kind is not NET:
+        raise InputError(
+            f"{baseline.objective} is a loss for nets; trees optimise measures: {_EXAMPLES}"
+        )
+    return baseline
 
 
 def _model(name: str | None) -> str:
-    """A net's architecture or boosted trees, checked."""
+    """The checked name of a net's architecture or of boosted trees."""
     if name is None:
-        return _NET
+        return _ARCHITECTURE
     if not name.strip().startswith(_BOOSTED):
-        architecture(name)
-        return name
+        chosen, size = _without_size(name.strip())
+        if ":" in chosen:
+            from twinrank.models.ensemble import resolve_architecture
+
+            resolve_architecture(chosen)
+        else:
+            architecture(chosen)
+        if size is not None:
+            _check_size(size)
+        return name.strip()
     term = parse(name.strip())
     if term.name != _BOOSTED or term.cutoff is not None:
         raise InputError(unknown("model", name, [_BOOSTED]))
-    check_options(_BOOSTED, term, ["engine", "members"])
+    check_options(_BOOSTED, term, ["engine", ENSEMBLE_SIZE])
     engine = str(term.options.get("engine", _ENGINE))
     if engine not in ENGINES:
         raise InputError(unknown("engine", engine, ENGINES))
-    members = term.options.get("members", 1)
-    if not isinstance(members, int) or isinstance(members, bool) or members < 1:
-        raise InputError(f"members must be a whole number from 1 on, not {members!r}")
-    return _boosted(engine, members if "members" in term.options else None)
+    boosted_size: Any = term.options.get(ENSEMBLE_SIZE)
+    if boosted_size is not None:
+        _check_size(boosted_size)
+    return _boosted(engine, boosted_size)
 
 
-def _boosted(engine: str, members: int | None = None) -> str:
+def _without_size(model: str) -> tuple[str, Any]:
+    """The architecture of a net without its ensemble size, and that size or None.
+
+    >>> _without_size("CE4.L(dropout=0.1, ensemble_size=3)")
+    ('CE4.L(dropout=0.1)', 3)
+    """
+    head, bracket, rest = model.partition("(")
+    if not bracket or ENSEMBLE_SIZE not in rest:
+        return model, None
+    options = dict(parse(f"X({rest}").options)
+    size = options.pop(ENSEMBLE_SIZE, None)
+    return str(Term("X", options)).replace("X", head.strip(), 1), size
+
+
+def _check_size(size: Any) -> None:
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise InputError(f"{ENSEMBLE_SIZE} must be a whole number of at least 1, not {size!r}")
+
+
+def _boosted(engine: str, ensemble_size: int | None = None) -> str:
     options: dict[str, Any] = {} if engine == _ENGINE else {"engine": engine}
-    return str(Term(_BOOSTED, options | ({} if members is None else {"members": members})))
+    options |= {} if ensemble_size is None else {ENSEMBLE_SIZE: ensemble_size}
+    return str(Term(_BOOSTED, options))
 
 
 def _own(objective: str, model: str | None, text: str) -> Method:
-    """A booster's own objective, with or without the booster's name."""
-    engine = OWN[objective][0]
+    """The method of a booster's own objective, with or without the name of the booster."""
+    engine = ENGINE_OBJECTIVES[objective][0]
     if model is not None and model.lower() != engine:
         raise InputError(f"can't read the method {text!r}: {objective} is always {engine}'s")
     return Method(objective, "", _boosted(engine))
@@ -147,17 +204,15 @@ def _is_loss(name: str) -> bool:
 
     if name.partition("(")[0] not in NAMES:
         return False
-    loss(name)  # its options are right
+    loss(name)  # raises an error if its options are wrong
     return True
 
 
 def _unreadable(text: str) -> str:
-    """What may have been meant: a baseline that is spelt alike, or else the forms of names."""
+    """The message for a name that can't be read, with similar baselines or the forms of names."""
     from twinrank.losses import NAMES
 
-    baselines = [*OWN, *NAMES]
-    said = unknown("method", text.partition("(")[0].strip(), baselines)
-    _, _, near = said.partition("Did you mean ")
-    if near:
-        return f"can't read the method {text!r}. Did you mean {near}"
+    baselines, name = [*ENGINE_OBJECTIVES, *NAMES], text.partition("(")[0].strip()
+    if get_close_matches(name.lower(), [baseline.lower() for baseline in baselines]):
+        return unknown("method", name, baselines)
     return f"can't read the method {text!r}; {_EXAMPLES}; or a baseline: {', '.join(baselines)}"

@@ -1,13 +1,12 @@
-"""What a study's folder holds: finished units, failures, and the measures that follow from them.
+"""The folder of a study: finished units, failures, and the measures computed from them.
 
 OUT/study.json            the settings
-OUT/units/KEY/unit.json   how a unit's training went
+OUT/units/KEY/unit.json   the training of a unit
 OUT/units/KEY/scores.npy  its scores of the test data
-OUT/failures/KEY.json     why a unit failed, the last time it was tried
-OUT/running/KEY.json      how far a unit is, while it runs
+OUT/failures/KEY.json     the reason why a unit failed the last time
+OUT/running/KEY.json      the progress of a unit while it runs
 """
 
-import json
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,12 +23,13 @@ from twinrank.evaluation.comparison import Comparison, compare
 from twinrank.evaluation.conventions import Convention
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.result import Evaluation
+from twinrank.study.result_files import write_json
 from twinrank.study.units import Unit, UnitResult
 from twinrank.support.errors import FileError, InputError, explained
-from twinrank.support.files import check_format, new_folder, publish, read_json, replacing
+from twinrank.support.files import check_format, new_folder, publish, read_json
 
 if TYPE_CHECKING:
-    from twinrank.study.running import Study
+    from twinrank.study.study import Study
 
 UNITS, FAILURES, RUNNING, SETTINGS = "units", "failures", "running", "study.json"
 _FORMAT, _VERSION = "twinrank-unit", 1
@@ -37,7 +37,7 @@ _FORMAT, _VERSION = "twinrank-unit", 1
 
 @dataclass(frozen=True)
 class Failure:
-    """A unit that failed, and what was said."""
+    """A unit that failed, with its error message."""
 
     unit: Unit
     error: str
@@ -48,20 +48,19 @@ class Failure:
 
 
 def write_unit(out: Path, result: UnitResult) -> None:
-    """Publish a finished unit; what says that it failed before goes."""
+    """Publish a finished unit, and remove the record of an earlier failure."""
     plain = {f.name: getattr(result, f.name) for f in fields(result) if f.name != "scores"}
     about = {"format": _FORMAT, "version": _VERSION, **plain, "unit": result.unit.to_json()}
     folder = out / UNITS / result.unit.key
     with new_folder(folder) as partial:
-        text = json.dumps({**about, "error": None}, indent=1, ensure_ascii=False)
-        (partial / "unit.json").write_text(text + "\n", "utf-8")
+        write_json(partial / "unit.json", {**about, "error": None})
         np.save(partial / "scores.npy", result.scores, allow_pickle=False)
         publish(partial, folder)
-    (out / FAILURES / f"{result.unit.key}.json").unlink(missing_ok=True)
+    failure_path(out, result.unit).unlink(missing_ok=True)
 
 
 def read_unit(out: Path, unit: Unit) -> UnitResult | None:
-    """A finished unit; None if there is none, or a damaged one, which is to be trained again."""
+    """A finished unit, None if it is absent or damaged: then it must be trained again."""
     folder = out / UNITS / unit.key
     if not (folder / "unit.json").is_file():
         return None
@@ -77,33 +76,39 @@ def read_unit(out: Path, unit: Unit) -> UnitResult | None:
 
 
 def write_failure(out: Path, unit: Unit, error: BaseException | str) -> None:
-    """Say why a unit failed; it is tried again the next time."""
-    said = str(error) or type(error).__name__
+    """Record why a unit failed; the next run trains it again."""
+    message = str(error) or type(error).__name__
     if isinstance(error, Exception) and not isinstance(error, InputError):
-        said = f"{type(error).__name__}: {error}"
-    told = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
-    about = {"unit": unit.to_json(), "error": said, "traceback": told}
-    path = out / FAILURES / f"{unit.key}.json"
-    with explained("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        message = f"{type(error).__name__}: {error}"
+    trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
+    about = {"unit": unit.to_json(), "error": message, "traceback": trace}
+    write_json(failure_path(out, unit), about)
 
 
 def read_failure(out: Path, unit: Unit) -> Failure | None:
-    """Why a unit failed, if it did."""
+    """The reason why a unit failed, None if it did not."""
     with suppress(FileError, InputError, KeyError, TypeError):
-        about = read_json(out / FAILURES / f"{unit.key}.json")
+        about = read_json(failure_path(out, unit))
         return Failure(unit, about["error"], about["traceback"])
     return None
+
+
+def failure_path(out: Path, unit: Unit) -> Path:
+    """The file that records why a unit failed."""
+    return out / FAILURES / f"{unit.key}.json"
+
+
+def status_path(out: Path, unit: Unit) -> Path:
+    """The file with the progress of a unit that runs."""
+    return out / RUNNING / f"{unit.key}.json"
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
     """The finished units of a study.
 
-    A method's values are those of the test queries of all folds, in the order of the folds, and
-    means over the seeds, query by query. Methods of which a unit is lacking have none.
+    The values of a method cover the test queries of all folds, in the order of the folds. They are
+    means over the seeds, query by query. Methods with missing units have no values.
     """
 
     study: "Study"
@@ -112,51 +117,52 @@ class Results:
     @cached_property
     def units(self) -> list[UnitResult]:
         """All finished units, in the study's order."""
-        found = (read_unit(self.out, unit) for unit in self.study.units())
-        return [one for one in found if one is not None]
+        results = (read_unit(self.out, unit) for unit in self.study.units())
+        return [result for result in results if result is not None]
 
     @cached_property
     def failures(self) -> list[Failure]:
-        """The units that failed when they were last tried."""
-        done = {one.unit.key for one in self.units}
-        found = (read_failure(self.out, u) for u in self.study.units() if u.key not in done)
-        return [one for one in found if one is not None]
+        """The units that failed the last time."""
+        done = {result.unit.key for result in self.units}
+        missing = [unit for unit in self.study.units() if unit.key not in done]
+        failures = (read_failure(self.out, unit) for unit in missing)
+        return [failure for failure in failures if failure is not None]
 
     @property
     def methods(self) -> list[str]:
-        """The methods whose units are all there."""
-        wanted = len(self.study.chosen_folds) * len(self.study.seeds)
-        return [m for m in self.study.method_names if len(self.units_of(m)) == wanted]
+        """The methods of which all units are finished."""
+        count = len(self.study.chosen_folds) * len(self.study.seeds)
+        return [m for m in self.study.method_names if len(self.units_of(m)) == count]
 
     def units_of(self, method: str) -> list[UnitResult]:
-        """A method's finished units, by fold, then seed."""
-        return [one for one in self.units if one.unit.method == method]
+        """The finished units of a method, by fold, then seed."""
+        return [result for result in self.units if result.unit.method == method]
 
     def evaluations(
         self, measures: Sequence[str] | None = None, convention: str | Convention = "twinrank"
     ) -> dict[str, Evaluation]:
-        """The complete methods' measures on all test queries."""
-        wanted = tuple(self.study.measures if measures is None else measures)
-        if (wanted, convention) not in self._known:
-            found = {name: self._evaluation(name, wanted, convention) for name in self.methods}
-            self._known[wanted, convention] = found
-        return self._known[wanted, convention]
+        """The measures of the complete methods on all test queries."""
+        names = tuple(self.study.measures if measures is None else measures)
+        if (names, convention) not in self._evaluations:
+            by_method = {name: self._evaluation(name, names, convention) for name in self.methods}
+            self._evaluations[names, convention] = by_method
+        return self._evaluations[names, convention]
 
     @cached_property
-    def _known(self) -> dict[Any, dict[str, Evaluation]]:
+    def _evaluations(self) -> dict[Any, dict[str, Evaluation]]:
         return {}
 
     def comparison(self, measures: Sequence[str] | None = None, **choices: Any) -> Comparison:
-        """The complete methods side by side; `choices` are those of `compare`."""
-        found = self.evaluations(measures)
-        if not found:
-            said = "".join(f"\n  {one}" for one in self.failures[:3])
-            raise InputError(f"no method of this study is complete{':' if said else ''}{said}")
-        return compare(found, **choices)
+        """The comparison of the complete methods; `choices` are those of `compare`."""
+        evaluations = self.evaluations(measures)
+        if not evaluations:
+            listed = "".join(f"\n  {failure}" for failure in self.failures[:3])
+            raise InputError(f"no method of this study is complete{':' if listed else ''}{listed}")
+        return compare(evaluations, **choices)
 
     @cached_property
     def list_sizes(self) -> npt.NDArray[np.int64]:
-        """The number of documents of every test query, as the evaluations have them."""
+        """The number of documents of every test query, in the order of the evaluations."""
         return np.concatenate([np.asarray(test.lists.sizes) for test in self.tests])
 
     @cached_property
@@ -166,12 +172,12 @@ class Results:
         return np.concatenate([np.maximum.reduceat(t.y, t.lists.offsets[:-1]) for t in tests])
 
     def seconds(self, method: str) -> float:
-        """How long a method's units were trained, all together."""
-        return sum(one.seconds for one in self.units_of(method))
+        """The total training time of a method."""
+        return sum(result.seconds for result in self.units_of(method))
 
     def memory(self, method: str) -> int:
-        """The most memory that a unit of the method took, in bytes."""
-        return max((one.peak_memory_bytes for one in self.units_of(method)), default=0)
+        """The highest peak memory of a method's units, in bytes."""
+        return max((result.peak_memory_bytes for result in self.units_of(method)), default=0)
 
     @cached_property
     def tests(self) -> list[Dataset]:
@@ -184,15 +190,15 @@ class Results:
     ) -> Evaluation:
         by_fold = []
         for fold, test in zip(self.study.chosen_folds, self.tests, strict=True):
-            found = [
-                evaluate(one.scores, test.y, test.lists, measures, convention=convention)
-                for one in self.units_of(method)
-                if one.unit.fold == fold
+            by_seed = [
+                evaluate(result.scores, test.y, test.lists, measures, convention=convention)
+                for result in self.units_of(method)
+                if result.unit.fold == fold
             ]
-            by_fold.append((test, found))
+            by_fold.append((test, by_seed))
         values = {
             name: np.concatenate(
-                [np.mean([one.values[name] for one in found], axis=0) for _, found in by_fold]
+                [np.mean([seed.values[name] for seed in by_seed], axis=0) for _, by_seed in by_fold]
             )
             for name in measures
         }
@@ -200,6 +206,6 @@ class Results:
             values,
             by_fold[0][1][0].convention,
             documents=sum(test.documents for test, _ in by_fold),
-            empty_lists={n: sum(f[0].empty_lists[n] for _, f in by_fold) for n in measures},
+            empty_lists={n: sum(seeds[0].empty_lists[n] for _, seeds in by_fold) for n in measures},
             query_ids=np.concatenate([test.query_ids for test, _ in by_fold]),
         )

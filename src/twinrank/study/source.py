@@ -1,4 +1,4 @@
-"""Where a study's data comes from: a description in JSON types that any process can open."""
+"""The data of a study: a description in JSON types that any process can open."""
 
 import json
 import re
@@ -27,10 +27,10 @@ BUILT_IN = "built-in synthetic web search"
 class Source:
     """A folder with folds, a file, or (`path=None`) the built-in synthetic data.
 
-    `reading` holds arguments of `load`. What has no folds of its own is cut into `cut` folds by
-    query, as `Dataset.folds` does; `cut=1` is one split, of which 60 % train and 20 % validate.
-    Queries with fewer documents, or fewer relevant ones, than asked for are left out everywhere.
-    `queries` is how many of the built-in data there are.
+    `reading` holds arguments of `load`. Data without folds is split into `cut` folds by query, as
+    `Dataset.folds` does. `cut=1` is a single split: 60 % of the queries train, 20 % validate.
+    Queries with fewer than `min_documents` documents or `min_relevant` relevant documents are left
+    out of all parts. `queries` is the number of queries of the built-in data.
 
     >>> source = Source(queries=30, cut=3)
     >>> source.folds
@@ -48,18 +48,18 @@ class Source:
 
     @classmethod
     def of(cls, path: Path | str | None, reading: Mapping[str, Any], **choices: Any) -> "Source":
-        """The source at a path, which from any folder is the same, and with plain values."""
-        where = None if path is None else str(Path(path).expanduser().absolute())
-        return cls(where, json.loads(json.dumps(dict(reading), default=_plain)), **choices)
+        """The source at a path, made absolute, with `reading` in JSON types."""
+        absolute = None if path is None else str(Path(path).expanduser().absolute())
+        return cls(absolute, json.loads(json.dumps(dict(reading), default=_plain)), **choices)
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """The name of the folder or file."""
         return BUILT_IN if self.path is None else Path(self.path).name
 
     @cached_property
     def has_folds(self) -> bool:
-        """Whether it is a folder with folds of its own."""
+        """True if it is a folder with folds."""
         if self.path is None:
             return False
         with explained("read", self.path):
@@ -67,37 +67,37 @@ class Source:
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """The numbers of its folds, from 1 on; of folders by their own numbers."""
+        """The numbers of its folds, from 1 on; those of a folder have its own numbers."""
         return tuple(self._folds) if self.has_folds else tuple(range(1, self.cut + 1))
 
     def check(self, folds: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """The folds asked for, or all; those that aren't there are an error that says which."""
-        there = self.folds
-        wanted = folds or there
-        if lacking := [number for number in wanted if number not in there]:
-            which = ", ".join(map(str, lacking))
-            listed = ", ".join(map(str, there))
+        """These folds, or all. Missing folds raise an error that names them."""
+        known = self.folds
+        chosen = folds or known
+        if missing := [number for number in chosen if number not in known]:
+            numbers = ", ".join(map(str, missing))
+            listed = ", ".join(map(str, known))
             raise InputError(
-                f"{self.path or self.name} has {counted(len(there), 'fold')} ({listed}), "
-                f"no fold {which}"
+                f"{self.path or self.name} has {counted(len(known), 'fold')} ({listed}), "
+                f"no fold {numbers}"
             )
         if self.has_folds and folds is None:
             self._check_complete()
-        return tuple(wanted)
+        return tuple(chosen)
 
     def sets(self, fold: int) -> dict[str, Dataset]:
-        """Training, validation and test data of a fold, mapped into memory where that is possible.
+        """Training, validation and test data of a fold, mapped into memory if possible.
 
-        Where a fold has no validation data, a fifth of the training queries takes its place.
+        If a fold has no validation data, a fifth of the training queries replaces it.
         """
         return _sets(self.to_text(), fold)
 
     def fingerprint(self, fold: int) -> str:
-        """A hash of a fold's content that other data wouldn't have; large features are sampled."""
+        """A hash of the content of a fold; large features are sampled."""
         return _fingerprint(self.to_text(), fold)
 
     def to_text(self) -> str:
-        """Canonical JSON, from which `from_text` makes the same source."""
+        """Canonical JSON."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
@@ -107,28 +107,28 @@ class Source:
 
     @cached_property
     def _folds(self) -> dict[int, Fold]:
-        """The folds of a folder by number: their own where each has one, else in order."""
+        """The folds of a folder by number: that in their names, if all have one, else in order."""
         assert self.path is not None
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataWarning)  # `check` says it
-            found = load_folds(self.path, **self.reading)
-        own = [_number(fold.name) for fold in found]
+            warnings.simplefilter("ignore", DataWarning)  # `check` repeats it
+            folds = load_folds(self.path, **self.reading)
+        own = [_number(fold.name) for fold in folds]
         numbered = None not in own and len(set(own)) == len(own)
-        return {(own[i] or 0) if numbered else i + 1: fold for i, fold in enumerate(found)}
+        return {(own[i] or 0) if numbered else i + 1: fold for i, fold in enumerate(folds)}
 
     def _check_complete(self) -> None:
-        """Refuse a folder of which folds are missing or lack files, so that nobody overlooks it."""
+        """Raise an error if folds are missing or lack files."""
         assert self.path is not None
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             load_folds(self.path, **self.reading)
-        there = self.folds
-        gaps = [n for n in range(1, max(there)) if n not in there]
-        problem = "; ".join(str(one.message).partition("; it is left")[0] for one in said)
-        if not problem and gaps and _number(self._folds[there[0]].name):
+        known = self.folds
+        gaps = [n for n in range(1, max(known)) if n not in known]
+        problem = "; ".join(str(each.message).partition("; it is left")[0] for each in caught)
+        if not problem and gaps and _number(self._folds[known[0]].name):
             problem = f"{self.path}: fold {', '.join(map(str, gaps))} is missing"
         if problem:
-            listed = ",".join(map(str, there))
+            listed = ",".join(map(str, known))
             raise InputError(f"{problem}; complete it, or choose the others: --folds {listed}")
 
 
@@ -144,50 +144,50 @@ def _plain(value: Any) -> str:
 
 @lru_cache(maxsize=2)
 def _whole(source: str) -> Dataset:
-    """The data of a source without folds of its own."""
-    given = Source.from_text(source)
-    if given.path is None:
-        return synthetic_web_search(given.queries)
+    """The data of a source without folds."""
+    opened = Source.from_text(source)
+    if opened.path is None:
+        return synthetic_web_search(opened.queries)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        return load(given.path, **given.reading)
+        return load(opened.path, **opened.reading)
 
 
 @lru_cache(maxsize=2)
 def _sets(source: str, number: int) -> dict[str, Dataset]:
-    given = Source.from_text(source)
-    given.check((number,))
-    if not given.has_folds:
-        whole = _kept(_whole(source), given)
-        if given.cut == 1:
+    opened = Source.from_text(source)
+    opened.check((number,))
+    if not opened.has_folds:
+        whole = _kept(_whole(source), opened)
+        if opened.cut == 1:
             return dict(zip(PARTS, whole.split(0.6, 0.2), strict=True))
-        return dict(zip(PARTS, whole.folds(given.cut)[number - 1], strict=True))  # type: ignore[arg-type]
+        return dict(zip(PARTS, whole.folds(opened.cut)[number - 1], strict=True))  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        training, validation, test = given._folds[number]
+        training, validation, test = opened._folds[number]
     assert training is not None
     assert test is not None
     if validation is None:
         training, validation = training.split(0.8)
-    return {n: _kept(d, given) for n, d in zip(PARTS, (training, validation, test), strict=True)}
+    return {n: _kept(d, opened) for n, d in zip(PARTS, (training, validation, test), strict=True)}
 
 
 @lru_cache(maxsize=64)
 def _fingerprint(source: str, fold: int) -> str:
-    given = Source.from_text(source)
-    if given.has_folds:
-        return ".".join(fingerprint(given.sets(fold)[part]) for part in PARTS)
-    kept = f"{given.min_documents}-{given.min_relevant}"
-    return f"{fingerprint(_whole(source))}.{kept}.{given.cut}-{fold}"
+    opened = Source.from_text(source)
+    if opened.has_folds:
+        return ".".join(fingerprint(opened.sets(fold)[part]) for part in PARTS)
+    kept = f"{opened.min_documents}-{opened.min_relevant}"
+    return f"{fingerprint(_whole(source))}.{kept}.{opened.cut}-{fold}"
 
 
 def forget() -> None:
-    """Open data anew when it is next asked for: it may have changed since."""
-    for remembered in (_whole, _sets, _fingerprint):
-        remembered.cache_clear()
+    """Clear the caches of opened data: files may have changed."""
+    for cached in (_whole, _sets, _fingerprint):
+        cached.cache_clear()
 
 
-def _kept(data: Dataset, given: Source) -> Dataset:
-    if given.min_documents <= 1 and given.min_relevant <= 0:
+def _kept(data: Dataset, opened: Source) -> Dataset:
+    if opened.min_documents <= 1 and opened.min_relevant <= 0:
         return data
-    return data.filter(min_documents=given.min_documents, min_relevant=given.min_relevant)
+    return data.filter(min_documents=opened.min_documents, min_relevant=opened.min_relevant)

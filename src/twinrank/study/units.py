@@ -2,36 +2,44 @@
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
-from twinrank.estimators.plain import checked_parameters, saved_parameters
+from twinrank.estimators.parameters import saved_parameters
 from twinrank.lists import Lists
-from twinrank.study.methods import Method, method
+from twinrank.study.methods import Method, ModelKind, method
 from twinrank.study.source import Source
+from twinrank.support.compiled import threads_at_most
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.memory import PeakMemory
+from twinrank.training.callbacks import Callback
+
+if TYPE_CHECKING:
+    from twinrank.training.loop import Trainer
 
 PROTOCOL = 2
-"""Raised when a unit of the same settings would give other results than before."""
+"""Increased when a unit with the same settings would give other results than before."""
 
 Scores = npt.NDArray[np.float32]
-_NOT_RESULTS = ("verbose", "n_jobs", "random_state")  # parameters that a unit sets itself
+_NOT_IN_KEY = ("verbose", "n_jobs", "random_state")  # parameters that a unit sets itself
+_WRITE_SECONDS = 0.5  # between writes of a status file
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What is trained, with all that its result depends on.
+    """A training with everything that its result depends on.
 
     `parameters` are all of the estimator's, `data` is the fingerprint of the fold, and `watch`
-    names the parts of it that are measured every epoch, "validation" among them.
+    names the parts of the fold that are evaluated every epoch, "validation" among them.
     """
 
     method: str
@@ -51,18 +59,23 @@ class Unit:
         parameters: Mapping[str, Any] | None = None,
         watch: Sequence[str] = ("validation",),
     ) -> "Unit":
-        """A unit with all of its estimator's parameters: those given, else the defaults."""
+        """A unit with all parameters of its estimator: those given, or the defaults."""
         full = full_parameters(name, parameters)
         return cls(str(method(name)), fold, seed, full, source.fingerprint(fold), tuple(watch))
 
     @property
     def key(self) -> str:
-        """A hash of all that the result depends on."""
+        """A hash of everything that the result depends on."""
         text = json.dumps({**self.to_json(), "protocol": PROTOCOL}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @property
+    def kind(self) -> ModelKind:
+        """Whether a net or trees are trained."""
+        return method(self.method).kind
+
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The unit in JSON types."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
@@ -77,75 +90,64 @@ class Unit:
 
 @dataclass(frozen=True, eq=False)
 class UnitResult:
-    """What a unit gave: how training went, and the scores of the test data in its own order."""
+    """The result of a unit: the history of its training, and the scores of the test data."""
 
     unit: Unit
     history: list[dict[str, Any]]
-    """A record per epoch or round, as the estimator's `history_` has it."""
+    """A record per epoch or round, as in the estimator's `history_`."""
     best_epoch: int | None
+    """The epoch or round that was kept."""
     best_value: float | None
     seconds: float
-    """Spent in training."""
+    """The time of training."""
     peak_memory_bytes: int
-    """The most that the process held at a time, data that is mapped into memory included."""
+    """The peak memory of the process, including data that is mapped into memory."""
     tied_pairs: float
-    """The share of the test documents' pairs, within queries, that have equal scores."""
+    """The share of the pairs of test documents of one query that have equal scores."""
     versions: dict[str, str]
     features: int
     scores: Scores
 
 
-def full_parameters(name: str | Method, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def full_parameters(
+    name: str | Method, parameters: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """All parameters of a method's estimator in JSON types, checked before anything is trained."""
-    chosen = method(name)
-    kind = chosen.estimator
-    known = kind._get_param_names()
-    for key in given or {}:
+    chosen, parameters = method(name), parameters or {}
+    estimator = chosen.estimator
+    known = estimator._get_param_names()
+    for key in parameters:
         if key not in known:
-            raise InputError(unknown(f"parameter of {kind.__name__}", key, known))
-    found = kind(**{**(given or {}), **chosen.parameters()}).get_params(deep=False)
-    _check(chosen, found)
-    plain: dict[str, Any] = json.loads(json.dumps(saved_parameters(found)))
-    return {key: value for key, value in plain.items() if key not in _NOT_RESULTS}
-
-
-def _check(chosen: Method, parameters: dict[str, Any]) -> None:
-    if chosen.boosted:
-        from twinrank.boosting.session import Session as Boosting
-
-        Boosting.of(checked_parameters(parameters))
-        return
-    from twinrank.training.session import Session
-
-    session = Session(checked_parameters(parameters))
-    session.plan()
-    session.loss()
+            raise InputError(unknown(f"parameter of {estimator.__name__}", key, known))
+    ranker = estimator(**{**parameters, **chosen.parameters()})
+    # The machine that trains may have devices that this one lacks.
+    devices = {"device": "auto"} if "device" in known else {}
+    estimator(**{**ranker.get_params(deep=False), **devices}).check_parameters()
+    saved = saved_parameters(ranker.get_params(deep=False))
+    plain: dict[str, Any] = json.loads(json.dumps(saved))
+    return {key: value for key, value in plain.items() if key not in _NOT_IN_KEY}
 
 
 def train_unit(unit: Unit, source: Source, callbacks: Sequence[Any] = ()) -> UnitResult:
     """Train a unit on one thread, and score its test data.
 
-    The number of threads changes the last bits of a net: with one, a unit's result is the same
-    wherever it runs, whatever else runs beside it.
+    The number of threads changes the last bits of a net. With one thread, the result of a unit does
+    not depend on the machine or on other units that run at the same time.
     """
     sets = source.sets(unit.fold)
-    chosen = method(unit.method)
-    own: dict[str, Any] = {"random_state": unit.seed}
-    own |= {"n_jobs": 1} if chosen.boosted else {}
     with one_thread(), PeakMemory() as memory:
-        ranker: Any = chosen.estimator(**{**unit.parameters, **own})
-        _check(chosen, ranker.get_params(deep=False))  # loads what takes long to load, untimed
+        ranker = unit.kind.estimator(**unit.parameters, random_state=unit.seed)
+        ranker.check_parameters()  # slow imports happen here, untimed
         begun = time.perf_counter()
         ranker.fit(
             sets["train"], eval_set={part: sets[part] for part in unit.watch}, callbacks=callbacks
         )
         seconds = time.perf_counter() - begun
         scores = np.asarray(ranker.predict(sets["test"]), np.float32)
-    best = ranker.best_iteration_ if chosen.boosted else ranker.best_epoch_
     return UnitResult(
         unit,
         ranker.history_,
-        best,
+        ranker.best_iteration_,
         ranker.best_score_,
         seconds,
         memory.bytes,
@@ -158,17 +160,65 @@ def train_unit(unit: Unit, source: Source, callbacks: Sequence[Any] = ()) -> Uni
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for torch, compiled loops and linear algebra; afterwards as before."""
+    """Limit torch, compiled loops and linear algebra to one thread within a block."""
     from threadpoolctl import threadpool_limits
 
     from twinrank.models.threads import one_torch_thread
 
-    with one_torch_thread(), threadpool_limits(1):
+    with one_torch_thread(), threads_at_most(1), threadpool_limits(1):
         yield
 
 
+class StatusFile(Callback):
+    """A callback that writes the progress of a unit to a small file.
+
+    If the process that started this one has ended, this process ends too: no process waits for the
+    unit, and the next run of the study trains it again.
+    """
+
+    def __init__(self, path: Path, unit: Unit, leader: int | None = None) -> None:
+        self.path, self._leader = path, leader
+        self._status: dict[str, Any] = {"unit": str(unit), "done": 0.0, "total": 0, "value": None}
+        self._written = 0.0
+        self._write(at_once=True)
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Write the number of iterations."""
+        self._status["total"] = trainer.plan.iterations
+        self._write(at_once=True)
+
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """Write the progress within an epoch."""
+        progress = trainer.progress
+        self._status["done"] = progress.iteration + progress.step / max(trainer.steps, 1)
+        self._write()
+
+    def on_iteration_end(self, _: "Trainer", record: dict[str, Any]) -> None:
+        """Write the progress and the last validation value."""
+        self._status["done"] = record["iteration"]
+        self._status["value"] = record.get("validation", self._status["value"])
+        self._write()
+
+    def remove(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)
+
+    def _write(self, at_once: bool = False) -> None:
+        now = time.monotonic()
+        if not at_once and now - self._written < _WRITE_SECONDS:
+            return
+        self._written = now
+        if self._leader is not None and os.getppid() != self._leader:
+            os._exit(1)
+        partial = self.path.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):  # training does not fail because of its display
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps(self._status), "utf-8")
+            partial.replace(self.path)
+
+
 def tied_pairs(scores: Scores, data: Dataset) -> float:
-    """The share of pairs of documents of one query that have equal scores; 0 without pairs.
+    """The share of pairs of documents of one query with equal scores, 0 if there are no pairs.
 
     >>> data = Dataset.from_arrays([[0.0]] * 5, [0, 1, 0, 1, 0], group=[3, 2])
     >>> tied_pairs(np.array([1, 1, 2, 3, 3], np.float32), data)

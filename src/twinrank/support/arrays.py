@@ -15,8 +15,6 @@ Array: TypeAlias = Any
 """A NumPy array or a torch tensor."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 
 def is_tensor(x: object) -> "TypeGuard[Tensor]":
     """True if `x` is a torch tensor. Does not import torch."""

@@ -1,6 +1,7 @@
 """Callbacks for `fit`: `Callback` is the base class of your own.
 
-The other modules of this package are internal. They are imported when first used.
+`fit(run=…)` raises `TrainingInterrupted` after Ctrl-C or SIGTERM. The other modules of this package
+are internal.
 """
 
 from twinrank.training.callbacks import (
@@ -8,6 +9,7 @@ from twinrank.training.callbacks import (
     EarlyStopping,
     HistoryFile,
     TensorBoard,
+    TrainingInterrupted,
 )
 
-__all__ = ["Callback", "EarlyStopping", "HistoryFile", "TensorBoard"]
+__all__ = ["Callback", "EarlyStopping", "HistoryFile", "TensorBoard", "TrainingInterrupted"]

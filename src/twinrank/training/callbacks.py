@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
-from twinrank.support.errors import InputError, explained
+from twinrank.support.errors import InputError, TwinRankError, explained
 from twinrank.support.files import replacing
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 """One iteration in the history: `iteration`, `seconds`, one value per evaluation set, and for nets
 `loss` and `learning_rate`."""
+
+
+class TrainingInterrupted(TwinRankError):  # noqa: N818 (an event, not an error)
+    """Training was asked to stop, and has saved a checkpoint if it has a run folder."""
 
 
 class Callback:

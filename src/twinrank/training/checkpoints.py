@@ -112,6 +112,10 @@ def load_checkpoint(trainer: "Trainer", path: Path) -> None:
     if about.get("checksum") != _checksum(arrays):
         raise InputError(f"{path} is damaged: its checksum is wrong")
     if not trainer.learner.resumes_exactly:
+        trainer.note = (
+            "These settings draw random numbers that cannot be continued, so that training starts "
+            "again. It ends with the same model."
+        )
         return
     try:
         _restore(trainer, about, arrays)

@@ -25,6 +25,10 @@ def values_of(trainer: "Trainer", record: Record) -> list[str]:
 class Lines(Callback):
     """A line on standard error for every epoch, for every tenth round, and for the last one."""
 
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Print the note, if there is one."""
+        _print_note(trainer)
+
     def on_iteration_end(self, trainer: "Trainer", record: Record) -> None:
         """Print what was measured."""
         number, last = record["iteration"], trainer.plan.iterations
@@ -56,6 +60,7 @@ class Bar(Callback):
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
         from rich.text import Text
 
+        _print_note(trainer)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -91,6 +96,11 @@ class Bar(Callback):
         if self._live is not None:
             self._live.stop()
         _print_stop_reason(trainer)
+
+
+def _print_note(trainer: "Trainer") -> None:
+    if trainer.note:
+        print(f"Note: {trainer.note}", file=sys.stderr)
 
 
 def _print_stop_reason(trainer: "Trainer") -> None:

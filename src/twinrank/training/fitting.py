@@ -19,7 +19,7 @@ from twinrank.training.distributed import ProcessGroup
 from twinrank.training.learner import Task, learner_class
 from twinrank.training.loop import Trainer
 from twinrank.training.run_folder import Run
-from twinrank.training.settings import Plan
+from twinrank.training.settings import Plan, is_auto
 from twinrank.training.validation import selecting_set
 
 
@@ -59,15 +59,23 @@ def train_model(
     group = ProcessGroup() if run is None else run.group
     about = {
         "parameters": dict(saved),
+        "resolved": {
+            name: value
+            for name, value in resolved.items()
+            if is_auto(parameters[name]) and not is_auto(value)
+        },
         "plan": plan.to_json(),
         "data": {"name": data.name, "queries": data.queries, "documents": data.documents},
         "threads": threads(),
         "versions": versions(*learner_type.packages(resolved)),
     }
     if run is not None:
-        run.open(kind, about, {"train": _fingerprint(data, weights), **_fingerprints(evaluation)})
+        prints = {"train": _fingerprint(data, weights), **_fingerprints(evaluation)}
+        run.check(kind, about, prints)
     task = Task(data, weights, evaluation, plan, group, previous)
     learner = learner_type.prepare(resolved, task)
+    if run is not None:  # after all errors in data and parameters, so that they leave no folder
+        run.begin(kind, about, prints)
     trainer = Trainer(learner, task, callbacks if run is None else run.callbacks(callbacks))
     if run is not None and run.resume and run.checkpoint.exists():
         load_checkpoint(trainer, run.checkpoint)

@@ -6,14 +6,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from twinrank.support.errors import TwinRankError
-from twinrank.training.callbacks import Callback, EarlyStopping, Record
+from twinrank.training.callbacks import Callback, EarlyStopping, Record, TrainingInterrupted
 from twinrank.training.learner import Learner, LearnerExhausted, Task
 from twinrank.training.validation import Best, Validation
-
-
-class TrainingInterrupted(TwinRankError):  # noqa: N818 (an event, not an error)
-    """Training was asked to stop, and has saved a checkpoint if it has a run folder."""
 
 
 @dataclass
@@ -56,6 +51,8 @@ class Trainer:
         The number of documents in the latest step.
     best : Best or None
         The best value so far and its iteration.
+    note : str
+        What users should know about how the training started; usually empty.
     stop_reason : str
         Why training ends before the last iteration; empty if it does not.
     seconds : float
@@ -71,6 +68,7 @@ class Trainer:
         self.progress = Progress()
         self.steps = 0
         self.step_documents = 0
+        self.note = ""
         self.stop_reason = ""
         self.interrupted = False
         self.started = time.monotonic()

@@ -21,10 +21,10 @@ from twinrank.data.transforms.transform_base import FeatureError
 from twinrank.losses import NAMES as LOSSES
 from twinrank.losses import is_loss
 from twinrank.losses import loss as loss_by_name
-from twinrank.losses.base import RankingLoss
 from twinrank.losses.direct import DirectLoss
+from twinrank.losses.ranking_loss import RankingLoss
 from twinrank.measures import NAMES, Measure
-from twinrank.models.columns import apart
+from twinrank.models.columns import except_columns
 from twinrank.models.ensemble import Net, build_net, models_of, resolve_architecture
 from twinrank.models.net_model import SCORED_TOGETHER, NetModel, path_of
 from twinrank.models.scorer import score_all
@@ -410,7 +410,7 @@ def _fresh_net(parameters: Mapping[str, Any], chosen: Any, task: Task) -> tuple[
     size = _ensemble_size(parameters)
     net = build_net(data.features, chosen, size, parameters["categories"], generator)
     try:
-        fitted = apart(transform(parameters["transforms"]), net.categories)
+        fitted = except_columns(transform(parameters["transforms"]), net.categories)
         return net, fitted.fit(data.X, data.lists)
     except FeatureError as error:
         raise error.named(data.query_ids, data.feature_names) from None

@@ -1,7 +1,7 @@
 """A training as a folder: `run.json`, `history.jsonl`, a checkpoint, the model and its curves."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.models.kinds import KINDS
 from twinrank.models.saved_model import HISTORY, RUN, RUN_MODEL, Model, save_model
-from twinrank.support.errors import InputError, explained
+from twinrank.support.errors import InputError, TwinRankError, explained
 from twinrank.support.files import check_format, read_json, replacing, sweep
 from twinrank.training.callbacks import Callback, HistoryFile, StopOnInterrupt
 from twinrank.training.checkpoints import Checkpoints
@@ -37,21 +37,29 @@ class Run:
         """The checkpoint's file."""
         return self.folder / CHECKPOINT
 
-    def open(self, kind: str, about: Mapping[str, Any], data: Mapping[str, str]) -> None:
-        """Make the folder, or check that it holds this very training."""
+    def check(self, kind: str, about: Mapping[str, Any], data: Mapping[str, str]) -> None:
+        """Check that the folder is free, or that it holds this very training."""
         if self.resume:
-            self._check(kind, about["parameters"], data)
-            return
-        problem: InputError | None = None
+            self._check_same(kind, about["parameters"], data)
+        else:
+            self._on_main(lambda: check_free(self.folder))
+
+    def begin(self, kind: str, about: Mapping[str, Any], data: Mapping[str, str]) -> None:
+        """Make the folder and describe the training in it."""
+        if not self.resume:
+            self._on_main(lambda: self._write({"kind": kind, **about, "data": dict(data)}))
+
+    def _on_main(self, action: Callable[[], None]) -> None:
+        """Call a function in the main process; if it fails, all processes raise."""
+        problem: TwinRankError | None = None
         if self.group.is_main:
             try:
-                claim(self.folder)
-                self._write({"kind": kind, **about, "data": dict(data)})
-            except InputError as error:
+                action()
+            except TwinRankError as error:
                 problem = error
         messages = [m for m in self.group.all_gather("" if problem is None else str(problem)) if m]
         if messages:
-            raise InputError(messages[0]) from problem
+            raise problem or InputError(messages[0])
 
     def callbacks(self, own: Sequence[Callback]) -> list[Callback]:
         """The callbacks of a training in this folder."""
@@ -75,11 +83,15 @@ class Run:
             "source": dict(self.source),
             "processes": self.group.size,
         }
+        with explained("write", self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.folder / RUN) as partial:
             text = json.dumps(content, indent=1, ensure_ascii=False, default=str)
             partial.write_text(text + "\n", "utf-8")
 
-    def _check(self, kind: str, parameters: Mapping[str, Any], data: Mapping[str, str]) -> None:
+    def _check_same(
+        self, kind: str, parameters: Mapping[str, Any], data: Mapping[str, str]
+    ) -> None:
         before = read_run(self.folder)
         if before["kind"] != kind:
             raise InputError(f"The run in {self.folder} trains {before['kind']}, not {kind}.")
@@ -97,15 +109,15 @@ class Run:
                 )
 
 
-def claim(folder: Path) -> None:
-    """Make a run's folder, which must be new or empty."""
+def check_free(folder: Path) -> None:
+    """Refuse a folder that is not new or empty."""
     with explained("write", folder):
         sweep(folder)  # files of a run that was killed before it started
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise InputError(
-                f"{folder} exists and is not empty; choose another folder, or resume the run in it"
+                f"{folder} exists and is not an empty folder. Choose another folder, or resume the "
+                f"run in it."
             )
-        folder.mkdir(parents=True, exist_ok=True)
 
 
 def read_run(folder: Path) -> dict[str, Any]:

@@ -105,9 +105,14 @@ def resolve(kind: str, parameters: Mapping[str, Any], documents: int = 0) -> dic
         raise InputError(unknown("mode", str(mode), modes))
     resolved = dict(parameters)
     for name, default in modes[mode].items():
-        if isinstance(resolved.get(name), str) and resolved[name] == AUTO:
+        if is_auto(resolved.get(name)):
             resolved[name] = default(documents) if callable(default) else default
     return resolved
+
+
+def is_auto(value: Any) -> bool:
+    """True for a parameter whose value is the default of its mode."""
+    return isinstance(value, str) and value == AUTO
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from twinrank.boosting.engines import (
     engine,
 )
 from twinrank.boosting.newton import Newton
-from twinrank.boosting.tree_features import check_grades, columns_of, kept_from, rows_of
+from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import Compose, Transform, transform
 from twinrank.measures import Measure, measure
@@ -72,18 +72,17 @@ class TreeLearner(Learner):
     @classmethod
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
         """Replace "auto"; an ensemble needs models that differ by their noise."""
-        own = dict(parameters)
+        own = {**parameters, "engine_params": check_engine_params(parameters["engine_params"])}
         if own["ensemble_size"] == "auto" and _reason_for_one_model(own) is not None:
             own["ensemble_size"] = 1
         resolved = super().resolve(own, documents)
-        resolved["engine_params"] = check_engine_params(own["engine_params"])
         if own["mode"] == "paper":
             if str(own["objective"]) != "LambdaMART":
                 raise InputError(
                     f"mode='paper' is for objective='LambdaMART': the paper has no trees on "
                     f"{own['objective']}."
                 )
-            resolved["engine_params"] = {**_PAPER_PARAMS, **resolved["engine_params"]}
+            resolved["engine_params"] = {**_PAPER_PARAMS, **own["engine_params"]}
         return resolved
 
     @classmethod
@@ -95,7 +94,7 @@ class TreeLearner(Learner):
         jobs = parameters["n_jobs"]
         whole = isinstance(jobs, int | np.integer) and not isinstance(jobs, bool) and jobs != 0
         if jobs is not None and not whole:
-            raise InputError(f"n_jobs must be a number of threads, or -1 for all, not {jobs!r}")
+            raise InputError(f"n_jobs must be a number of threads, or -1 for all, not {jobs!r}.")
         if parameters["engine"] not in ENGINES:
             raise InputError(unknown("engine", str(parameters["engine"]), ENGINES))
         transform(parameters["transforms"])
@@ -124,7 +123,7 @@ class TreeLearner(Learner):
         data = task.data
         newton = newton_of(parameters)
         columns = columns_of(parameters["categorical_features"], data.features, data.feature_names)
-        fitted = kept_from(transform(parameters["transforms"]), columns)
+        fitted = tree_transform(transform(parameters["transforms"]), columns)
         if fitted != Compose():
             fitted = fitted.fit(data.X, data.lists)
         if newton is None:
@@ -231,7 +230,7 @@ def _reason_for_one_model(parameters: Mapping[str, Any]) -> str | None:
     """Why an ensemble is impossible, if it is."""
     if str(parameters["objective"]) in ENGINE_OBJECTIVES:
         return f"needs a measure as objective, not {parameters['objective']}."
-    booster = (parameters["engine_params"] or {}).get("booster", "gbtree")
+    booster = parameters["engine_params"].get("booster", "gbtree")
     if parameters["engine"] == "xgboost" and booster != "gbtree":
         return f"needs booster='gbtree', not {booster!r}."
     return None
@@ -241,7 +240,7 @@ def _check_objective(name: Any, engine_name: str) -> None:
     if str(name) in ENGINE_OBJECTIVES:
         needed = ENGINE_OBJECTIVES[str(name)][0]
         if needed != engine_name:
-            raise InputError(f"objective {name!r} needs engine={needed!r}")
+            raise InputError(f"Objective {name!r} needs engine={needed!r}.")
         return
     if isinstance(name, str):
         for known, (_, theirs) in ENGINE_OBJECTIVES.items():
@@ -249,5 +248,5 @@ def _check_objective(name: Any, engine_name: str) -> None:
                 raise InputError(f"Unknown objective {name!r}. Did you mean {known!r}?")
     elif not isinstance(name, Measure):
         others = ", ".join(ENGINE_OBJECTIVES)
-        raise InputError(f"objective must be a measure or one of {others}, not {name!r}")
+        raise InputError(f"objective must be a measure or one of {others}, not {name!r}.")
     measure(name)

@@ -1,4 +1,4 @@
-"""The pair sum: how a gradient with respect to ranks becomes one with respect to scores.
+"""The pair sum: the gradient with respect to scores from that with respect to ranks.
 
 With g_i = ∂L/∂rank_i, y_aj = y_a − y_j, K(x) = α·σ(αx)·(1 − σ(αx)) and u_aj = sign(label_a −
 label_j), the chain rule through the paper's twin-sigmoid folds into one sum per document:
@@ -8,7 +8,8 @@ label_j), the chain rule through the paper's twin-sigmoid folds into one sum per
     type3   ∂L/∂y_a = −2α Σ_j (g_a + g_j) · u_aj · σ(−α · u_aj · y_aj)
 
 Three kernels compute it: `torch` on any device, `numba` (every pair) and `long` (interpolated) on
-the CPU. `auto` takes torch off the CPU, and on it numba for short lists and long for long ones.
+the CPU. `auto` uses `torch` on other devices, and on the CPU `numba` for short and `long` for long
+lists. Internal: import public names from `twinrank`.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import parse
 
 LONG = 1500
-"""From this length on `auto` interpolates, where that pays."""
+"""From this length on `auto` interpolates if that is cheaper."""
 
 KERNELS = ("auto", "torch", "numba", "long")
 
@@ -41,10 +42,10 @@ def pair_sum(
     alpha: float = 1.0,
     kernel: str = "auto",
 ) -> Array:
-    """∂L/∂score from ∂L/∂rank: float32 or float64 arrays in, the same out.
+    """∂L/∂score from ∂L/∂rank, in the precision of the scores: float32 or float64.
 
-    `kernel` is "auto", "torch", "numba" or "long", with options in brackets: "long(accuracy=1e-5)",
-    "torch(block=100000)".
+    `kernel` is "auto", "torch", "numba" or "long", with options in parentheses:
+    "long(accuracy=1e-5)", "torch(block=100000)".
     """
     name, options = _read(kernel)
     if name == "torch" or (name == "auto" and not on_cpu(scores)):
@@ -66,55 +67,57 @@ def pair_sum(
 
 
 def check_kernel(kernel: str) -> None:
-    """Refuse a kernel that doesn't exist or options that it doesn't take."""
+    """Raise an error for an unknown kernel or option."""
     _read(kernel)
 
 
 @lru_cache
 def _read(kernel: str) -> tuple[str, dict[str, Any]]:
-    takes = {"auto": set[str](), "numba": set[str](), "torch": {"block"}, "long": {"accuracy"}}
+    known = {"auto": set[str](), "numba": set[str](), "torch": {"block"}, "long": {"accuracy"}}
     term = parse(kernel)
     if term.name not in KERNELS or term.cutoff is not None:
         raise InputError(unknown("kernel", kernel, KERNELS))
     for option, value in term.options.items():
-        if option not in takes[term.name]:
-            listed = ", ".join(sorted(takes[term.name])) or "none"
+        if option not in known[term.name]:
+            listed = ", ".join(sorted(known[term.name])) or "none"
             raise InputError(f"kernel {term.name} has no option {option!r}; its options: {listed}")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"{option} must be a number, not {value!r}")
         if option == "block" and not (isinstance(value, int) and value >= 1):
-            raise InputError(f"block must be a whole number from 1 on, not {value}")
+            raise InputError(f"block must be a whole number of at least 1, not {value}")
         if option == "accuracy" and not 1e-14 <= value <= 0.1:
             raise InputError(f"accuracy must be between 1e-14 and 0.1, not {value}")
     return term.name, term.options
 
 
 def _on_cpu(name: str, options: dict[str, Any]) -> Kernel:
-    from twinrank.ranks.kernels.direct import DirectKernel
-
     if name == "numba":
-        return DirectKernel()
-    from twinrank.ranks.kernels.long import LongKernel
+        return _direct
+    from twinrank.ranks.kernels.panels import LongKernel
 
     return LongKernel(**options) if name == "long" else _by_length
+
+
+def _direct(*arguments: Any) -> Any:
+    from twinrank.ranks.kernels.pairs import direct_sums
+
+    return direct_sums(*arguments)[0]
 
 
 def _by_length(
     scores: Any, labels: Any, rank_gradient: Any, lists: Lists, strategy: RankStrategy, alpha: float
 ) -> Any:
-    """Short lists pair by pair, long ones interpolated where that is cheaper."""
-    from twinrank.ranks.kernels.direct import DirectKernel
-
+    """Short lists pair by pair, long lists interpolated where that is cheaper."""
     if lists.longest < LONG:
-        return DirectKernel()(scores, labels, rank_gradient, lists, strategy, alpha)
-    from twinrank.ranks.kernels.long import LongKernel
+        return _direct(scores, labels, rank_gradient, lists, strategy, alpha)
+    from twinrank.ranks.kernels.panels import LongKernel
 
     result = np.empty_like(scores)
     long = lists.sizes >= LONG
-    for kernel, chosen in ((LongKernel(always=False), long), (DirectKernel(), ~long)):
+    for kernel, chosen in ((LongKernel(always=False), long), (_direct, ~long)):
         docs = lists.spread(chosen)
-        some = Lists.from_sizes(lists.sizes[chosen])
+        part = Lists.from_sizes(lists.sizes[chosen])
         result[docs] = kernel(
-            scores[docs], labels[docs], rank_gradient[docs], some, strategy, alpha
+            scores[docs], labels[docs], rank_gradient[docs], part, strategy, alpha
         )
     return result

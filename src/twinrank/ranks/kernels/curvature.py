@@ -1,35 +1,32 @@
-"""The pair sum with its curvature: what a step of Newton's method, as in boosted trees, needs.
+"""The pair sum with its curvature, as a Newton step of boosted trees needs it.
 
-Beside the gradient of `pair_sum` there is a positive diagonal h_a ≥ 0. With g held, as ranks are:
+Beside the gradient of `pair_sum` there is a positive diagonal h_a ≥ 0. With g held constant:
 
     type1   h_a = Σ_j |g_j − g_a| · α · K(y_aj)
     type2   h_a = Σ_j |g_a + g_j| · |u_aj| · α · K(y_aj)
     type3   h_a = Σ_j |g_a + g_j| · |u_aj| · 2α · K(y_aj)
 
 Derivation. For type3, ∂/∂y_a of −2α·(g_a + g_j)·u·σ(−α·u·y_aj) is 2α·(g_a + g_j)·u²·K(y_aj), since
-σ(αx) has the slope K(x): where g ≥ 0, as of minus a measure whose credits are positive, h is the
-diagonal itself. The forces of type1 and type2 are bells K, whose slope K′(x) = α·K(x)·(1 − 2σ(αx))
-changes its sign: the true diagonals are often negative, and a step along the gradient over a
-negative number climbs. |K′| ≤ α·K bounds them, and g of mixed signs likewise.
+σ(αx) has the slope K(x). Where g ≥ 0, as for minus a measure with positive credits, h is the exact
+diagonal. The forces of type1 and type2 are bells K, whose slope K′(x) = α·K(x)·(1 − 2σ(αx)) changes
+its sign. So the exact diagonals are often negative, and a Newton step would then go uphill.
+|K′| ≤ α·K bounds them. The same bound serves g of mixed signs.
 
-One pass makes both sums, each pair visited once: a pair's force goes to one document and from the
-other, its curvature to both. Long lists take the gradient of the long kernel, and h from the same
-panels, for Σ_j (g_a + g_j)·|u_aj|·K(y_aj) is linear in g. Where it isn't (type1, g of mixed signs)
-lists from `BY_ROWS` documents on get |g_a| + |g_j| in place of |g_a ± g_j|: a looser bound.
+One pass computes both sums. Long lists use the gradient of the long kernel, and h from the same
+panels, since Σ_j (g_a + g_j)·|u_aj|·K(y_aj) is linear in g. Where it is not linear (type1, g of
+mixed signs), lists of `BY_ROWS` documents or more use the looser bound |g_a| + |g_j| ≥ |g_a ± g_j|.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from twinrank.lists import Lists
 from twinrank.ranks.kernels import LONG, pair_sum
-from twinrank.ranks.kernels.curved_pairs import curved_rows, each_curved_bell, each_curved_step
-from twinrank.ranks.kernels.direct import SCALE, bounds_of, by_grade, pair_spans, row_spans
-from twinrank.ranks.kernels.long import bends_of
-from twinrank.ranks.kernels.pairs import BY_ROWS
+from twinrank.ranks.kernels.pairs import BY_ROWS, SCALE, direct_sums
+from twinrank.ranks.kernels.panels import interpolated_curvature
 from twinrank.ranks.strategies import RankStrategy
-from twinrank.support.compiled import in_threads
 
 
 def curved_pair_sum(
@@ -49,58 +46,36 @@ def curved_pair_sum(
     """
     g = np.ascontiguousarray(rank_gradient, scores.dtype)
     if lists.longest < LONG:
-        return _every_pair(scores, labels, g, lists, strategy, alpha)
-    panels = _by_panels(g, lists, strategy)
+        return direct_sums(scores, labels, g, lists, strategy, alpha, curvature=True)
+    interpolate = _in_panels(g, lists, strategy)
     gradient, curvature = np.empty_like(scores), np.empty_like(scores)
-    for kernel, chosen in ((_interpolated, panels), (_every_pair, ~panels)):
+    every_pair = partial(direct_sums, curvature=True)
+    for kernel, chosen in ((_interpolated, interpolate), (every_pair, ~interpolate)):
         docs = lists.spread(chosen)
-        some = Lists.from_sizes(lists.sizes[chosen])
-        gradient[docs], curvature[docs] = kernel(
-            scores[docs], labels[docs], g[docs], some, strategy, alpha
-        )
+        part = Lists.from_sizes(lists.sizes[chosen])
+        arguments = (scores[docs], labels[docs], g[docs], part, strategy, alpha)
+        gradient[docs], curvature[docs] = kernel(*arguments)
     return gradient, curvature
 
 
-def _by_panels(g: Any, lists: Lists, strategy: RankStrategy) -> Any:
-    """Long lists: those in which h is linear in g, and all that are very long."""
+def _in_panels(g: Any, lists: Lists, strategy: RankStrategy) -> Any:
+    """The long lists in which h is linear in g, and all very long ones."""
     linear = np.zeros(len(lists), np.bool_)
     if strategy != "type1":
         linear = lists.min(g) >= 0
     return (lists.sizes >= LONG) & (linear | (lists.sizes >= BY_ROWS))
 
 
-def _every_pair(
-    scores: Any, labels: Any, g: Any, lists: Lists, strategy: RankStrategy, alpha: float
-) -> tuple[Any, Any]:
-    """Both sums in one pass over the pairs."""
-    order, levels, x, E, g, wide, scale = by_grade(scores, labels, g, lists, strategy, alpha)
-    sums, bends = np.empty_like(scores), np.empty_like(scores)
-    pairs = pair_spans(lists)
-    if strategy == "type3":
-        in_threads(each_curved_step, pairs, lists.offsets, levels, E, g, sums, bends)
-    else:
-        sign = -1.0 if strategy == "type1" else 1.0
-        in_threads(each_curved_bell, pairs, sign, lists.offsets, levels, E, g, sums, bends)
-    left = wide | (lists.sizes >= BY_ROWS)
-    if left.any():
-        number, bounds = int(strategy[-1]), bounds_of(lists, left)
-        in_threads(curved_rows, row_spans(lists), number, bounds, levels, x, g, sums, bends)
-    gradient, curvature = np.empty_like(scores), np.empty_like(scores)
-    gradient[order], curvature[order] = sums, bends
-    with np.errstate(over="ignore", invalid="ignore"):
-        gradient, curvature = scale * gradient, alpha * np.abs(scale) * curvature
-    return gradient.astype(scores.dtype, copy=False), curvature.astype(scores.dtype, copy=False)
-
-
 def _interpolated(
     scores: Any, labels: Any, g: Any, lists: Lists, strategy: RankStrategy, alpha: float
 ) -> tuple[Any, Any]:
-    """The gradient of the long kernel, and the curvature from panels where these can be cut."""
+    """The gradient of the long kernel, and the curvature from panels where they pay."""
     gradient = pair_sum(scores, labels, g, lists, strategy=strategy, alpha=alpha)
-    bends, done = bends_of(scores, labels, np.abs(g), lists, strategy, alpha)
-    curvature = (abs(SCALE[strategy]) * alpha**2 * bends).astype(scores.dtype, copy=False)
+    sums, done = interpolated_curvature(scores, labels, np.abs(g), lists, strategy, alpha)
+    curvature = (abs(SCALE[strategy]) * alpha**2 * sums).astype(scores.dtype, copy=False)
     if not done.all():
         left = lists.spread(~done)
         rest = Lists.from_sizes(lists.sizes[~done])
-        _, curvature[left] = _every_pair(scores[left], labels[left], g[left], rest, strategy, alpha)
+        arguments = (scores[left], labels[left], g[left], rest, strategy, alpha)
+        _, curvature[left] = direct_sums(*arguments, curvature=True)
     return gradient, curvature

@@ -1,15 +1,15 @@
-"""The logistic loss of pairs weighted by what a swap would change, and its gradient, in one pass.
+"""The weighted logistic loss of pairs (LambdaRank, LambdaLoss) and its gradient, in one pass.
 
     L = Σ_{gain_i > gain_j} w_ij · log(1 + e^{−α(s_i − s_j)})
     w_ij = (gain_i − gain_j) · (|D(r_i) − D(r_j)| + N(|r_i − r_j|))
 
-with the current ranks r, a discount D and a function N of the ranks' distance; w is held constant
-in the gradient. On the CPU documents come in rank order, in which D and N are read one after the
-other, and of a pair the one behind has the smaller e^x. Each pair is visited once: what it adds to
-one document it takes from the other. Weights with ranks in them are not smooth, so long lists visit
-every pair too. Their rows are shared out in parts with sums of their own, and as the parts don't
-depend on the number of threads, neither do the bits. Beyond rank k no D is left: with no N either,
-only pairs with a document among the first k are visited.
+with the current ranks r, a discount D and a function N of the distance of ranks. The gradient
+treats w as a constant. On the CPU documents are in rank order. So D and N are read sequentially,
+and the later document of a pair has the smaller e^x. A pair adds the same force to one document
+that it takes from the other, so it is visited once. Weights depend on ranks and are not smooth, so
+long lists visit every pair, too. Their rows are split into parts with their own sums. The parts do
+not depend on the number of threads, so neither do the bits. Beyond rank k, D is 0: without N only
+pairs with a document among the first k are visited.
 """
 
 import math
@@ -18,24 +18,24 @@ from typing import Any
 import numpy as np
 
 from twinrank.lists import Lists
-from twinrank.ranks.kernels.logs import log_one_plus
+from twinrank.ranks.kernels.logistic import log_one_plus
 from twinrank.support.arrays import Array, as_float, on_cpu
 from twinrank.support.compiled import compiled, compiled_sums, in_threads, spans
 
 _WIDEST = 600.0
-"""The spread α(max − min) up to which e^x keeps clear of the limits of double precision."""
+"""Up to this spread α(max − min), e^x stays within the limits of double precision."""
 
 _PART = 2_000_000
-"""Pairs in a part of a long list …"""
+"""Pairs per part of a long list …"""
 
 _MOST_PARTS = 64
-"""… and the most parts that a list is cut into, each with a sum for every document."""
+"""… and the maximum number of parts, each with a sum for every document."""
 
 _PAIRS_PER_THREAD = 500_000
 
 
 _LIST, _FIRST, _BEGIN, _END, _PLACE, _WIDE = range(6)
-"""Of a part: its list, the list's first document, its rows, where its sums are, is it wide."""
+"""Columns of a part: list, first document of the list, rows, place of its sums, wide or not."""
 
 
 def lambda_sums(
@@ -49,19 +49,19 @@ def lambda_sums(
 ) -> tuple[Array, Array]:
     """L of each list, and ∂L/∂score of each document.
 
-    The tables are NumPy's: `discounts` D(1), D(2), …, falling, and 0 after the last of them;
-    `nearness` N(0), N(1), … up to the longest list's length, or None for 0.
+    The tables are NumPy arrays: `discounts` D(1), D(2), …, descending, 0 after the last entry;
+    `nearness` N(0), N(1), … up to the length of the longest list, or None for 0.
     """
     reach = lists.longest
     if nearness is None:
         reach, nearness = min(reach, len(discounts)), np.zeros(reach + 1)
     discounts = np.concatenate([discounts, np.zeros(max(0, lists.longest - len(discounts)))])
     if not on_cpu(scores):
-        from twinrank.ranks.kernels.pair_blocks import lambda_sums_in_blocks
+        from twinrank.ranks.kernels.blocks import lambda_sums_in_blocks
 
         return lambda_sums_in_blocks(scores, gains, ranks, lists, discounts, nearness, alpha)
     lowest, highest = lists.min(scores), lists.max(scores)
-    with np.errstate(over="ignore"):  # beyond every limit is as good as infinity
+    with np.errstate(over="ignore"):  # an infinite spread is wide, too
         wide = alpha * (highest - lowest) > _WIDEST
         x = alpha * (as_float(scores) - lists.spread(lowest / 2 + highest / 2))
     x = np.clip(lists.arrange(x, ranks), -1e300, 1e300)  # so that differences are numbers
@@ -77,27 +77,27 @@ def lambda_sums(
 
 
 def _cut(lists: Lists, wide: Any, reach: int) -> tuple[Any, Any]:
-    """Parts: ranges of rows of one list with like numbers of pairs; and these numbers.
+    """Cut lists into parts: ranges of rows with similar numbers of pairs; and these numbers.
 
-    Row a holds the pairs of document a with the min(a, reach) first ones.
+    Row a has the pairs of document a with the first min(a, reach) documents.
     """
-    heads = np.minimum(lists.sizes, reach).astype(np.float64)  # rows that grow: half a square
-    pairs = heads**2 / 2 + heads * (lists.sizes - heads)
+    top = np.minimum(lists.sizes, reach).astype(np.float64)  # the rows that grow: half a square
+    pairs = top**2 / 2 + top * (lists.sizes - top)
     count = np.clip(np.ceil(pairs / _PART), 1, _MOST_PARTS).astype(np.int64)
     of_list = np.repeat(np.arange(len(lists)), count)
     number = np.arange(of_list.size) - np.repeat(np.cumsum(count) - count, count)
-    wanted, heads = (pairs / count)[of_list], heads[of_list]
+    per_part, top = (pairs / count)[of_list], top[of_list]
 
     def row_after(parts: Any) -> Any:
-        before, square = parts * wanted, heads**2 / 2
-        beyond = heads + (before - square) / np.maximum(heads, 1)
+        before, square = parts * per_part, top**2 / 2
+        beyond = top + (before - square) / np.maximum(top, 1)
         return np.where(before <= square, np.sqrt(2 * before), beyond).astype(np.int64)
 
     end = np.where(number + 1 == count[of_list], lists.sizes[of_list], row_after(number + 1))
     begin = np.where(number == 0, 0, row_after(number))
     place = np.cumsum(end) - end
     parts = np.stack([of_list, lists.offsets[of_list], begin, end, place, wide[of_list]], axis=1)
-    return parts.astype(np.int64), wanted.astype(np.int64)
+    return parts.astype(np.int64), per_part.astype(np.int64)
 
 
 @compiled
@@ -114,7 +114,7 @@ def _sum_parts(
     values: Any,
     forces: Any,
 ) -> None:
-    """The losses of parts start…stop − 1, and what their pairs do to their documents."""
+    """The losses of parts start … stop − 1, and the forces on their documents."""
     for part in range(start, stop):
         total = 0.0
         for a in range(parts[part, _BEGIN], parts[part, _END]):
@@ -131,8 +131,8 @@ def _row(
     first: int, place: int, a: int, until: int,
     x: Any, E: Any, gains: Any, D: Any, N: Any, forces: Any,
 ) -> float:  # fmt: skip
-    """Document a and those ranked before it, up to `until`."""
-    # Unsigned indices need no check for negative ones, which keeps loops off vector units.
+    """Pairs of document a with the documents ranked before it, up to `until`."""
+    # Unsigned indices need no check for negative values, which would prevent vector code.
     i, behind, base, sums = np.uintp(first + a), np.uintp(a), np.uintp(first), np.uintp(place)
     x_a, E_a, gain_a, D_a = x[i], E[i], gains[i], D[behind]
     total, pull = 0.0, 0.0
@@ -154,7 +154,7 @@ def _wide_row(
     first: int, place: int, a: int, until: int,
     x: Any, gains: Any, D: Any, N: Any, forces: Any,
 ) -> float:  # fmt: skip
-    """The same where scores spread too far for E: an exponential per pair."""
+    """The same for lists whose scores spread too far for E: an exponential per pair."""
     total = 0.0
     for j in range(until):
         weight = (gains[first + a] - gains[first + j]) * (D[j] - D[a] + N[a - j])
@@ -170,7 +170,7 @@ def _wide_row(
 
 @compiled
 def _add_parts(parts: Any, forces: Any, slopes: Any) -> None:
-    """Add up the parts, in their order."""
+    """Add the forces of the parts, in order."""
     for part in range(len(parts)):
         for i in range(parts[part, _END]):
             slopes[parts[part, _FIRST] + i] += forces[parts[part, _PLACE] + i]

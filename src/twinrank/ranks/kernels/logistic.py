@@ -1,91 +1,197 @@
-"""The logistic loss of all pairs of a list: Σ_{label_i > label_j} log(1 + e^{−α(s_i − s_j)}).
+"""Soft ranks (ApproxNDCG) and the logistic loss of pairs (RankNet): values of smooth pair sums.
 
-Its gradient is the pair sum of type3 with a constant g; here is its value, by the same three ways:
-every pair of short lists in compiled loops, long ones by panels, tensors elsewhere in blocks. The
-softplus is analytic where σ, its slope, is, so that a panel's nodes stand for its documents on
-both sides of the sum; of panels further apart than σ can tell from 0 or 1, one side of the softplus
-is 0 and the other linear, and a linear function is exact on nodes.
+    soft rank       r_i = 1 + Σ_{j≠i} σ(α(s_j − s_i))
+    logistic loss   L = Σ_{label_i > label_j} log(1 + e^{−α(s_i − s_j)})
+
+Their gradients are pair sums, of type1 and of type3 with a constant g. Their values are computed as
+the pair sum is: every pair of short lists in compiled loops, long lists by the panels of
+`panels.py`, and tensors on other devices in blocks. The softplus is analytic where σ, its slope,
+is. So the nodes of a panel represent its documents on both sides of the sum. Between distant panels
+the softplus is 0 or linear, and a linear function is exact on nodes.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 
 from twinrank.lists import Lists
 from twinrank.ranks.kernels import LONG
-from twinrank.ranks.kernels.direct import bounds_of, by_grade, row_spans
-from twinrank.ranks.kernels.logs import logistic_rows, meet_logs, wide_logistic_rows
-from twinrank.ranks.kernels.long import (
+from twinrank.ranks.kernels.pairs import bounds_of, by_grade, row_spans
+from twinrank.ranks.kernels.panels import (
     Panels,
-    cut_into_panels,
-    direct_cost,
+    for_each_list,
+    make_nodes,
+    meet,
     near_panels,
     nodes_for,
     polynomials,
+    read_field,
 )
-from twinrank.ranks.kernels.panels import make_nodes
 from twinrank.support.arrays import Array, as_float, on_cpu, to_numpy
-from twinrank.support.compiled import in_threads, spans
+from twinrank.support.compiled import compiled, compiled_sums, in_threads
 from twinrank.support.segments import grades_of
 
 _NODES = nodes_for(1e-11)
 
 
-def logistic_sum(scores: Array, labels: Array, lists: Lists, alpha: float) -> tuple[Array, Array]:
-    """The sum of each list, and the number of its pairs with different labels."""
+def soft_ranks(scores: Array, lists: Lists, alpha: float) -> Array:
+    """The soft rank of every document, between 1 and the length of its list."""
     if not on_cpu(scores):
-        from twinrank.ranks.kernels.pair_blocks import logistic_sum_in_blocks
+        from twinrank.ranks.kernels.blocks import soft_ranks_in_blocks
+
+        return soft_ranks_in_blocks(scores, lists, alpha)
+    # In double precision, since its exponents reach ten times as far: with a steepness of 10 many
+    # lists would exceed the range of single precision.
+    scores = as_float(to_numpy(scores))
+    nothing, sums = np.zeros(scores.size), np.zeros(scores.size)
+    _, _, x, E, _, wide, _ = by_grade(scores, nothing, nothing, lists, "type1", alpha)
+    done = np.zeros(len(lists), np.bool_)
+    if lists.longest >= LONG:
+
+        def sum_list(_: int, docs: slice, panels: Panels) -> None:
+            _soft_ranks_of_panels(panels, alpha, sums[docs])
+
+        ones, one_grade = np.ones(scores.size), np.zeros(scores.size, np.int64)
+        done = for_each_list(
+            sum_list, scores, ones, one_grade, lists, "type3", alpha, _NODES, shortest=LONG
+        )
+    _sum_rows(lists, wide, done, None, x, E, sums)
+    return 0.5 + sums  # a document paired with itself has counted ½
+
+
+def logistic_sum(scores: Array, labels: Array, lists: Lists, alpha: float) -> tuple[Array, Array]:
+    """The loss of each list, and the number of its pairs with different labels."""
+    if not on_cpu(scores):
+        from twinrank.ranks.kernels.blocks import logistic_sum_in_blocks
 
         return logistic_sum_in_blocks(scores, labels, lists, alpha)
     scores, labels = as_float(to_numpy(scores)), to_numpy(labels)
-    nothing = np.zeros(scores.size)
+    nothing, rows = np.zeros(scores.size), np.zeros(scores.size)
     _, levels, x, E, _, wide, _ = by_grade(scores, labels, nothing, lists, "type3", alpha)
     values, done = np.zeros(len(lists)), np.zeros(len(lists), np.bool_)
     if lists.longest >= LONG:
-        values, done = _by_panels(scores, labels, lists, alpha)
-    rows, ranges = np.zeros(scores.size), row_spans(lists)
-    in_threads(logistic_rows, ranges, bounds_of(lists, ~wide & ~done), levels, x, E, rows)
-    if wide.any():
-        in_threads(wide_logistic_rows, ranges, bounds_of(lists, wide & ~done), levels, x, rows)
+
+        def sum_list(q: int, _: slice, panels: Panels) -> None:
+            values[q] = _loss_of_panels(panels, alpha)
+
+        grades, _ = grades_of(labels, lists.offsets)
+        done = for_each_list(
+            sum_list, scores, nothing, grades, lists, "type3", alpha, _NODES, shortest=LONG
+        )
+    _sum_rows(lists, wide, done, levels[0], x, E, rows)
     return values + lists.sum(rows), lists.sum(levels[0] - lists.starts(x))
 
 
-def _by_panels(scores: Any, labels: Any, lists: Lists, alpha: float) -> tuple[Any, Any]:
-    """The sums of long lists, and which lists these are: those where interpolation pays."""
-    grades, _ = grades_of(labels, lists.offsets)
-    values, done = np.zeros(len(lists)), np.zeros(len(lists), np.bool_)
+def _sum_rows(lists: Lists, wide: Any, done: Any, lower: Any, x: Any, E: Any, rows: Any) -> None:
+    """Sum the rows of all lists that are not done.
 
-    def sum_lists(start: int, stop: int) -> None:
-        for q in range(start, stop):
-            docs = slice(lists.offsets[q], lists.offsets[q + 1])
-            if lists.sizes[q] < LONG:
-                continue
-            x = scores[docs]
-            panels = cut_into_panels(x, np.zeros(x.size), grades[docs], "type3", alpha, _NODES)
-            if panels is not None and panels.cost < direct_cost(x.size):
-                values[q], done[q] = _sum_panels(panels, alpha), True
-
-    in_threads(sum_lists, spans(lists.sizes, per_thread=1000))
-    return values, done
+    `lower` is the end of the documents with a lower label, for logistic losses of them, or None for
+    the soft ranks of all documents.
+    """
+    losses, ranges, bounds = lower is not None, row_spans(lists), bounds_of(lists, ~wide & ~done)
+    in_threads(_rows, ranges, losses, bounds, lower if losses else bounds[1], x, E, rows)
+    if wide.any():
+        bounds = bounds_of(lists, wide & ~done)
+        in_threads(_wide_rows, ranges, losses, bounds, lower if losses else bounds[1], x, rows)
 
 
-def _sum_panels(panels: Panels, alpha: float) -> float:
-    """Σ over pairs of nodes, and over those of far panels by their totals."""
-    nodes, columns = int(panels.node_ends[-1]), 2 * panels.grades
+# Rows a = start … stop − 1 of the pair matrix, documents in ascending order of labels: lists[:, a]
+# bounds the list of a, of which documents up to ends[a] count. An empty list skips the row.
+
+
+@compiled_sums
+def _rows(
+    start: int, stop: int, losses: bool, lists: Any, ends: Any, x: Any, E: Any, rows: Any
+) -> None:
+    """Σ_j log(1 + e^{x_j − x_a}) if `losses`, else Σ_j σ(x_j − x_a)."""
+    for a in range(start, stop):
+        if lists[0, a] == lists[1, a]:
+            continue
+        x_a, E_a, total = x[a], E[a], 0.0
+        # Unsigned indices need no check for negative values, which would prevent vector code.
+        for j in range(np.uintp(lists[0, a]), np.uintp(ends[a])):
+            if losses:
+                wrong = x[j] > x_a
+                small, large = (E_a, E[j]) if wrong else (E[j], E_a)
+                total += log_one_plus(small, large) + (x[j] - x_a if wrong else 0.0)
+            else:
+                total += E[j] / (E_a + E[j])
+        rows[a] = total
+
+
+@compiled
+def _wide_rows(
+    start: int, stop: int, losses: bool, lists: Any, ends: Any, x: Any, rows: Any
+) -> None:
+    """The same for lists whose scores spread too far for E: an exponential per pair."""
+    for a in range(start, stop):
+        if lists[0, a] < lists[1, a]:
+            total = 0.0
+            for j in range(lists[0, a], ends[a]):
+                near = math.exp(-abs(x[j] - x[a]))
+                if losses:
+                    total += max(x[j] - x[a], 0.0) + math.log1p(near)
+                else:
+                    total += (1.0 if x[j] > x[a] else near) / (1 + near)
+            rows[a] = total
+
+
+@compiled_sums
+def log_one_plus(small: float, large: float) -> float:
+    """log(1 + small/large) for 0 ≤ small ≤ large, to the last digits and on vector units.
+
+    With u = small / (2·large + small), between 0 and ⅓, it is 2·artanh(u) = u · P(u²). P has degree
+    9 and interpolates the function at the Chebyshev nodes of 0 … 1/9. A call of log would process
+    one number at a time and dominate the time of a loop.
+    """
+    u = small / (2 * large + small)
+    w = u * u
+    p = 0.17780763826113302
+    p = p * w + 0.09880789048764786
+    p = p * w + 0.13591305485579894
+    p = p * w + 0.15363676248891633
+    p = p * w + 0.1818285980047391
+    p = p * w + 0.22222190861346283
+    p = p * w + 0.2857142911165716
+    p = p * w + 0.399999999952876
+    p = p * w + 0.6666666666668257
+    p = p * w + 2.0
+    return u * p
+
+
+def _soft_ranks_of_panels(panels: Panels, alpha: float, result: Any) -> None:
+    """Write Σ_j σ(α(s_j − s_i)) of one list."""
+    order, t, ones, grade, _, ends, node_ends, centres = panels
+    T, space, nodes = polynomials(_NODES), np.empty((2, _NODES)), int(node_ends[-1])
+    E, weights = np.empty(nodes), np.zeros((nodes, 2))
+    make_nodes(t, ones, grade, ends, node_ends, T, space, E, weights)
+    near = near_panels(centres, alpha)
+    # All documents of a panel far above count, none of a panel far below.
+    after = _totals_from(weights)[node_ends]
+    field = np.repeat(after[near[1]], np.diff(node_ends), axis=0)
+    nobody = np.zeros_like(weights)
+    meet(False, alpha, centres, node_ends, *near, E, weights, nobody, field)
+    read_field(0.0, t, ones, grade, order, ends, node_ends, T, field, space, result)
+
+
+def _loss_of_panels(panels: Panels, alpha: float) -> float:
+    """Sum over pairs of nodes, and over those of distant panels by their totals."""
+    _, t, g, grade, grades, ends, node_ends, centres = panels
+    nodes, columns = int(node_ends[-1]), 2 * grades
     E, weights = np.empty(nodes), np.zeros((nodes, columns))
     table, space = polynomials(_NODES), np.empty((columns, _NODES))
-    t, g, grade, ends, node_ends = panels.t, panels.g, panels.grade, panels.ends, panels.node_ends
     make_nodes(t, g, grade, ends, node_ends, table, space, E, weights)
     upper = np.ascontiguousarray(weights[:, ::2])  # the documents of each grade …
     lower = np.zeros_like(upper)  # … and of all grades below it
     np.cumsum(upper[:, :-1], axis=1, out=lower[:, 1:])
-    near = near_panels(panels.centres, alpha)
+    near = near_panels(centres, alpha)
     t = np.log(E)
-    total = float(meet_logs(alpha, panels.centres, node_ends, *near, t, upper, lower))
-    # Measured from where most documents are, so that outliers cost the others no digits.
-    middle = panels.centres[np.searchsorted(ends, len(panels.t) // 2, side="right") - 1]
+    total = float(_meet_logs(alpha, centres, node_ends, *near, t, upper, lower))
+    # Relative to the panel of the median document, so that outliers cost the others no digits.
+    middle = centres[np.searchsorted(ends, len(panels.t) // 2, side="right") - 1]
     per_panel = np.diff(node_ends)
-    x = (t + np.repeat(alpha * (panels.centres - middle), per_panel))[:, None]
+    x = (t + np.repeat(alpha * (centres - middle), per_panel))[:, None]
     far = np.repeat(node_ends[near[1]], per_panel)  # the nodes from here on lie far above
     above, summed = _totals_from(lower)[far], _totals_from(lower * x)[far]
     return total + float((upper * (summed - x * above)).sum())
@@ -94,3 +200,23 @@ def _sum_panels(panels: Panels, alpha: float) -> float:
 def _totals_from(values: Any) -> Any:
     """Row i: the sum of rows i, i + 1, … to the last."""
     return np.concatenate([np.cumsum(values[::-1], 0)[::-1], np.zeros((1, values.shape[1]))])
+
+
+@compiled_sums
+def _meet_logs(
+    alpha: float, centres: Any, node_ends: Any, near_begin: Any, near_end: Any,
+    t: Any, upper: Any, lower: Any,
+) -> float:  # fmt: skip
+    """Σ log(1 + e^{x_j − x_i}) · (upper_i · lower_j, over grades) over the nodes of near panels."""
+    total = 0.0
+    for panel in range(centres.size):
+        for source in range(near_begin[panel], near_end[panel]):
+            shift = alpha * (centres[source] - centres[panel])
+            for i in range(node_ends[panel], node_ends[panel + 1]):
+                for j in range(node_ends[source], node_ends[source + 1]):
+                    pairs = 0.0
+                    for grade in range(upper.shape[1]):
+                        pairs += upper[i, grade] * lower[j, grade]
+                    step = t[j] + shift - t[i]
+                    total += pairs * (max(step, 0.0) + math.log1p(math.exp(-abs(step))))
+    return total

@@ -1,12 +1,13 @@
-"""The pair sum of `strategy="swap"`: pairs pushed apart by what swapping them would change.
+"""The pair sum of `strategy="swap"`: each pair weighted by the change if the two swapped places.
 
     ∂L/∂y_a = −α Σ_j u_aj · |ΔM_aj| · σ(−α · u_aj · y_aj)
     h_a     = α² Σ_j |u_aj| · |ΔM_aj| · σ(αy_aj) · σ(−αy_aj)
 
-with u_aj = sign(label_a − label_j), and ΔM_aj the exact change of the measure if a and j changed
-places, averaged over S rankings (Burges, MSR-TR-2010-82, for any measure). |ΔM| is held constant in
-the gradient. `measures/swaps.py` gives it in closed form, so a pair costs S multiplications and one
-exponential. It isn't a smooth function of the scores: long lists visit every pair, too.
+with u_aj = sign(label_a − label_j), and ΔM_aj the exact change of the measure if a and j swapped
+places, averaged over S rankings (Burges, MSR-TR-2010-82, for any measure). The gradient treats |ΔM|
+as a constant. `Swaps` in `measures/measure_base.py` gives it in closed form, so a pair costs S
+multiplications and one exponential. |ΔM| is not a smooth function of the scores, so long lists
+visit every pair, too.
 """
 
 import math
@@ -31,8 +32,8 @@ def swap_sums(
 ) -> tuple[Any, Any]:
     """∂L/∂score and h of every document, for L = −(the mean measure of S rankings): NumPy arrays.
 
-    `ranks` are (S, documents), and `swaps` the measure's at them, in rank order, S times as many
-    lists. `parallel=False` stays on the calling thread.
+    `ranks` has shape (S, documents). `swaps` is a `Swaps` of the measure at these ranks, in rank
+    order. `parallel=False` uses only the calling thread.
     """
     if not lists.documents:
         return np.zeros_like(scores), np.zeros_like(scores)
@@ -43,19 +44,19 @@ def swap_sums(
         for x in (swaps.worth, swaps.scale, swaps.ahead, swaps.behind)
     ]
     worth = np.ascontiguousarray(per_document[0][:, 0])
-    sums, bends = np.zeros(scores.size), np.zeros(scores.size)
+    sums, curves = np.zeros(scores.size), np.zeros(scores.size)
     shared = (
         lists.offsets, alpha * scores.astype(np.float64), np.asarray(labels, np.float64), worth,
-        _by_document(samples, lists), *per_document[1:], sums, bends,
+        _by_document(samples, lists), *per_document[1:], sums, curves,
     )  # fmt: skip
     parts = spans(lists.sizes**2, _PAIRS_PER_THREAD) if parallel else [(0, len(lists))]
     in_threads(_each_swap, parts, *shared)
-    gradient, curvature = alpha / len(samples) * sums, alpha**2 / len(samples) * bends
+    gradient, curvature = alpha / len(samples) * sums, alpha**2 / len(samples) * curves
     return gradient.astype(scores.dtype), curvature.astype(scores.dtype)
 
 
 def _by_document(x: Any, lists: Lists) -> Any:
-    """(S, documents) as (documents, S), so that a document's samples lie side by side."""
+    """(S, documents) as (documents, S), so that the samples of a document are adjacent."""
     return np.ascontiguousarray(x.reshape(-1, lists.documents).T)
 
 
@@ -64,14 +65,14 @@ def _each_swap(
     start: int, stop: int,
     offsets: Any, x: Any, labels: Any, worth: Any,
     ranks: Any, scale: Any, ahead: Any, behind: Any,
-    sums: Any, bends: Any,
+    sums: Any, curves: Any,
 ) -> None:  # fmt: skip
     """Each pair of different labels in lists start…stop − 1, once."""
     for q in range(start, stop):
         for a in range(offsets[q], offsets[q + 1]):
             for j in range(a + 1, offsets[q + 1]):
-                differ = abs(worth[a] - worth[j])
-                if labels[a] == labels[j] or differ == 0:
+                difference = abs(worth[a] - worth[j])
+                if labels[a] == labels[j] or difference == 0:
                     continue
                 change = 0.0
                 for s in range(ranks.shape[1]):
@@ -81,11 +82,11 @@ def _each_swap(
                         change += scale[j, s] * abs(ahead[j, s] - behind[a, s])
                 gap = x[a] - x[j] if labels[a] > labels[j] else x[j] - x[a]
                 near = math.exp(-abs(gap))  # e^−|gap|, so that nothing overflows
-                bend = differ * change * near / (1 + near) ** 2
-                force = differ * change * (1 if gap < 0 else near) / (1 + near)
+                curve = difference * change * near / (1 + near) ** 2
+                force = difference * change * (1 if gap < 0 else near) / (1 + near)
                 if labels[a] > labels[j]:
                     force = -force
                 sums[a] += force
                 sums[j] -= force
-                bends[a] += bend
-                bends[j] += bend
+                curves[a] += curve
+                curves[j] += curve

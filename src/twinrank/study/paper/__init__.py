@@ -1,1 +1,1 @@
-"""The paper's tables and figures, beside its numbers."""
+"""The paper's experiment, repeated. Internal: use `twinrank reproduce`."""

@@ -1,4 +1,4 @@
-"""The paper's experiment: what it published in Tables 4 to 7, and how it came by it.
+"""The paper's experiment: the published values of Tables 4 to 7, and the protocol.
 
 Yu (2020), "Optimize What You Evaluate With", on MSLR-WEB30K. MAP@k of the tables is `paperAP@k`;
 nERR was measured but not printed ("due to space constraints"), so it has no published values.
@@ -15,17 +15,17 @@ from twinrank.support.errors import InputError, unknown
 ARCHITECTURES = ("R5", "CE5", "R4.L", "CE4.L")
 CUTOFFS = (1, 3, 5, 10, 20)
 FAMILIES = {"nDCG": "nDCG", "paperAP": "MAP", "nERR": "nERR"}
-"""Measures of the tables, and what the paper calls them."""
+"""Measures of the tables, and the paper's names for them."""
 MEASURES = tuple(f"{name}@{k}" for name in FAMILIES for k in CUTOFFS)
 VALIDATION = "nDCG@5"
 LEVEL = 0.01
 EPOCHS, TREES, FOLDS = 100, 1000, 5
 LEAST_HESSIAN = 200.0
-"""Of a leaf of LambdaMART(L)."""
+"""The least hessian of a leaf of LambdaMART(L)."""
 FEWEST_DOCUMENTS, FEWEST_RELEVANT = 10, 1
-"""Queries with fewer are left out, in training, validation and test data."""
+"""Queries with fewer are left out of training, validation and test data."""
 MSLR = (30_295, 3_749_144, 136)
-"""Queries, documents and features of MSLR-WEB30K that are left, by the paper's section 6.1."""
+"""Queries, documents and features of MSLR-WEB30K after this filter (section 6.1 of the paper)."""
 
 TABLES = {
     4: "baselines",
@@ -70,14 +70,14 @@ _LINE = re.compile(r"(\d) (.+?)(?: \(([A-Z0-9.]+)\))? {2,}(.+)")
 
 @dataclass(frozen=True)
 class Published:
-    """A row of Tables 4 to 7: the architecture that was best (None for trees), and its figures."""
+    """A row of Tables 4 to 7: a method, its best architecture (None for trees) and its values."""
 
     table: int
     method: str
     architecture: str | None
     values: dict[str, float]
     marked: frozenset[str]
-    """Measures in which it differs from the best of its table, p < 0.01."""
+    """Measures in which it differs from the best of its table (p < 0.01)."""
 
 
 def _rows() -> Iterator[Published]:
@@ -96,17 +96,17 @@ def _rows() -> Iterator[Published]:
 
 
 PUBLISHED = {row.method: row for row in _rows()}
-"""By the paper's name of the method, in the order of its tables."""
+"""The rows by the paper's name of the method, in the order of the tables."""
 
 
 def methods_of(tables: Sequence[int], figures: Sequence[int] = ()) -> list[str]:
-    """The methods that some tables and figures need, by the paper's names."""
+    """The paper's names of the methods that some tables and figures need."""
     shown = FIGURE_2 if 2 in figures else ()
     return [name for name, row in PUBLISHED.items() if row.table in tables or name in shown]
 
 
 def system(method: str, model: str | None) -> str:
-    """A method on an architecture as `study.methods` names it.
+    """The name in `study.methods` of a method on an architecture.
 
     >>> system("AP-type3", "CE4.L"), system("LambdaMART(L)", None)
     ('AP-type3 (CE4.L)', 'LambdaMART')
@@ -114,16 +114,16 @@ def system(method: str, model: str | None) -> str:
     return "LambdaMART" if method == TREES_METHOD else f"{method} ({model})"
 
 
-def systems(method: str, wanted: Sequence[str] | None) -> list[str]:
-    """A method on these architectures; None: on the one that the paper chose for it."""
+def systems(method: str, architectures: Sequence[str] | None) -> list[str]:
+    """A method on these architectures; None is the one that the paper chose for it."""
     if method == TREES_METHOD:
         return [system(method, None)]
     own = PUBLISHED[method].architecture
-    return [system(method, model) for model in wanted or (own,)]
+    return [system(method, model) for model in architectures or (own,)]
 
 
 def architectures(text: str) -> list[str] | None:
-    """Architectures by name, "all" four, or None for "paper": the published choice of each method.
+    """Architectures by name, all four for "all", or None for "paper", the published choices.
 
     >>> architectures("R5, CE4.L")
     ['R5', 'CE4.L']
@@ -134,7 +134,7 @@ def architectures(text: str) -> list[str] | None:
         return list(ARCHITECTURES)
     names = list(dict.fromkeys(name for name in re.split(r"[,;\s]+", text) if name))
     if not names:
-        raise InputError("--architectures is all, paper, or names such as R5,CE4.L")
+        raise InputError("--architectures must be all, paper, or names such as R5,CE4.L")
     for name in names:
         if name not in ARCHITECTURES:
             raise InputError(unknown("architecture", name, [*ARCHITECTURES, "all", "paper"]))
@@ -143,7 +143,7 @@ def architectures(text: str) -> list[str] | None:
 
 
 def parameters(method: str, epochs: int) -> dict[str, Any]:
-    """The paper's settings (`mode="paper"`); trees are ten times as many as epochs."""
+    """The paper's settings (`mode="paper"`), with ten times as many trees as epochs."""
     if method == TREES_METHOD:
         return {"mode": "paper", "n_estimators": TREES * epochs // EPOCHS}
     return {"mode": "paper", "epochs": epochs}

@@ -1,4 +1,4 @@
-"""Tables 2 and 3 of the paper: how far approximate ranks are from the true ones."""
+"""Tables 2 and 3 of the paper: the errors of approximate ranks."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ TABLE_3 = {123: (0.0, 0.0), 1000: (0.03, 0.0)}
 
 @dataclass(frozen=True)
 class RankError:
-    """One cell: the mean over lists of Σ_i |rank_i − true rank_i|, and the standard error of it."""
+    """One cell: the mean over lists of Σ_i |rank_i − true rank_i|, and its standard error."""
 
     table: int
     documents: int
@@ -47,7 +47,7 @@ def twin_sigmoid_ranks(scores: Tensor, priority: Tensor | None = None) -> Tensor
     """π⁺ of the paper: 1 + Σ_{j≠i} 1 − σ⁺(y_i − y_j), for a matrix of lists.
 
     With a permutation as `priority`, σ⁺ of a tie is 1 for the higher number and 0 for the lower
-    one, as section 4.2 rectifies it; without one it is ½.
+    one, as in section 4.2; without one it is ½.
     """
     above = twin_sigmoid(scores[:, :, None] - scores[:, None, :])
     if priority is None:
@@ -65,7 +65,7 @@ def true_ranks(scores: Tensor, priority: Tensor) -> Tensor:
 
 
 def rank_errors(tables: Collection[int] = (2, 3), *, seed: int = 0) -> Iterator[RankError]:
-    """The cells of Tables 2 and 3, one after the other, on uniform float32 scores in [0, 1)."""
+    """The cells of Tables 2 and 3 on uniform float32 scores in [0, 1)."""
     generator = torch.Generator().manual_seed(seed)
     for size in SIZES:
         scores = torch.rand(LISTS, size, generator=generator)
@@ -98,9 +98,9 @@ def _cell(
     *,
     pass_on: bool = False,
 ) -> RankError:
-    """Measure one method; `pass_on` gives it the priorities that the true ranks know."""
+    """Measure one method; `pass_on` gives it the priorities of the true ranks."""
     truth, size = true_ranks(scores, priority), scores.shape[1]
-    # A few lists at a time, so that the m × m matrices stay below 40 MB.
+    # A few lists at a time keep the m × m matrices below 40 MB.
     together = max(1, 10_000_000 // size**2)
     parts = (torch.split(x, together) for x in (scores, priority, truth))
     errors = [

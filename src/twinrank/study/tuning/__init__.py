@@ -1,1 +1,1 @@
-"""The search for good parameters."""
+"""The search for good parameters. Internal: use `twinrank tune`."""

@@ -1,41 +1,113 @@
-"""A search for good settings of nets and trees: Optuna draws them, a validation measure judges."""
+"""A search for good parameters of nets and trees: the data, the settings and the folder."""
 
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twinrank.data.dataset import Dataset
+from twinrank.data.loading import load
 from twinrank.measures import measure
-from twinrank.study.tuning.space import NET, Space
-from twinrank.study.tuning.split import Split
-from twinrank.support.errors import InputError, explained
-from twinrank.support.files import read_json, remove, replacing
+from twinrank.study.methods import KINDS, NET
+from twinrank.study.progress import watching
+from twinrank.study.result_files import saved_settings, write_json
+from twinrank.study.scheduler import run_jobs
+from twinrank.study.source import Source
+from twinrank.study.tuning.space import Space
+from twinrank.support.errors import DataWarning, InputError, explained
+from twinrank.support.files import remove
 
 if TYPE_CHECKING:
-    from twinrank.estimators.base import BaseRanker
-    from twinrank.study.tuning.trials import Tried
+    from twinrank.study.tuning.trials import TrialRecord
 
 SETTINGS = "tuning.json"
 _LOCK = "tuning.lock"
-_FORMAT, _VERSION = "twinrank-tuning", 3  # raised when what is searched changes
-_WORDS = {"split": "data", "spaces": "models or parameters"}  # of settings, for people
+_FORMAT, _VERSION = "twinrank-tuning", 3  # increased when the default space changes
+_NAMES = {"split": "data", "spaces": "models or parameters"}  # of settings, in messages
+_REMEDY = "choose another --out, or --force to begin anew there"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training and validation data, split as `twinrank train` splits it.
+
+    It is a fold of a folder, or a file with its validation data or a fifth of its queries. The test
+    queries of a fold, and of the built-in data, are not used.
+
+    >>> {name: data.queries for name, data in Split(Source(queries=30, cut=1)).sets().items()}
+    {'train': 18, 'validation': 6}
+    """
+
+    source: Source
+    """With `cut=1`."""
+    fold: int = 1
+    valid: str | None = None
+    """The path of the validation data that goes with a file."""
+
+    def __post_init__(self) -> None:
+        if self.valid is not None and (self.source.path is None or self.source.has_folds):
+            raise InputError("--valid goes with a file of training data")
+        if self.fold != 1 and not self.source.has_folds:
+            raise InputError(f"--fold goes with a folder of folds, and {self.source.name} is none")
+
+    def sets(self) -> dict[str, Dataset]:
+        """Training and validation data."""
+        return _sets(self.to_text())
+
+    def fingerprint(self) -> str:
+        """A hash of the content."""
+        training = self.source.fingerprint(self.fold)
+        if self.valid is None:
+            return training
+        return f"{training}+{Source(self.valid, self.source.reading, cut=1).fingerprint(1)}"
+
+    def to_text(self) -> str:
+        """Canonical JSON."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_text(cls, text: str) -> "Split":
+        """The inverse of `to_text`."""
+        plain = json.loads(text)
+        return cls(**{**plain, "source": Source(**plain["source"])})
+
+
+@lru_cache(maxsize=1)
+def _sets(text: str) -> dict[str, Dataset]:
+    split = Split.from_text(text)
+    source = split.source
+    if source.path is None or source.has_folds:
+        fold = source.sets(split.fold)
+        return {name: fold[name] for name in ("train", "validation")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        whole = load(source.path, **source.reading)
+        if split.valid is None:
+            return dict(zip(("train", "validation"), whole.split(0.8), strict=True))
+        validation = load(split.valid, **source.reading)
+    if whole.features != validation.features:
+        counts = f"{whole.name}: {whole.features}, {validation.name}: {validation.features}"
+        most = max(whole.features, validation.features)
+        raise InputError(f"numbers of features differ ({counts}); say --features {most}")
+    return {"train": whole, "validation": validation}
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is searched, on which data, by which measure; nets for `epochs`, trees for `rounds`.
+    """A search: the data, the spaces, the measure, and the iterations of nets and of trees.
 
-    With one job, the same seed gives the same search, even one that was killed and taken up again.
+    With one job, the same seed gives the same search, even if it was killed and resumed.
     """
 
     split: Split
     spaces: Sequence[Space]
-    """One for each kind of model; each has a search of its own."""
+    """One for each kind of model; each is searched on its own."""
     measure: str = "nDCG@5"
     epochs: int = 30
     rounds: int = 300
@@ -46,31 +118,26 @@ class Tuning:
 
     @property
     def models(self) -> list[str]:
-        """The kinds of models."""
+        """The names of the kinds of models."""
         return [space.model for space in self.spaces]
 
     def space(self, model: str) -> Space:
-        """What is searched for a kind of model."""
+        """The space of a kind of model."""
         return next(space for space in self.spaces if space.model == model)
 
     def total(self, model: str) -> int:
-        """Epochs or rounds at most."""
-        return self.epochs if model == NET else self.rounds
-
-    def estimator(self, model: str) -> "type[BaseRanker]":
-        """The class that is trained."""
-        if model == NET:
-            from twinrank.estimators.ranker import Ranker
-
-            return Ranker
-        from twinrank.estimators.boosted import BoostedRanker
-
-        return BoostedRanker
+        """The highest number of epochs or rounds."""
+        return self.epochs if KINDS[model] is NET else self.rounds
 
     def parameters(self, model: str, drawn: dict[str, Any]) -> dict[str, Any]:
-        """All that the estimator is told, but for its number of threads."""
-        long = {"epochs": self.epochs} if model == NET else {"n_estimators": self.rounds}
-        return {**drawn, **long, "validation_measure": self.measure, "random_state": self.seed}
+        """All parameters of the estimator except its number of threads."""
+        iterations = {KINDS[model].iterations_parameter: self.total(model)}
+        return {
+            **drawn,
+            **iterations,
+            "validation_measure": self.measure,
+            "random_state": self.seed,
+        }
 
     def run(
         self,
@@ -81,32 +148,33 @@ class Tuning:
         timeout: float | None = None,
         progress: bool = True,
         force: bool = False,
-    ) -> "list[Tried]":
-        """Go on until there are so many trials of each kind of model; all that there are then.
+    ) -> "list[TrialRecord]":
+        """Run trials until each kind of model has `trials` of them. Return all trials.
 
-        A journal in the folder `out` has every trial as soon as it is begun. `jobs` trials run at a
-        time, by default one per core, each on one thread; `ray` is the address of a Ray cluster
-        that runs them instead, and whose machines all see `out` and the data. No trial begins after
-        `timeout` seconds. A folder that holds something else is refused, unless `force`.
+        A journal in the folder `out` records every trial as soon as it begins. `jobs` trials run at
+        a time, by default one per core, each on one thread. `ray` is the address of a Ray cluster
+        that runs them instead; all its machines must see `out` and the data. No trial begins after
+        `timeout` seconds. A folder with other content raises an error, unless `force`.
         """
         check_installed()
-        from twinrank.study.tuning.progress import watching
-        from twinrank.study.tuning.searching import run_trials
+        from twinrank.study.tuning.trials import TrialQueue
 
         folder = Path(out).expanduser().absolute()
         deadline = None if timeout is None else time.time() + timeout
-        with self._claimed(folder, force), watching(folder, self, trials, progress):
-            run_trials(folder, self, trials, jobs, ray, deadline)
-        return self.tried(folder)
+        with self._claimed(folder, force):
+            queue = TrialQueue(folder, self, trials, deadline)
+            with watching(queue, progress):
+                run_jobs(queue, jobs, ray)
+        return self.trials(folder)
 
-    def tried(self, out: Path) -> "list[Tried]":
-        """The trials in a folder, in the order in which they were begun, by kind of model."""
-        from twinrank.study.tuning.trials import open_search, tried
+    def trials(self, out: Path) -> "list[TrialRecord]":
+        """The trials in a folder by kind of model, in the order in which they began."""
+        from twinrank.study.tuning.trials import open_search, trials_of
 
-        return [one for model in self.models for one in tried(open_search(out, self, model))]
+        return [t for model in self.models for t in trials_of(open_search(out, self, model))]
 
     def to_text(self) -> str:
-        """Canonical JSON, from which `from_text` makes the same."""
+        """Canonical JSON."""
         return json.dumps(self._plain, sort_keys=True)
 
     @classmethod
@@ -114,7 +182,7 @@ class Tuning:
         """The inverse of `to_text`."""
         plain = json.loads(text)
         split = Split.from_text(json.dumps(plain.pop("split")))
-        spaces = tuple(Space.from_json(one) for one in plain.pop("spaces"))
+        spaces = tuple(Space.from_json(space) for space in plain.pop("spaces"))
         return cls(split, spaces, **plain)
 
     @cached_property
@@ -130,10 +198,9 @@ class Tuning:
 
     @contextmanager
     def _claimed(self, folder: Path, force: bool) -> Iterator[None]:
-        """The folder for this search alone; another one's is left as it is, or goes if forced."""
-        from twinrank.study.tuning.trials import JOURNAL, take_up
+        """Lock the folder; that of another search raises an error, or is emptied if forced."""
+        from twinrank.study.tuning.trials import JOURNAL, resume_search
 
-        path = folder / SETTINGS
         about = {"format": _FORMAT, "version": _VERSION, **json.loads(self.to_text())}
         about["data"] = self.split.fingerprint()
         with explained("write", folder):
@@ -142,38 +209,33 @@ class Tuning:
         with _locked(folder / _LOCK):
             if not known:
                 remove(folder / JOURNAL)
-            with replacing(path) as partial:
-                partial.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", "utf-8")
-            take_up(folder, self)
+            write_json(folder / SETTINGS, about)
+            resume_search(folder, self)
             yield
 
 
 def _holds(folder: Path, about: dict[str, Any], force: bool) -> bool:
-    """Whether a folder holds this very search; another one is an error, unless forced."""
-    way_out = "choose another --out, or --force to begin anew there"
-    path = folder / SETTINGS
-    if not path.is_file():
-        if any(folder.iterdir()) and not force:
-            raise InputError(f"{folder} isn't empty, and not the folder of a search; {way_out}")
+    """True if a folder holds the same search; other content raises an error, unless forced."""
+    if force and not (folder / SETTINGS).is_file():
         return False
-    there = read_json(path)
-    if there == about:
+    saved = saved_settings(folder, SETTINGS, "search", _REMEDY)
+    if saved == about:
         return True
-    if force:
+    if force or saved is None:
         return False
-    if not isinstance(there, dict) or there.get("format") != _FORMAT:
-        raise InputError(f"{path} is not that of a search; {way_out}")
-    differ = [_WORDS.get(key, key) for key in about if there.get(key) != about[key]]
-    others = ", ".join(dict.fromkeys(differ))
-    raise InputError(f"{folder} holds a search with other {others}; {way_out}")
+    if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
+        raise InputError(f"{folder / SETTINGS} is not that of a search; {_REMEDY}")
+    changed = [_NAMES.get(key, key) for key in about if saved.get(key) != about[key]]
+    names = ", ".join(dict.fromkeys(changed))
+    raise InputError(f"{folder} holds a search with other {names}; {_REMEDY}")
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Alone at work in a folder; the lock goes with the process, however that ends."""
+    """Lock a folder for this process; the lock ends with the process, however that ends."""
     try:
         import fcntl
-    except ImportError:  # Windows: there, people must see to it themselves
+    except ImportError:  # Windows has no such lock
         yield
         return
     with explained("write", path):
@@ -187,7 +249,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def check_installed() -> None:
-    """Say what to install where Optuna isn't."""
+    """Raise an error that says how to install Optuna if it is missing."""
     try:
         import optuna  # noqa: F401
     except ImportError as error:

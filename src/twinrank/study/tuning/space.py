@@ -1,28 +1,45 @@
-"""What a search varies, as values: the settings of nets and trees, and the net's own shape."""
+"""Search spaces: the parameters that a search varies, by default or by options and a TOML file.
 
-from collections.abc import Mapping
+[net]                                    # or [trees]
+objective = ["nDCG", "AP"]               # one of these
+learning_rate = {low = 1e-4, high = 1e-2, log = true}
+depth = {low = 1, high = 3}              # whole numbers, since both bounds are
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twinrank.boosting.session import OWN
+from twinrank.estimators.parameters import settings_of
 from twinrank.losses import is_loss
 from twinrank.models.architecture import Architecture, architecture
 from twinrank.ranks.strategies import STRATEGIES
-from twinrank.study.methods import Method
+from twinrank.study.methods import ENSEMBLE_SIZE, KINDS, NET, TREES, Method
 from twinrank.study.units import full_parameters
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
+from twinrank.support.files import read_toml
 from twinrank.support.notation import Term
+from twinrank.training.tree_learner import ENGINE_OBJECTIVES
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
-NET, TREES = "net", "trees"
-MODELS = (NET, TREES)
+_SET_BY_OPTIONS = {
+    "random_state": "--seed",
+    "validation_measure": "--measure",
+    "epochs": "--epochs",
+    "n_estimators": "--rounds",
+    "n_jobs": "--jobs",
+}
+_NONE_IS_A_NAME = ("norm", "transforms")  # where "none" does not mean None
+_RANGE_KEYS = ("low", "high", "log", "step")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values; `start` is what the first trial takes, where it is one of them."""
+    """One of several values. The first trial takes `start`, if it is one of them."""
 
     options: tuple[Any, ...]
     start: Any = None
@@ -32,13 +49,13 @@ class Choice:
         return trial.suggest_categorical(name, self.options)
 
     def has(self, value: Any) -> bool:
-        """Whether a value is one of these."""
+        """True if a value is one of these."""
         return value in self.options
 
 
 @dataclass(frozen=True)
 class Span:
-    """A number between two others, both included; `log` where its order of magnitude matters."""
+    """A number between two bounds, both included. `log` searches orders of magnitude."""
 
     low: float
     high: float
@@ -47,20 +64,20 @@ class Span:
     start: Any = None
 
     def draw(self, trial: "Trial", name: str) -> Any:
-        """A value for a trial; whole where both ends are, else of three digits, for people."""
+        """A value for a trial: whole if both bounds are, else rounded to three digits."""
         if self.whole:
-            ends = int(self.low), int(self.high)
-            return trial.suggest_int(name, *ends, log=self.log, step=int(self.step or 1))
-        found = trial.suggest_float(name, self.low, self.high, log=self.log, step=self.step)
-        return float(f"{found:.3g}")
+            bounds = int(self.low), int(self.high)
+            return trial.suggest_int(name, *bounds, log=self.log, step=int(self.step or 1))
+        value = trial.suggest_float(name, self.low, self.high, log=self.log, step=self.step)
+        return float(f"{value:.3g}")
 
     @property
     def whole(self) -> bool:
-        """Whether it is about whole numbers."""
-        return all(isinstance(one, int) for one in (self.low, self.high, self.step or 1))
+        """True if only whole numbers are drawn."""
+        return all(isinstance(number, int) for number in (self.low, self.high, self.step or 1))
 
     def has(self, value: Any) -> bool:
-        """Whether a value lies between the two."""
+        """True if a value lies within the bounds."""
         return isinstance(value, int | float) and self.low <= value <= self.high
 
 
@@ -68,22 +85,22 @@ Dimension = Choice | Span
 
 
 @dataclass(frozen=True)
-class Growing:
-    """What LightGBM has beside a ranker's own parameters, with its defaults."""
+class EngineParameters:
+    """Parameters of LightGBM that a ranker does not have itself, with their defaults."""
 
     min_data_in_leaf: int = 20
     feature_fraction: float = 1.0
     lambda_l2: float = 0.0
 
 
-PARTS: dict[str, type] = {NET: Architecture, TREES: Growing}
-"""What is searched inside a parameter: `architecture` of nets, `engine_params` of trees."""
+_PARTS: dict[str, type] = {NET.name: Architecture, TREES.name: EngineParameters}
+"""Values searched within a parameter: `architecture` of nets, `engine_params` of trees."""
 
-# What there is only where a measure itself is optimised.
-_DIRECT = ("strategy", "perturbation", "samples", "alpha", "members")
+_DIRECT = ("strategy", "perturbation", "samples", "alpha", ENSEMBLE_SIZE)
+"""Parameters that only direct optimisation of a measure has."""
 _STRATEGY = Choice(STRATEGIES, "type3")
 SPACES: dict[str, Mapping[str, Dimension]] = {
-    NET: {
+    NET.name: {
         "objective": Choice(("nDCG", "AP", "nERR@10", "ListNet", "ApproxNDCG"), "nDCG"),
         "strategy": _STRATEGY,
         "perturbation": Span(0.0, 4.0, step=0.25, start=2.0),
@@ -109,7 +126,7 @@ SPACES: dict[str, Mapping[str, Dimension]] = {
         "dropout": Span(0.0, 0.5, start=0.3),
         "last_activation": Choice((False, True), False),
     },
-    TREES: {
+    TREES.name: {
         "objective": Choice(("nDCG", "AP", "nERR@10", "LambdaMART"), "nDCG"),
         "strategy": _STRATEGY,
         "perturbation": Span(0.0, 4.0, step=0.25, start=2.0),
@@ -121,12 +138,12 @@ SPACES: dict[str, Mapping[str, Dimension]] = {
         "lambda_l2": Choice((0.0, 0.1, 1.0, 10.0), 0.0),
     },
 }
-"""What is searched unless something else is asked for. It starts from the library's defaults."""
+"""The default spaces. Searches start from the library's defaults."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """What a search varies of nets or of trees, and what it holds fixed.
+    """The parameters of nets or trees that a search varies, and those that it holds fixed.
 
     >>> Space("trees", {"objective": "AP", "num_leaves": 15}).start()["objective"]
     'AP'
@@ -135,29 +152,29 @@ class Space:
     model: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[str, Dimension] = field(default_factory=dict)
-    """Dimensions in place of, or beside, those of `SPACES`."""
+    """Dimensions that replace or extend those of `SPACES`."""
 
     def __post_init__(self) -> None:
         clashing = [name for name in self._parts if name in self.fixed or name in self.own]
-        if clashing and self.model == NET and self._without_parts:
+        if clashing and self._is_net and self._without_parts:
             raise InputError(
                 f"architecture is given as a whole: write {clashing[0]} into it, "
                 f"such as MLP({clashing[0]}=…)"
             )
         if clashing and self._without_parts:
-            raise InputError(f"{clashing[0]} is LightGBM's alone: fix engine=lightgbm")
-        parameters = self.start()  # which a mistake in what is fixed would spoil: it is known now
-        if self.model == NET:
+            raise InputError(f"only LightGBM has {clashing[0]}: fix engine=lightgbm")
+        parameters = self.start()  # checked now, so that mistakes show before the search begins
+        if self._is_net:
             architecture(parameters["architecture"])
         full_parameters(self._method(parameters), parameters)
 
     @property
     def dimensions(self) -> dict[str, Dimension]:
-        """What is searched, by name, in the order in which it is drawn."""
-        gone = {*self.fixed, *(self.fixed.get("engine_params") or {})}
-        gone |= {*self._parts} if self._without_parts else set()
-        found = {**SPACES[self.model], **self.own}
-        return {name: one for name, one in found.items() if name not in gone}
+        """The dimensions by name, in the order in which they are drawn."""
+        removed = {*self.fixed, *(self.fixed.get("engine_params") or {})}
+        removed |= {*self._parts} if self._without_parts else set()
+        dimensions = {**SPACES[self.model], **self.own}
+        return {name: value for name, value in dimensions.items() if name not in removed}
 
     def draw(self, trial: "Trial") -> dict[str, Any]:
         """The estimator's parameters in a trial."""
@@ -168,11 +185,11 @@ class Space:
         return self._gathered(lambda _, dimension: _start(dimension))
 
     def starting_point(self) -> dict[str, Any]:
-        """What the first trial takes where something is to be searched."""
+        """The value of every dimension in the first trial."""
         return {name: _start(dimension) for name, dimension in self.dimensions.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The space in JSON types."""
         own = {name: asdict(dimension) for name, dimension in self.own.items()}
         return {"model": self.model, "fixed": dict(self.fixed), "own": own}
 
@@ -180,52 +197,56 @@ class Space:
     def from_json(cls, plain: Mapping[str, Any]) -> "Space":
         """The inverse of `to_json`."""
         own: dict[str, Dimension] = {}
-        for name, one in plain["own"].items():
-            if "options" in one:
-                own[name] = Choice(tuple(one["options"]), one["start"])
+        for name, dimension in plain["own"].items():
+            if "options" in dimension:
+                own[name] = Choice(tuple(dimension["options"]), dimension["start"])
             else:
-                own[name] = Span(**one)
+                own[name] = Span(**dimension)
         return cls(plain["model"], plain["fixed"], own)
 
-    def _gathered(self, choose: Any) -> dict[str, Any]:
-        found = dict(self.fixed)
+    def _gathered(self, choose: Callable[[str, Dimension], Any]) -> dict[str, Any]:
+        values = dict(self.fixed)
         for name, dimension in self.dimensions.items():
-            if _matters(name, found):
-                found[name] = choose(name, dimension)
-        if not _matters("members", found):  # fixed for the measures that others take
-            found.pop("members", None)
-        parts = {name: found.pop(name) for name in self._parts if name in found}
-        if parts and self.model == NET:
-            found["architecture"] = str(Term("MLP", parts))
+            if _matters(name, values):
+                values[name] = choose(name, dimension)
+        if not _matters(ENSEMBLE_SIZE, values):  # fixed for other objectives
+            values.pop(ENSEMBLE_SIZE, None)
+        parts = {name: values.pop(name) for name in self._parts if name in values}
+        if parts and self._is_net:
+            values["architecture"] = str(Term("MLP", parts))
         elif parts:
-            found["engine_params"] = {**parts, **(found.get("engine_params") or {})}
-        return found
+            values["engine_params"] = {**parts, **(values.get("engine_params") or {})}
+        return values
+
+    @property
+    def _is_net(self) -> bool:
+        return KINDS[self.model] is NET
 
     @property
     def _parts(self) -> list[str]:
-        return [one.name for one in fields(PARTS[self.model])]
+        return [part.name for part in fields(_PARTS[self.model])]
 
     @property
     def _without_parts(self) -> bool:
-        """Whether the architecture is given as a whole, or trees may not be LightGBM's."""
-        if self.model == NET:
+        """True if the architecture is given as a whole, or if the engine may not be LightGBM."""
+        if self._is_net:
             return "architecture" in {*self.fixed, *self.own}
         return "engine" in self.own or self.fixed.get("engine", "lightgbm") != "lightgbm"
 
     def _method(self, parameters: Mapping[str, Any]) -> Method:
         strategy = parameters.get("strategy", "")
-        if self.model == NET:
+        if self._is_net:
             return Method(parameters["objective"], strategy, parameters["architecture"])
         engine = parameters.get("engine", "lightgbm")
         return Method(parameters["objective"], strategy, str(Term("Boosted", {"engine": engine})))
 
 
-def _matters(name: str, found: Mapping[str, Any]) -> bool:
-    """Whether a setting does anything, given what was chosen before it."""
-    if name == "samples" and found.get("perturbation") == 0:
+def _matters(name: str, values: Mapping[str, Any]) -> bool:
+    """True if a parameter has an effect with the values that were chosen before it."""
+    if name == "samples" and values.get("perturbation") == 0:
         return False
-    objective = str(found.get("objective", ""))
-    indirect = objective in OWN or (bool(objective) and is_loss(objective))
+    objective = str(values.get("objective", ""))
+    indirect = objective in ENGINE_OBJECTIVES or (bool(objective) and is_loss(objective))
     return not (indirect and name in _DIRECT)
 
 
@@ -233,3 +254,97 @@ def _start(dimension: Dimension) -> Any:
     if dimension.start is not None and dimension.has(dimension.start):
         return dimension.start
     return dimension.options[0] if isinstance(dimension, Choice) else dimension.low
+
+
+def spaces_of(
+    models: Sequence[str], settings: Sequence[str] = (), path: Path | None = None
+) -> list[Space]:
+    """The space of each kind of model, with fixed `key=value` settings and the ranges of a file."""
+    ranges = {} if path is None else _read(path)
+    fixed: dict[str, dict[str, Any]] = {model: {} for model in models}
+    for setting in settings:
+        if "=" not in setting:
+            raise InputError(f"--fix {setting}: write key=value")
+        for key, value in settings_of([setting]).items():
+            for model in _models_with(key, models):
+                is_name = key in _NONE_IS_A_NAME and value is None
+                fixed[model][key] = "none" if is_name else value
+    return [Space(model, fixed[model], ranges.get(model, {})) for model in models]
+
+
+def known_names(model: str) -> list[str]:
+    """The names that can be searched or fixed: parameters of the estimator, and parts of one."""
+    names = inspect.signature(KINDS[model].estimator).parameters
+    own = [name for name in names if name not in _SET_BY_OPTIONS]
+    return [*own, *(part.name for part in fields(_PARTS[model]))]
+
+
+def _models_with(key: str, models: Sequence[str]) -> list[str]:
+    """The kinds of models that have a parameter, at least one."""
+    if key in _SET_BY_OPTIONS:
+        raise InputError(f"{key} can't be fixed or searched here: say {_SET_BY_OPTIONS[key]}")
+    names = {model: known_names(model) for model in models}
+    having = [model for model in models if key in names[model]]
+    if not having:
+        every = dict.fromkeys(name for known in names.values() for name in known)
+        raise InputError(unknown(f"parameter of {' or '.join(models)}", key, every))
+    return having
+
+
+def _read(path: Path) -> dict[str, dict[str, Dimension]]:
+    """The ranges of a TOML file by kind of model."""
+    tables = read_toml(path)
+    for model, ranges in tables.items():
+        if model not in KINDS:
+            raise InputError(f"{path}: {unknown('model', model, KINDS)}")
+        if not isinstance(ranges, dict):
+            raise InputError(f"{path}: {model} must be a table, such as [{model}]")
+        for key in ranges:
+            try:
+                _models_with(key, [model])
+            except InputError as error:
+                raise InputError(f"{path}: {error}") from error
+    return {
+        model: {
+            key: _dimension(f"{path}: {model}.{key}", value, key in _NONE_IS_A_NAME)
+            for key, value in ranges.items()
+        }
+        for model, ranges in tables.items()
+    }
+
+
+def _dimension(where: str, value: Any, none_is_a_name: bool) -> Dimension:
+    if isinstance(value, list):
+        if not value:
+            raise InputError(f"{where} is an empty list: there is nothing to choose from")
+        if not all(isinstance(option, str | int | float) for option in value):
+            raise InputError(f"{where} must be a list of words and numbers, not {value!r}")
+        options = tuple(None if o == "none" and not none_is_a_name else o for o in value)
+        return Choice(options, options[0])
+    if isinstance(value, Mapping):
+        return _span(where, value)
+    raise InputError(
+        f"{where} must be a list of choices or {{low = …, high = …}}, not {value!r}; "
+        "hold a value fixed with --fix"
+    )
+
+
+def _span(where: str, value: Mapping[str, Any]) -> Span:
+    for key in value:
+        if key not in _RANGE_KEYS:
+            raise InputError(f"{where}: {unknown('key', key, _RANGE_KEYS)}")
+    log, step = value.get("log", False), value.get("step")
+    low: Any = value.get("low")
+    high: Any = value.get("high")
+    if not (_number(low) and _number(high) and (step is None or (_number(step) and step > 0))):
+        raise InputError(f"{where} must have numbers as low and high, and a positive step if any")
+    if low >= high or (log and low <= 0):
+        least = "0 < low < high where log = true" if log else "low < high"
+        raise InputError(f"{where} must have {least}, not {low} and {high}")
+    if not isinstance(log, bool) or (log and step is not None):
+        raise InputError(f"{where}: log must be true or false, and can't have a step")
+    return Span(low, high, log, step, start=low)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""Figures 1 and 2 of the paper, drawn anew: the twin-sigmoid, and how training goes."""
+"""Figures 1 and 2 of the paper: the twin-sigmoid, and the course of training."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from twinrank.display.plots import COLOURS, FORMATS, drawing
 from twinrank.display.tables import Cell, Table
 from twinrank.study.paper.published import TREES_METHOD, VALIDATION
-from twinrank.study.paper.writing import csv_text
+from twinrank.study.result_files import csv_text
 from twinrank.support.files import replacing
 
 Floats = npt.NDArray[np.float64]
@@ -25,16 +25,14 @@ _GRADIENTS: Sequence[tuple[str, tuple[float, float], str, int, Any]] = (
     ("type3, u = 1", (-0.7, 1.5), "type3", 1, {"color": _FOURTH}),
     ("type3, u = −1", (1.0, -1.4), "type3", -1, {"color": _FOURTH, "linestyle": "--"}),
 )
-"""Label and where it stands, strategy, u, and line."""
+"""Label and its position, strategy, u, and line style."""
 _METRICS = ("type1", "type2", "type3")
-# How each record counts: nets by epoch, trees by round.
-_COUNTS = {"epoch": "epochs", "round": "trees"}
 
 
 def draw_figure_1(stem: Path) -> list[Path]:
     """Draw the sigmoid, its derivative, and the twin-sigmoid with its three gradients."""
     z = np.linspace(-_REACH, _REACH, 1601)
-    with _pictures(stem, 1, 3, (10.5, 3.2)) as panels:
+    with _figure(stem, 1, 3, (10.5, 3.2)) as panels:
         plain, slope, twin = panels[0]
         for alpha, colour in ((1, _OUTPUT), (5, _SECOND), (25, _FOURTH)):
             sigmoid = 1 / (1 + np.exp(-alpha * z))
@@ -44,9 +42,9 @@ def draw_figure_1(stem: Path) -> list[Path]:
         slope.set(title="(b) Its derivative ∂σ/∂z", xlabel="z")
         twin.plot(z, (np.sign(z) + 1) / 2, color=_OUTPUT)
         twin.text(1.2, 1.06, "output σ⁺(z)", color=_OUTPUT)
-        for label, place, strategy, sign, look in _GRADIENTS:
-            twin.plot(z, gradient(z, strategy, sign), **look)
-            twin.text(*place, label, color=look["color"])
+        for label, position, strategy, sign, style in _GRADIENTS:
+            twin.plot(z, gradient(z, strategy, sign), **style)
+            twin.text(*position, label, color=style["color"])
         twin.set(title="(c) Twin-sigmoid and gradients", xlabel="z (backward: α = 1)")
         plain.legend(loc="upper left")
         slope.legend(loc="upper left")
@@ -56,8 +54,8 @@ def draw_figure_1(stem: Path) -> list[Path]:
 
 
 @contextmanager
-def _pictures(stem: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[Any]:
-    """Axes of a picture that is saved in every format, but laid out once, which takes longest."""
+def _figure(stem: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[Any]:
+    """Axes of a figure that is saved in every format, but laid out once, which is slow."""
     with drawing(stem.with_suffix(".svg"), rows, columns, size) as axes:
         yield axes
         figure = axes.flat[0].figure
@@ -69,79 +67,79 @@ def _pictures(stem: Path, rows: int, columns: int, size: tuple[float, float]) ->
 
 
 def gradient(z: Floats, strategy: Any, sign: int) -> Floats:
-    """∂σ⁺/∂z of a strategy, from the twin-sigmoid that the library has."""
+    """∂σ⁺/∂z of a strategy, computed by the library's twin-sigmoid."""
     import torch
 
     from twinrank.ranks.sigmoid import twin_sigmoid
 
-    given = torch.tensor(z, requires_grad=True)
-    twin_sigmoid(given, strategy=strategy, sign=float(sign)).sum().backward()  # type: ignore[no-untyped-call]
-    assert given.grad is not None
-    return np.asarray(given.grad.numpy(), np.float64)
+    inputs = torch.tensor(z, requires_grad=True)
+    twin_sigmoid(inputs, strategy=strategy, sign=float(sign)).sum().backward()  # type: ignore[no-untyped-call]
+    assert inputs.grad is not None
+    return np.asarray(inputs.grad.numpy(), np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A training: what is optimised on the training data, and nDCG@5 on all, by epoch or tree."""
+    """A training: the objective on the training data and nDCG@5 on other data, by epoch or tree."""
 
     method: str
     system: str
     counted: str
     """ "epochs" or "trees"."""
     optimised: str
-    """ "loss" falls, any other rises."""
+    """The objective: "loss" is minimised, any other maximised."""
     objective: tuple[Floats, Floats]
-    """Where, and how much."""
+    """Epochs or trees, and the values there."""
     measured: Mapping[str, tuple[Floats, Floats]]
-    """The same of nDCG@5 on the validation and test data."""
+    """The same for nDCG@5 on the validation and test data."""
 
     @classmethod
     def of(cls, method: str, system: str, history: Sequence[Mapping[str, Any]]) -> "Panel":
-        """From a unit's history: loss by epoch, or nDCG@5 on the training data by tree."""
+        """The panel of a unit's history: loss by epoch, or nDCG@5 on the training data by tree."""
         if not history:
             raise ValueError(f"{system} has no history")
-        count = "round" if "round" in history[0] else "epoch"
         measured = {
-            name: _series(history, count, name)
+            name: _series(history, name)
             for name in ("validation", "test")
             if any(record.get(name) is not None for record in history)
         }
         if method == TREES_METHOD:
-            objective, optimised = _series(history, count, "train"), f"{VALIDATION} on train"
+            objective, optimised = _series(history, "train"), f"{VALIDATION} on train"
         else:
-            where, loss = _series(history, count, "loss")
+            epochs, loss = _series(history, "loss")
             direct = method == "ApproxNDCG" or method.endswith(_METRICS)
             name = "nDCG, smoothed" if method == "ApproxNDCG" else method.rpartition("-")[0]
-            objective = (where, -loss if direct else loss)
+            objective = (epochs, -loss if direct else loss)
             optimised = f"{name} on train" if direct else "loss"
-        return cls(method, system, _COUNTS[count], optimised, objective, measured)
+        counted = "trees" if method == TREES_METHOD else "epochs"
+        return cls(method, system, counted, optimised, objective, measured)
 
     @property
     def correlations(self) -> dict[str, float]:
-        """Spearman's ρ of the objective (minus the loss) with nDCG@5, where both are known."""
+        """Spearman's ρ of the objective (minus the loss) with nDCG@5, if both are known."""
         return {name: self._correlation(*series) for name, series in self.measured.items()}
 
-    def _correlation(self, where: Floats, values: Floats) -> float:
+    def _correlation(self, iterations: Floats, values: Floats) -> float:
         from scipy.stats import spearmanr
 
-        common, first, second = np.intersect1d(self.objective[0], where, return_indices=True)
+        common, first, second = np.intersect1d(self.objective[0], iterations, return_indices=True)
         objective = self.objective[1][first] * (-1 if self.optimised == "loss" else 1)
         if common.size < 3 or np.ptp(objective) == 0 or np.ptp(values[second]) == 0:
             return float("nan")
         return float(spearmanr(objective, values[second]).statistic)
 
 
-def _series(history: Sequence[Mapping[str, Any]], count: str, name: str) -> tuple[Floats, Floats]:
-    known = [(record[count], record[name]) for record in history if record.get(name) is not None]
-    where, values = np.array(known, np.float64).reshape(-1, 2).T
-    return where, values
+def _series(history: Sequence[Mapping[str, Any]], name: str) -> tuple[Floats, Floats]:
+    known = [(r["iteration"], r[name]) for r in history if r.get(name) is not None]
+    iterations, values = np.array(known, np.float64).reshape(-1, 2).T
+    return iterations, values
 
 
 def draw_figure_2(stem: Path, panels: Sequence[Panel]) -> list[Path]:
-    """Draw trainings side by side: the objective (left), nDCG@5 (right), and how they agree."""
+    """Draw a panel per training: the objective (left), nDCG@5 (right) and their correlation."""
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
-    with _pictures(stem, rows, columns, (3.4 * columns, 2.9 * rows + 0.5)) as grid:
+    with _figure(stem, rows, columns, (3.4 * columns, 2.9 * rows + 0.5)) as grid:
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         lines: list[Any] = []
@@ -155,10 +153,10 @@ def draw_figure_2(stem: Path, panels: Sequence[Panel]) -> list[Path]:
 
 
 def _panel(axes: Any, panel: Panel, letter: str) -> list[Any]:
-    """One training; gives its lines, for the legend that all share."""
-    look = {"markersize": 2.5, "linewidth": 1.3}
+    """Draw a training. Return its lines, for the shared legend."""
+    style = {"markersize": 2.5, "linewidth": 1.3}
     marker = "o" if panel.objective[0].size < 30 else None
-    lines: list[Any] = axes.plot(*panel.objective, color=COLOURS[0], marker=marker, **look)
+    lines: list[Any] = axes.plot(*panel.objective, color=COLOURS[0], marker=marker, **style)
     axes.set_title(f"({letter}) {panel.system}", fontsize=9, pad=15)
     axes.set_xlabel(panel.counted)
     axes.set_ylabel(panel.optimised, color=COLOURS[0])
@@ -169,11 +167,11 @@ def _panel(axes: Any, panel: Panel, letter: str) -> list[Any]:
     right.grid(visible=False)
     right.spines["right"].set_visible(True)
     right.locator_params(axis="y", nbins=5)
-    for (where, values), colour in zip(
+    for (iterations, values), colour in zip(
         panel.measured.values(), (COLOURS[1], COLOURS[2]), strict=False
     ):
-        marker = "o" if where.size < 30 else None
-        lines += right.plot(where, values, color=colour, marker=marker, **look)
+        marker = "o" if iterations.size < 30 else None
+        lines += right.plot(iterations, values, color=colour, marker=marker, **style)
     shown = ", ".join(f"{_shown(rho)} ({name})" for name, rho in panel.correlations.items())
     small: Any = {"fontsize": 7.5, "va": "bottom", "color": "#444444"}
     axes.text(0, 1.02, f"Spearman's ρ {shown}", transform=axes.transAxes, **small)
@@ -181,7 +179,7 @@ def _panel(axes: Any, panel: Panel, letter: str) -> list[Any]:
 
 
 def correlation_table(panels: Sequence[Panel]) -> Table:
-    """How well the objective's order of epochs agrees with that of nDCG@5."""
+    """The rank correlation of the objective with nDCG@5."""
     sets = [name for name in ("validation", "test") if any(name in p.measured for p in panels)]
     rows = [
         [
@@ -196,8 +194,8 @@ def correlation_table(panels: Sequence[Panel]) -> Table:
         ["", "objective", *sets],
         rows,
         [
-            "Spearman's ρ; of losses with the sign changed, so that 1 is full agreement "
-            "for every method."
+            "Spearman's ρ. The sign of losses is changed, so that 1 is full agreement for every "
+            "method."
         ],
     )
 

@@ -1,13 +1,13 @@
-"""A study as a TOML file, all of whose keys may be left out.
+"""Study files: a comparison described in TOML. Every key is optional.
 
-data = "MQ2008"                          # from the file's own folder on; without it, built in
+data = "MQ2008"                          # relative to the file; without it, the built-in data
 methods = ["LambdaMART", "AP-type3"]
 measures = ["nDCG@5", "AP"]
 folds = [1, 2, 3]
 seeds = [0, 1, 2]
-[parameters]                             # of every method that has them
+[parameters]                             # of all methods that have them
 epochs = 50
-[method."AP-type3"]                      # of one
+[method."AP-type3"]                      # of one method
 alpha = 2.0
 [reading]                                # arguments of twinrank.load
 unjudged = "drop"
@@ -27,7 +27,7 @@ from twinrank.support.files import read_toml
 
 @dataclass(frozen=True)
 class StudyFile:
-    """What a study file says; None where it says nothing."""
+    """The content of a study file, None for absent keys."""
 
     data: str | None = None
     methods: Sequence[str] | None = None
@@ -54,28 +54,28 @@ _KINDS: dict[str, tuple[type, type | None, str]] = {
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """Read a study file; what it can't say is refused with a hint at what was meant."""
-    found = read_toml(path)
-    for key, value in found.items():
+    """Read a study file. Unknown keys and wrong types raise an error with a suggestion."""
+    content = read_toml(path)
+    for key, value in content.items():
         if key not in _KINDS:
             raise InputError(f"{path}: {unknown('key', key, _KINDS)}")
         if not _fits(value, *_KINDS[key][:2]):
             raise InputError(f"{path}: {key} must be {_KINDS[key][2]}, not {value!r}")
     known = list(inspect.signature(load).parameters)[1:]
-    for key in found.get("reading", {}):
+    for key in content.get("reading", {}):
         if key not in known:
             raise InputError(f"{path}: {unknown('argument of twinrank.load', key, known)}")
-    for name in [*found.get("methods", ()), *found.get("method", ())]:
+    for name in [*content.get("methods", ()), *content.get("method", ())]:
         method(name)
-    if "data" in found:
-        found["data"] = str(path.absolute().parent / Path(found["data"]).expanduser())
-    return StudyFile(**found)
+    if "data" in content:
+        content["data"] = str(path.absolute().parent / Path(content["data"]).expanduser())
+    return StudyFile(**content)
 
 
 def _fits(value: Any, kind: type, item: type | None) -> bool:
-    """Whether a value is of a kind, and all it holds, which must be something, of another."""
-    found: type = type(value)  # exactly: True is no whole number
-    if found is not kind or item is None:
-        return found is kind
+    """True if a value has exactly this type, and its items, at least one, have the other."""
+    actual: type = type(value)  # exactly, since True is an int for isinstance
+    if actual is not kind or item is None:
+        return actual is kind
     items = list(value.values() if kind is dict else value)
-    return bool(items) and all(type(one) is item for one in items)
+    return bool(items) and all(type(value) is item for value in items)

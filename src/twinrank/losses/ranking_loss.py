@@ -1,4 +1,4 @@
-"""What all losses share: flat or padded input, lists that count, weights, the reduction."""
+"""Base classes of losses: flat or padded input, weights, reduction, gradient."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, get_args
@@ -28,12 +28,17 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 class RankingLoss(nn.Module):
-    """A loss of flat scores and labels with lists, or of padded ones with a mask.
+    """Base class of all losses: flat scores and labels with lists, or padded ones with a mask.
 
-    The losses of the lists are averaged over those that have something relevant
-    (`reduction="mean"`; the others count 0), or summed, or returned one per list ("none"). With
-    `weights`, one per list, the mean is Σ w·L / Σ w. `generator` is where anything random comes
-    from; None: torch's global one.
+    Lists without a relevant document have loss 0 and do not count in the mean.
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list. With weights w, one per list, the
+        mean is Σ w·L / Σ w.
+    generator : torch.Generator, optional
+        Source of random numbers. Default: torch's global generator.
     """
 
     def __init__(
@@ -46,35 +51,45 @@ class RankingLoss(nn.Module):
         self.generator = generator
 
     def counted(self, labels: Array, lists: Lists) -> Array:
-        """Which lists have a share in the mean: those with something relevant."""
+        """True for each list that counts in the mean: those with a relevant document."""
         return lists.any(labels > 0)
 
     def random_source(self) -> torch.Generator:
-        """Where random numbers come from."""
+        """The generator of this loss, or torch's global one."""
         return torch.default_generator if self.generator is None else self.generator
 
 
 class SmoothLoss(RankingLoss):
-    """A loss that is a smooth function of the scores: its value and gradient in closed form.
+    """Base class of the baselines: losses with a value and a gradient in closed form.
 
-    A subclass gives both at once, list by list; autograd meets them as one node.
+    A subclass implements `per_list`, which returns both. Autograd sees one node.
     """
 
     name: ClassVar[str]
     needs_relevant: ClassVar[bool] = True
-    """Whether a list with nothing relevant is left out."""
+    """True if lists without a relevant document do not count."""
 
     def counted(self, labels: Array, lists: Lists) -> Array:
-        """Which lists have a share in the mean; labels are those of `per_list`."""
+        """True for each list that counts in the mean; labels as in `per_list`."""
         return super().counted(labels, lists) if self.needs_relevant else lists.any(labels >= 0)
 
     @abstractmethod
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
-        """The loss L_q of each list, and ∂L_q/∂score of each document, in float64 or float32.
+        """The loss of each list and its gradient; every baseline implements this method.
 
-        Arrays are NumPy's on the CPU and tensors elsewhere: scores in float32 or float64, finite;
-        labels in float64, finite, unjudged ones as 0. Lists may be empty, and where
-        `needs_relevant` is true, those with nothing relevant may get anything finite.
+        Parameters
+        ----------
+        scores : array of float, shape (n_documents,)
+            float32 or float64, finite. A NumPy array on the CPU, a tensor on other devices.
+        labels : array of float64, shape (n_documents,)
+            Finite, 0 for unjudged documents.
+        lists : Lists
+            May contain empty lists. Lists that do not count may get any finite loss.
+
+        Returns
+        -------
+        tuple of arrays
+            L_q of each list, and ∂L_q/∂score of each document.
         """
 
     @untraced
@@ -87,7 +102,31 @@ class SmoothLoss(RankingLoss):
         *,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """The loss of flat scores and labels with lists, or of padded ones with a mask."""
+        """The loss of flat scores and labels with lists, or of padded ones with a mask.
+
+        Parameters
+        ----------
+        scores : tensor of float, shape (n_documents,) or (n_lists, longest)
+            Higher is better.
+        labels : tensor, same shape as `scores`
+            Graded relevance ≥ 0, or −1 for unjudged documents, which count as 0.
+        lists : Lists, optional
+            Which documents belong together. Required for flat scores.
+        weights : tensor, shape (n_lists,), optional
+            Weight of each list, finite and not negative.
+        mask : tensor of bool, same shape as `scores`, optional
+            For padded scores: True where there is a document.
+
+        Returns
+        -------
+        tensor
+            A scalar, or shape (n_lists,) with `reduction="none"`.
+
+        Raises
+        ------
+        InputError
+            If the arguments do not fit together, or scores or labels are not finite.
+        """
         scores, labels, lists = flatten(scores, labels, lists, mask)
         check_finite("labels", labels, lists)
         check_finite("scores", scores, lists)
@@ -104,7 +143,7 @@ class SmoothLoss(RankingLoss):
 
 
 class _WithGradient(Function):
-    """Forward: the loss as it is. Backward: the slopes, times what comes from above."""
+    """Forward: the given loss. Backward: the given slopes times the upstream gradient."""
 
     @staticmethod
     def forward(
@@ -123,16 +162,16 @@ class _WithGradient(Function):
                 "create_graph=True"
             )
         (slopes,) = ctx.saved_tensors
-        above = upstream[0].to(slopes.dtype)
-        if above.ndim:
-            above = ctx.lists.spread(above)
-        return (slopes * above).to(ctx.dtype), None, None, None
+        factor = upstream[0].to(slopes.dtype)
+        if factor.ndim:
+            factor = ctx.lists.spread(factor)
+        return (slopes * factor).to(ctx.dtype), None, None, None
 
 
 def flatten(
     scores: Tensor, labels: Tensor, lists: Lists | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Lists]:
-    """Bring flat or padded input to the flat form, and refuse what doesn't fit together."""
+    """Convert flat or padded input to flat input; raise an error if it does not fit together."""
     for name, value in (("scores", scores), ("labels", labels)):
         if not isinstance(value, Tensor):
             raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}")
@@ -140,27 +179,29 @@ def flatten(
         raise InputError(f"scores must be floating-point numbers, not {scores.dtype}")
     if scores.shape != labels.shape:
         raise InputError(
-            f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)} must align"
+            f"scores has shape {tuple(scores.shape)} but labels has shape {tuple(labels.shape)}; "
+            f"both need one entry per document"
         )
     if scores.ndim == 2 and lists is None:
         if mask is None:
             mask = torch.ones_like(scores, dtype=torch.bool)
         if mask.shape != scores.shape:
             raise InputError(
-                f"mask {tuple(mask.shape)} and scores {tuple(scores.shape)} must align"
+                f"mask has shape {tuple(mask.shape)} but scores has shape {tuple(scores.shape)}; "
+                f"both must be the same"
             )
-        lists = Lists.from_mask(mask)  # which refuses a mask that isn't boolean
+        lists = Lists.from_mask(mask)  # raises an error if the mask is not boolean
         return scores[mask], labels[mask], lists
     if scores.ndim != 1 or mask is not None:
         raise InputError(
-            f"give flat scores with lists, or padded (lists, documents) scores with a mask; "
+            f"pass flat scores with lists, or padded (lists, documents) scores with a mask; "
             f"got scores {tuple(scores.shape)}, lists {lists!r}"
             f"{'' if mask is None else f' and mask {tuple(mask.shape)}'}"
         )
     if lists is None:
         raise InputError(
-            "flat scores need lists, which say where a query's documents end: Lists.from_qid(qid), "
-            "Lists.from_sizes(sizes), or Lists.from_sizes([len(scores)]) if they are one query's"
+            "flat scores need lists, which say where each query ends: Lists.from_qid(qid), "
+            "Lists.from_sizes(sizes), or Lists.from_sizes([len(scores)]) for a single query"
         )
     check_lists(lists)
     lists.check(scores=scores, labels=labels)
@@ -170,14 +211,15 @@ def flatten(
 def reduced(
     losses: Array, counted: Array, weights: Tensor | None, reduction: Reduction
 ) -> tuple[Array, Array]:
-    """The reduced loss, and the share that the loss of each list has in it."""
+    """The reduced loss, and the factor of each list in it."""
     xp, share = namespace(losses), as_float(counted)
     if weights is not None:
         if not isinstance(weights, Tensor):
             raise InputError(f"weights must be a torch tensor, not {type(weights).__name__}")
         if tuple(weights.shape) != tuple(losses.shape):
             raise InputError(
-                f"weights {tuple(weights.shape)} must have one entry per list, {len(losses)} in all"
+                f"weights has shape {tuple(weights.shape)} but there are {len(losses)} lists; "
+                f"weights needs one entry per list"
             )
         if bool((weights < 0).any()) or not bool(torch.isfinite(weights).all()):
             raise InputError("weights must be finite and not negative")

@@ -1,7 +1,7 @@
-"""The paper's experiment as studies: what to train for which tables and figures, and what it gave.
+"""The paper's experiment as studies, and their results.
 
-Measures follow the paper's convention, queries are left out as there, and each method's
-architecture is chosen by the mean validation nDCG@5 over the folds, by nothing of the test data.
+Measures follow the paper's convention, and the same queries are left out. The architecture of each
+method is chosen by the mean validation nDCG@5 over the folds, without the test data.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from twinrank.study.methods import method as method_of
-from twinrank.study.paper.figures import Panel
+from twinrank.study.paper.paper_figures import Panel
+from twinrank.study.paper.paper_tables import Measured, PaperTable, choose
 from twinrank.study.paper.published import (
     FEWEST_DOCUMENTS,
     FIGURE_2,
@@ -21,32 +22,32 @@ from twinrank.study.paper.published import (
     PUBLISHED,
     TREES_METHOD,
     VALIDATION,
+    Published,
     methods_of,
     parameters,
     system,
     systems,
 )
-from twinrank.study.paper.tables import Measured, PaperTable, choose
 from twinrank.study.results import Results, read_unit
-from twinrank.study.running import Study
 from twinrank.study.source import Source
+from twinrank.study.study import Study
 from twinrank.study.units import Unit, UnitResult
 from twinrank.support.errors import InputError
 
 CONVENTION = "paper"
 STUDY = "study"
-"""The folder of finished units, in that of the reproduction."""
-# Training data too: nDCG@5 there is LambdaMART's curve in Figure 2. Units of figures and of tables
-# are alike, so that neither is trained twice.
+"""The folder of the studies within that of the reproduction."""
+# LambdaMART's curve in Figure 2 needs nDCG@5 on the training data. Tables and figures share units,
+# so that no unit is trained twice.
 _WATCH = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Which of Tables 4 to 7, and whether Figure 2, on which data, by the paper's protocol.
+    """Tables 4 to 7 and Figure 2, or some of them, on some data by the paper's protocol.
 
-    `architectures=None` trains a method only on the one that the paper chose for it. Figure 2 is
-    about the first of the folds.
+    `architectures=None` trains each method on the architecture that the paper chose for it. Figure
+    2 shows the first fold.
     """
 
     source: Source
@@ -60,31 +61,31 @@ class Reproduction:
 
     @cached_property
     def size(self) -> tuple[int, int, int]:
-        """Queries, documents and features of a fold's three parts: of the whole data, therefore."""
+        """Queries, documents and features of the whole data, which a fold's three parts make up."""
         sets = list(self.source.sets(self.chosen_folds[0]).values())
         return sum(d.queries for d in sets), sum(d.documents for d in sets), sets[0].features
 
     def check(self) -> None:
-        """Refuse data of which the paper's filter leaves nothing."""
+        """Raise an error if the paper's filter leaves no queries."""
         for fold in self.chosen_folds:
             for part, data in self.source.sets(fold).items():
                 if not data.queries:
                     raise InputError(
                         f"{self.source.name}, fold {fold}: no query of the {part} data has "
-                        f"{FEWEST_DOCUMENTS} documents, some of them relevant, which is what the "
-                        "paper keeps"
+                        f"{FEWEST_DOCUMENTS} documents and one relevant; the paper uses only such "
+                        "queries"
                     )
 
     @property
     def on_mslr(self) -> bool:
-        """Whether the data is the paper's, so that its numbers can be set beside ours."""
+        """True if the data is the paper's, so that the published values are comparable."""
         return self.size == MSLR
 
     @property
     def least_hessian(self) -> float:
-        """Of LambdaMART's leaves: 200, as in the paper, for as many documents as it had.
+        """The least hessian of LambdaMART's leaves: 200 on the paper's data, less on smaller data.
 
-        Smaller data has less hessian to share out; with 200, MQ2008 wouldn't grow a single tree.
+        The hessian grows with the number of documents. With 200, MQ2008 would not grow a tree.
         """
         return LEAST_HESSIAN * min(1.0, self.size[1] / MSLR[1])
 
@@ -95,31 +96,31 @@ class Reproduction:
 
     @cached_property
     def methods(self) -> list[str]:
-        """The methods of the tables, by the paper's names."""
+        """The paper's names of the methods in the tables."""
         return methods_of(self.tables)
 
     @cached_property
     def studies(self) -> list[Study]:
-        """What to train: for Figure 2 alone, on one fold, what no table asks for; then the rest."""
-        found = []
+        """First the methods that only Figure 2 needs, on one fold, then those of the tables."""
+        studies = []
         only = [m for m in FIGURE_2 if m not in self.methods] if self.figure_2 else []
         if only:
-            found.append(self._study(only, self.chosen_folds[:1], None))
+            studies.append(self._study(only, self.chosen_folds[:1], None))
         if self.methods:
-            found.append(self._study(self.methods, self.chosen_folds, self.architectures))
-        return found
+            studies.append(self._study(self.methods, self.chosen_folds, self.architectures))
+        return studies
 
     def _study(
-        self, methods: Sequence[str], folds: Sequence[int], wanted: Sequence[str] | None
+        self, methods: Sequence[str], folds: Sequence[int], architectures: Sequence[str] | None
     ) -> Study:
-        named = {name: one for one in methods for name in systems(one, wanted)}
+        named = {name: method for method in methods for name in systems(method, architectures)}
         return Study(
             self.source,
             list(named),
             folds,
             (self.seed,),
             MEASURES,
-            {name: self._parameters(one) for name, one in named.items()},
+            {name: self._parameters(method) for name, method in named.items()},
             VALIDATION,
             _WATCH,
             kind="reproduction",
@@ -134,50 +135,51 @@ class Reproduction:
         return chosen
 
     def lacking(self, out: Path) -> list[Unit]:
-        """The units that are still to be trained."""
+        """The units that have not been trained."""
         units = [unit for study in self.studies for unit in study.units()]
         return [unit for unit in units if read_unit(out / STUDY, unit) is None]
 
-    def run(self, out: Path, **choices: Any) -> "Found":
-        """Train what is lacking; `choices` are those of `Study.run`."""
-        return Found(self, [study.run(out / STUDY, **choices) for study in self.studies])
+    def run(self, out: Path, **choices: Any) -> "ReproductionResults":
+        """Train the units that are lacking; `choices` are those of `Study.run`."""
+        results = [study.run(out / STUDY, **choices) for study in self.studies]
+        return ReproductionResults(self, results)
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """What a reproduction gave."""
+class ReproductionResults:
+    """The results of a reproduction."""
 
-    asked: Reproduction
+    reproduction: Reproduction
     results: Sequence[Results]
 
     @cached_property
     def measured(self) -> list[Measured]:
         """Every method on every architecture that was trained on all folds."""
-        if not self.asked.methods:
+        if not self.reproduction.methods:
             return []
         results = self.results[-1]
         evaluations = results.evaluations(MEASURES, CONVENTION)
-        found = []
-        for one in self.asked.methods:
-            for name in systems(one, self.asked.architectures):
+        measured = []
+        for method in self.reproduction.methods:
+            for name in systems(method, self.reproduction.architectures):
                 if name not in evaluations:
                     continue
                 units = results.units_of(name)
                 values = [unit.best_value for unit in units]
-                net = None if one == TREES_METHOD else method_of(name).model
-                found.append(
+                architecture = None if method == TREES_METHOD else method_of(name).model
+                measured.append(
                     Measured(
-                        one,
-                        net,
+                        method,
+                        architecture,
                         evaluations[name],
                         _mean([float("-inf") if v is None else v for v in values]),
                         _mean([unit.tied_pairs for unit in units]),
                     )
                 )
-        if not found:
-            said = "".join(f"\n  {one}" for one in self.failures[:3])
-            raise InputError(f"no method could be trained on every fold:{said}")
-        return found
+        if not measured:
+            listed = "".join(f"\n  {failure}" for failure in self.failures[:3])
+            raise InputError(f"no method could be trained on every fold:{listed}")
+        return measured
 
     @cached_property
     def chosen(self) -> dict[str, Measured]:
@@ -186,37 +188,37 @@ class Found:
 
     @cached_property
     def tables(self) -> list[PaperTable]:
-        """The tables asked for, as far as their methods could be trained."""
-        found = [PaperTable.of(n, self.chosen, self.asked.on_mslr) for n in self.asked.tables]
-        return [one for one in found if one is not None]
+        """The tables, without methods whose training failed."""
+        numbers, published = self.reproduction.tables, self.reproduction.on_mslr
+        tables = [PaperTable.of(number, self.chosen, published) for number in numbers]
+        return [table for table in tables if table is not None]
 
     @cached_property
     def panels(self) -> list[Panel]:
-        """The panels of Figure 2, each of the chosen architecture, else the published one."""
-        if not self.asked.figure_2:
+        """The panels of Figure 2, with the chosen or else the published architecture."""
+        if not self.reproduction.figure_2:
             return []
-        found = []
+        panels = []
         for name in FIGURE_2:
-            taken = self.chosen.get(name)
-            net = PUBLISHED[name].architecture if taken is None else taken.architecture
-            unit = self._unit(system(name, net))
+            row: Measured | Published = self.chosen.get(name) or PUBLISHED[name]
+            unit = self._unit(system(name, row.architecture))
             if unit is not None:
-                shown = name if net is None else system(name, net)
-                found.append(Panel.of(name, shown, unit.history))
-        return found
+                title = name if row.architecture is None else system(name, row.architecture)
+                panels.append(Panel.of(name, title, unit.history))
+        return panels
 
     @property
     def failures(self) -> list[str]:
-        """What failed, and why."""
-        return [str(one) for results in self.results for one in results.failures]
+        """The failed units with their error messages."""
+        return [str(failure) for results in self.results for failure in results.failures]
 
     def units_of(self, name: str) -> list[UnitResult]:
         """The finished units of a method on an architecture."""
         return [unit for results in self.results for unit in results.units_of(name)]
 
     def _unit(self, name: str) -> UnitResult | None:
-        """That of the fold that Figure 2 is about."""
-        fold = self.asked.chosen_folds[0]
+        """The unit of the fold that Figure 2 shows."""
+        fold = self.reproduction.chosen_folds[0]
         return next((u for u in self.units_of(name) if u.unit.fold == fold), None)
 
 

@@ -1,8 +1,7 @@
-"""What a measure is: credit × discount, one definition that evaluates and trains.
+"""The base class of measures: credit × discount, one definition that evaluates and trains.
 
-M = Σ_i credit_i · discount(rank_i). Credit is a constant of the current ordering; the discount
-carries the gradient: ∂M/∂rank_i = credit_i · discount′(rank_i). With exact ranks M is the textbook
-measure itself.
+M = Σ_i credit_i · discount(rank_i). The credit is constant for the current order. The discount has
+the gradient: ∂M/∂rank_i = credit_i · discount′(rank_i). With exact ranks M is the textbook measure.
 """
 
 from collections.abc import Callable
@@ -12,31 +11,59 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from twinrank.lists import Lists, check_lists
-from twinrank.measures.swaps import Swaps
 from twinrank.ranks.exact import Ties, check_finite, exact_ranks
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace, untraced
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, Value
 
 Empty = Literal["skip", "zero", "one", "error"]
-"""What a list with nothing relevant is worth: NaN (and no part in a mean), 0, 1, or an error."""
+"""The value of a list without a relevant document: NaN, 0, 1, or an error."""
+
+
+@dataclass(frozen=True, eq=False)
+class Swaps:
+    """The change of a measure when the documents at positions p < q swap, in closed form.
+
+        |ΔM| = |worth_p − worth_q| · scale_p · |ahead_p − behind_q|
+
+    All arrays are in rank order. `worth` does not depend on the position of a document. A measure
+    Σ worth · discount has scale 1, and the discount as both `ahead` and `behind`. Where documents
+    in between count as well (AP, ERR), `ahead` and `behind` contain sums over earlier positions.
+    """
+
+    worth: Array
+    scale: Array
+    ahead: Array
+    behind: Array
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A value that names a measure, computes it, and knows its gradient with respect to ranks.
+    """Base class of evaluation measures, which are immutable values.
 
-    Subclasses say `credit` and `discount` (and `slope`, else torch differentiates the discount).
-    Beyond `cutoff` there is no credit. `measure("nDCG@10")` makes one from its name.
+    M = Σ_i credit_i · discount(rank_i). Subclasses implement `credit` and `discount`, and `slope`
+    or else torch differentiates the discount. `measure("nDCG@10")` creates a measure from its name,
+    and `Measure.from_functions` from your own functions.
+
+    Parameters
+    ----------
+    cutoff : int, optional
+        Only the first `cutoff` documents of a list have credit. Default: the whole list.
+
+    Examples
+    --------
+    >>> from twinrank.measures import measure
+    >>> lists = Lists.from_sizes([3])
+    >>> measure("nDCG@2")(np.array([3.0, 2.0, 1.0]), np.array([0, 1, 0]), lists).round(4)
+    array([0.6309])
     """
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     on_any_array: ClassVar[bool] = True
-    """Works on NumPy arrays and tensors alike, so that a loss may choose; a user's may not."""
+    """True if the measure works on NumPy arrays and tensors; a user's measure may not."""
     counts: ClassVar[bool] = False
-    """Whether every order has the same value, unless there is a cutoff (false in a subclass that
-    sees to its own order)."""
+    """True if all orders have the same value without a cutoff."""
 
     cutoff: int | None = None
 
@@ -44,19 +71,27 @@ class Measure:
         cutoff = self.cutoff
         if cutoff is not None and (not isinstance(cutoff, int) or cutoff is True or cutoff < 1):
             raise InputError(
-                f"the cutoff of {self.name} must be a whole number from 1 on, not {cutoff!r}"
+                f"the cutoff of {self.name} must be a whole number of at least 1, not {cutoff!r}"
             )
 
     def credit(self, labels: Array, lists: Lists) -> Array:
-        """The credit of every document, given labels in rank order (the best-ranked first)."""
+        """The credit of every document.
+
+        Parameters
+        ----------
+        labels : array or tensor, shape (n_documents,)
+            Labels in rank order: the best-ranked document comes first in every list.
+        lists : Lists
+            Which documents belong together.
+        """
         raise NotImplementedError
 
     def discount(self, rank: Array) -> Array:
-        """The discount at a rank."""
+        """The discount at each rank, 1 for the best."""
         raise NotImplementedError
 
     def slope(self, rank: Array) -> Array:
-        """The discount's derivative at a rank; torch finds it unless a measure says it."""
+        """The derivative of the discount at each rank; by default torch computes it."""
         import torch
 
         values = torch.as_tensor(rank).detach().requires_grad_()
@@ -66,12 +101,12 @@ class Measure:
         except (RuntimeError, TypeError) as error:
             raise InputError(
                 f"torch can't differentiate the discount of {self} ({error}); write it with "
-                f"operators and torch functions, or give its derivative as slope="
+                f"operators and torch functions, or pass its derivative as slope="
             ) from error
         return slope if is_tensor(rank) else slope.numpy()
 
     def relevant(self, labels: Array) -> Array:
-        """Which documents count as relevant: a list without any is empty for this measure."""
+        """True for each label that counts as relevant."""
         return labels > 0
 
     @untraced
@@ -85,11 +120,34 @@ class Measure:
         ties: Ties = "random",
         generator: Any = None,
     ) -> Array:
-        """The measure's value for every list, in double precision.
+        """The value of every list, in double precision.
 
-        Tied scores are ordered at random: pass a `generator` to get the same values again, or
-        `ties="stable"`. Lists with nothing relevant get what `empty` says.
+        Parameters
+        ----------
+        scores : array or tensor of float, shape (n_documents,)
+            Higher is better.
+        labels : array or tensor, shape (n_documents,)
+            Graded relevance ≥ 0, or −1 for unjudged documents.
+        lists : Lists
+            Which documents belong together.
+        empty : {"skip", "zero", "one", "error"}, default "skip"
+            The value of a list without a relevant document: NaN, 0, 1, or an error.
+        ties : {"random", "stable"}, default "random"
+            How equal scores are ordered.
+        generator : torch.Generator or numpy.random.Generator, optional
+            Source of random ties. Default: the global generator of the array's library.
 
+        Returns
+        -------
+        array or tensor of float64, shape (n_lists,)
+
+        Raises
+        ------
+        InputError
+            If the arguments do not fit together, or with `empty="error"`.
+
+        Examples
+        --------
         >>> from twinrank.measures import measure
         >>> lists = Lists.from_sizes([3, 2])
         >>> scores = np.array([0.3, 0.9, 0.5, 0.1, 0.2])
@@ -99,7 +157,9 @@ class Measure:
         if empty not in get_args(Empty):
             raise InputError(unknown("policy for empty lists", str(empty), get_args(Empty)))
         if ties == "average":
-            raise InputError("a measure needs one order of the documents: ties random or stable")
+            raise InputError(
+                "a measure needs one order of the documents; use ties random or stable"
+            )
         check_lists(lists)
         scores, labels = (x if is_tensor(x) else np.asarray(x) for x in (scores, labels))
         if is_tensor(scores) != is_tensor(labels):
@@ -121,10 +181,10 @@ class Measure:
     def at_ranks(
         self, ranks: Array, labels: Array, lists: Lists, *, gradient: bool = False
     ) -> tuple[Array, Array, Array]:
-        """Values per list, ∂value/∂rank per document (if asked for), and which lists aren't empty.
+        """The value of each list, ∂value/∂rank of each document or None, and which lists count.
 
-        Ranks are those of `exact_ranks`, integers, of any shape; the labels repeat if there are
-        more ranks than labels, as for S samples, whose lists are then tiled.
+        Ranks are those of `exact_ranks`. For S samples there are S times as many ranks as labels,
+        and the lists are tiled. Lists count if they have a relevant document.
         """
         ranks = ranks.reshape(-1)
         if lists.documents == 0:
@@ -153,7 +213,7 @@ class Measure:
     ) -> Array:
         """The credit of each position, averaged over the orders of tied documents.
 
-        There is such a credit if a document's own doesn't depend on the order of the others.
+        It exists if the credit of a document does not depend on the order of the others.
         """
         raise InputError(
             f"ties='average' is for measures that add up the gains of documents, such as nDCG, P "
@@ -161,24 +221,24 @@ class Measure:
         )
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """What swapping two documents changes, given labels in rank order."""
+        """The change of the measure when two documents swap, for labels in rank order."""
         raise NotImplementedError
 
-    def check_strategy(self, way: str) -> None:
-        """Refuse a strategy that needs to know more of this measure than it says."""
-        if way == "swap" and type(self).swaps is Measure.swaps:
+    def check_strategy(self, strategy: str) -> None:
+        """Raise an error if the measure does not support a strategy."""
+        if strategy == "swap" and type(self).swaps is Measure.swaps:
             raise InputError(
-                f"strategy='swap' is for measures that say what a swap changes, which {self} "
-                f"doesn't: choose type3, or write a Measure with a method `swaps`"
+                f"strategy='swap' needs a measure with a method `swaps`, which {self} does not "
+                f"have; choose type3, or write a Measure with that method"
             )
-        if way == "swap" and self.counts and self.cutoff is None:
+        if strategy == "swap" and self.counts and self.cutoff is None:
             raise InputError(
-                f"no swap of two documents changes {self}, which counts the whole list: give it a "
+                f"no swap of two documents changes {self}, which counts the whole list; add a "
                 f"cutoff, such as {self}@10, or choose type3"
             )
 
     def swaps_at(self, ranks: Array, labels: Array, lists: Lists) -> Swaps:
-        """`swaps` at given ranks, as `at_ranks` takes them."""
+        """`swaps` for ranks and labels as in `at_ranks`."""
         ranks, labels = ranks.reshape(-1), as_float(labels)
         if lists.documents == 0:
             return Swaps(labels, labels, labels, labels)
@@ -198,7 +258,7 @@ class Measure:
         ranks = _one_to(last, like)
         values = function(ranks)
         if getattr(values, "shape", None) != ranks.shape:
-            raise InputError(f"the discount of {self} must give a number for each rank it is given")
+            raise InputError(f"the discount of {self} must return a number for each rank")
         return values
 
     @classmethod
@@ -211,12 +271,25 @@ class Measure:
         *,
         cutoff: int | None = None,
     ) -> "Measure":
-        """A measure of your own from a credit function and a discount function.
+        """Create a measure from a credit function and a discount function.
 
-        `credit(labels, lists)` gets the labels in rank order, and gives one number per document;
-        `lists.sum`, `lists.cumsum`, `lists.cumprod`, `lists.positions` and `lists.spread` work per
-        list. `discount(rank)` and `slope(rank)` get an array of ranks. Arrays are what the caller
-        passes: tensors in a loss, so that torch functions (`torch.log2`) are at hand.
+        The functions get the arrays of the caller: tensors in a loss, so torch functions such as
+        `torch.log2` work there.
+
+        Parameters
+        ----------
+        name : str
+            Name of the measure.
+        credit : callable
+            `credit(labels, lists)` takes labels in rank order and returns one number per document.
+            `lists.sum`, `lists.cumsum`, `lists.cumprod`, `lists.positions` and `lists.spread` work
+            per list.
+        discount : callable
+            `discount(rank)` takes an array of ranks and returns an array of the same shape.
+        slope : callable, optional
+            The derivative of `discount`. Default: torch computes it.
+        cutoff : int, optional
+            Only the first `cutoff` documents of a list have credit.
         """
         return FunctionMeasure(
             title=name, credit_function=credit, discount_function=discount, slope_function=slope,
@@ -224,13 +297,13 @@ class Measure:
         )  # fmt: skip
 
     def at(self, cutoff: int | None) -> "Measure":
-        """The same measure with another cutoff."""
+        """The same measure with another cutoff; None is the whole list."""
         return replace(self, cutoff=cutoff)
 
     def options(self) -> dict[str, Value]:
         """The options that differ from their defaults."""
-        mine = [f for f in fields(self) if f.name != "cutoff"]
-        return {f.name: v for f in mine if (v := getattr(self, f.name)) != f.default}
+        known = [f for f in fields(self) if f.name != "cutoff"]
+        return {f.name: v for f in known if (v := getattr(self, f.name)) != f.default}
 
     def __str__(self) -> str:
         return str(Term(self.name, self.options(), self.cutoff))
@@ -238,7 +311,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionMeasure(Measure):
-    """A user's measure, made by `Measure.from_functions`."""
+    """A measure created by `Measure.from_functions`."""
 
     name: ClassVar[str] = "custom"
     on_any_array: ClassVar[bool] = False
@@ -248,15 +321,15 @@ class FunctionMeasure(Measure):
     slope_function: Callable[[Array], Array] | None = field(default=None, repr=False)
 
     def credit(self, labels: Array, lists: Lists) -> Array:
-        """What the user's function says."""
+        """The result of the user's function."""
         return self.credit_function(labels, lists)
 
     def discount(self, rank: Array) -> Array:
-        """What the user's function says."""
+        """The result of the user's function."""
         return self.discount_function(rank)
 
     def slope(self, rank: Array) -> Array:
-        """What the user's function says, else what torch finds."""
+        """The result of the user's function, or torch's derivative of the discount."""
         return super().slope(rank) if self.slope_function is None else self.slope_function(rank)
 
     def __str__(self) -> str:
@@ -265,7 +338,7 @@ class FunctionMeasure(Measure):
 
 @dataclass(frozen=True, kw_only=True)
 class ReciprocalMeasure(Measure):
-    """A measure whose discount is 1/r: the paper's form of everything but nDCG."""
+    """A measure with the discount 1/r, as the paper writes all measures except nDCG."""
 
     def discount(self, rank: Array) -> Array:
         """1 / r."""
@@ -278,7 +351,15 @@ class ReciprocalMeasure(Measure):
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryMeasure(ReciprocalMeasure):
-    """A measure of relevant or not: relevant from label `rel` on."""
+    """A measure of binary relevance.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        Only the first `cutoff` documents of a list count.
+    """
 
     rel: float = 1
 
@@ -292,15 +373,20 @@ class BinaryMeasure(ReciprocalMeasure):
         return labels >= self.rel
 
 
+def additive(worth: Array, discount: Array) -> Swaps:
+    """The swaps of Σ_i worth_i · discount_i."""
+    return Swaps(worth, namespace(discount).ones_like(discount), discount, discount)
+
+
 def shared(credit: Array, total: Array, lists: Lists) -> Array:
-    """Credit / (its list's total), and 0 where the total is 0."""
+    """Credit divided by the total of its list, and 0 where the total is 0."""
     xp = namespace(total)
     inverse = xp.where(total > 0, 1.0 / xp.where(total > 0, total, 1.0), 0.0)
     return credit * lists.spread(inverse)
 
 
 def _one_to(last: int, like: Array) -> Array:
-    """1, 2, …, last, in double precision beside `like`."""
+    """1, 2, …, last, in double precision on the device of `like`."""
     if not is_tensor(like):
         return np.arange(1.0, last + 1)
     import torch

@@ -1,0 +1,40 @@
+"""Options and messages that `compare`, `reproduce` and `tune` share."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Folds = Annotated[str | None, typer.Option(help="Folds to use: 1,2 or 1-3. By default all.")]
+Jobs = Annotated[
+    int | None, typer.Option(help="Trainings at a time. By default one per core.", min=1)
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(help="Address of a Ray cluster to train on: auto, local, host:port, ray://…"),
+]
+Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0, max=2**63 - 1)]
+Force = Annotated[
+    bool, typer.Option("--force", help="Use the folder even if it holds other results.")
+]
+
+
+def command_line() -> str:
+    """The command as it was typed, for reports."""
+    return shlex.join(["twinrank", *sys.argv[1:]])
+
+
+@contextmanager
+def resumable(out: Path) -> Iterator[None]:
+    """Exit with code 130 and a hint if Ctrl-C interrupts the training."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(
+            f"Stopped. Finished trainings are kept in {out}; the same command continues.", err=True
+        )
+        raise typer.Exit(130) from None
