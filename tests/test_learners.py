@@ -247,6 +247,30 @@ def test_a_run_is_interrupted_in_the_middle_of_an_epoch(tmp_path):
     assert same(resumed, make("net").fit(TRAIN))
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("net", {"batch_documents": np.int64(500), "clip": np.float32(1), "samples": np.int64(2)}),
+        ("net", {"validation_measure": tr.measure("AP"), "objective": tr.measure("nDCG@5")}),
+        ("lightgbm", {"num_leaves": np.int64(5), "objective": tr.measure("AP")}),
+        ("lightgbm", {"engine_params": {"min_data_in_leaf": np.int64(5)}}),
+        ("lightgbm", {"engine_params": {"monotone_constraints": np.zeros(12, int)}}),
+        ("xgboost", {"engine_params": {"max_depth": np.int64(5)}}),
+    ],
+)
+def test_parameters_of_numpy_are_resumed(name, changes, tmp_path):
+    if name == "xgboost":
+        pytest.importorskip("xgboost")
+    changes |= {"learning_rate": np.float32(0.1), "random_state": np.int64(3)}
+    changes |= {"validate_every": np.int64(2), "early_stopping": np.int64(9)}
+    whole = make(name, np.int64(3), **changes).fit(TRAIN, eval_set=NEW)
+    run = tmp_path / "run"
+    interrupted(make(name, np.int64(3), **changes), run, InterruptAt(2))
+    resumed = make(name, np.int64(3), **changes).fit(TRAIN, eval_set=NEW, run=run, resume=True)
+    assert same(resumed, whole)
+    assert np.array_equal(load_ranker(run).predict(NEW), whole.predict(NEW))
+
+
 def test_weighted_queries_are_resumed(name, tmp_path):
     weights = np.linspace(0.5, 2, TRAIN.queries)
     whole = make(name).fit(TRAIN, sample_weight=weights)
@@ -597,7 +621,9 @@ def test_runs_in_other_threads_leave_signals_alone(name, tmp_path):
 def test_a_run_needs_an_empty_folder(name, tmp_path, monkeypatch):
     run = tmp_path / "run"
     make(name, 1).fit(TRAIN, run=run)
-    with pytest.raises(tr.InputError, match=r"run exists and is not empty; .*resume the run in it"):
+    with pytest.raises(
+        tr.InputError, match=r"run exists and is not an empty folder\. .*resume the run in it"
+    ):
         make(name, 1).fit(TRAIN, run=run)
     with pytest.raises(tr.InputError, match=r"resume=True needs the folder of a run: pass run="):
         make(name, 1).fit(TRAIN, resume=True)
@@ -617,6 +643,26 @@ def test_an_incomplete_run_is_not_a_model(name, tmp_path):
     interrupted(make(name), run, InterruptAt(1))
     with pytest.raises(tr.InputError, match=r"not complete. .*twinrank train --resume"):
         load_ranker(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 1}, "has version 1 of the format; .*train again in a new folder"),
+        ({"format": "x"}, "is not the description of a run"),
+        ({"kind": "forest"}, "there is no learner 'forest'"),
+        ({"kind": 5}, "kind is missing or has the wrong type"),
+        ({"parameters": []}, "parameters is missing or has the wrong type"),
+        ({"data": None}, "data is missing or has the wrong type"),
+    ],
+)
+def test_damaged_descriptions_of_runs_are_refused(name, changes, message, tmp_path):
+    run = tmp_path / "run"
+    make(name, 1).fit(TRAIN, run=run)
+    path = run / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(tr.InputError, match=message):
+        make(name, 1).fit(TRAIN, run=run, resume=True)
 
 
 def test_resume_refuses_another_training(name, tmp_path):
