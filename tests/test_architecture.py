@@ -42,7 +42,6 @@ def test_public_modules_are_attributes():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-@pytest.mark.xfail(strict=False, reason="other packages follow")
 def test_module_names_are_unique():
     names = Counter(path.name for path in (ROOT / "src" / "twinrank").rglob("*.py"))
     assert [name for name, count in names.items() if count > 1 and name != "__init__.py"] == []
@@ -66,13 +65,11 @@ def documented_parameters(name):
     return [name.lstrip("*") for head in heads for name in head.split(", ")]
 
 
-@pytest.mark.xfail(strict=False, reason="other packages follow")
 @pytest.mark.parametrize("name", twinrank.__all__)
 def test_every_public_docstring_has_a_parameters_section(name):
     assert not parameters_of(name) or documented_parameters(name) is not None
 
 
-@pytest.mark.xfail(strict=False, reason="other packages follow")
 @pytest.mark.parametrize("name", twinrank.__all__)
 def test_every_parameter_is_documented_in_order(name):
     assert (documented_parameters(name) or []) == parameters_of(name)

@@ -140,14 +140,14 @@ class TestTrees:
                 {"ensemble_size": 2, "objective": "LambdaMART"},
                 "ensemble_size > 1 needs a measure as objective, not LambdaMART",
             ),
-            ({"engine_params": {"num_classes": 3}}, "set the ranker's ensemble_size"),
+            ({"engine_params": {"num_classes": 3}}, "set ensemble_size of the ranker"),
             (
                 {"ensemble_size": 2, "engine": "xgboost", "engine_params": {"booster": "dart"}},
                 "ensemble_size > 1 needs booster='gbtree', not 'dart'",
             ),
             (
                 {"engine": "xgboost", "engine_params": {"multi_strategy": "multi_output_tree"}},
-                "cannot set multi_strategy: set the ranker's ensemble_size",
+                "cannot set multi_strategy: set ensemble_size of the ranker",
             ),
             (
                 {"engine_params": {"bagging_by_query": True}},

@@ -84,11 +84,11 @@ def test_paper_mode_normalises_everywhere_by_query(name):
 
 def test_weights_are_xavier_normal_and_come_from_one_generator():
     before = torch.get_rng_state()
-    one, two = (Scorer(300, architecture("CE4.L"), {0: 3}, seeded(5)) for _ in range(2))
+    first, second = (Scorer(300, architecture("CE4.L"), {0: 3}, seeded(5)) for _ in range(2))
     assert torch.equal(before, torch.get_rng_state())
-    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(a, b)
-    linear = one.layers[0]
+    linear = first.layers[0]
     expected = (2 / (linear.in_features + linear.out_features)) ** 0.5
     assert float(linear.weight.detach().std()) == pytest.approx(expected, rel=0.03)
     assert not linear.bias.any()

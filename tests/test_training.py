@@ -382,8 +382,7 @@ def test_an_interruption_saves_and_stops(tmp_path, event):
     assert same(finished(resumed), trained())
 
 
-def test_lines_and_quiet(capsys, monkeypatch):
-    monkeypatch.setattr("twinrank.training.console._LINE_EVERY", 0.0)
+def test_lines_and_quiet(capsys):
     trainer = make_trainer(evaluation={"validation": EVALUATION}, callbacks=[Lines()], iterations=2)
     with_values(trainer, 0.25, 0.125).run()
     lines = capsys.readouterr().err.splitlines()
@@ -464,6 +463,26 @@ def test_a_run_resumed_anywhere_ends_with_the_same_weights(tmp_path, optimiser):
         histories = [without_seconds(t.progress.history) for t in (resumed, whole)]
         assert histories[0] == histories[1]
         assert resumed.best == whole.best
+
+
+def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
+    saved = []
+
+    def slow_save(trainer, path):
+        saved.append((trainer.progress.iteration, trainer.progress.step))
+
+    monkeypatch.setattr("twinrank.training.checkpoints.save_checkpoint", slow_save)
+    often, rarely = Checkpoints(tmp_path / "c"), Checkpoints(tmp_path / "c")
+    make_trainer(callbacks=[often]).run()
+    assert saved == [(1, 0), (2, 0), (3, 0)]
+    saved.clear()
+    rarely._cost = 1e6  # as if saving had taken so many seconds
+    make_trainer(callbacks=[rarely]).run()
+    assert saved == [(3, 0)]
+    saved.clear()
+    trainer = make_trainer(callbacks=[Checkpoints(tmp_path / "c", every_seconds=0)], iterations=1)
+    trainer.run()
+    assert saved == [*((0, step) for step in range(1, trainer.steps)), (1, 0)]
 
 
 def test_a_run_that_stopped_early_does_not_continue(tmp_path):

@@ -214,10 +214,10 @@ class TestReductions:
         ],
     )
     def test_sum_and_mean_by_hand(self, weights, share_of_mean):
-        extra = () if weights is None else (torch.tensor(weights),)
+        arguments = () if weights is None else (torch.tensor(weights),)
         for reduction, share in (("sum", weights or [1.0] * 5), ("mean", share_of_mean)):
             scores, labels, lists = self.problem()
-            loss = loss_of(scores, labels, lists, *extra, reduction=reduction)
+            loss = loss_of(scores, labels, lists, *arguments, reduction=reduction)
             losses, leaf = self.none()
             by_hand = (losses * torch.tensor(share)).sum()
             torch.testing.assert_close(loss, by_hand)
@@ -274,7 +274,7 @@ class TestPadding:
         with pytest.raises(tr.InputError, match="flat scores need lists"):
             loss_of(scores, labels, None)
 
-    def test_nothing_but_padding(self):
+    def test_only_padding(self):
         scores = torch.rand(2, 3, requires_grad=True)
         mask = torch.zeros(2, 3, dtype=torch.bool)
         loss = tr.DirectLoss("AP")(scores, torch.ones(2, 3), mask=mask)

@@ -132,7 +132,10 @@ def check_engine_params(engine_params: Any) -> dict[str, Any]:
     for key in engine_params:
         if key in _OURS:
             raise InputError(f"engine_params cannot set {key}: set {_OURS[key]} of the ranker.")
-    return dict(engine_params)
+    return {  # values of NumPy cannot be written as JSON
+        key: value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        for key, value in engine_params.items()
+    }
 
 
 def thread_count(n_jobs: int | None) -> int:

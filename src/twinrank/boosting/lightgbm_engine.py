@@ -91,7 +91,8 @@ class Grower:
         self._earlier = "" if state is None else state.decode()
         self._params = params_of(settings)
         self.exact = _continues_exactly(self._params)
-        self._reseeds = any(name in self._params for name in _SAMPLES_COLUMNS)
+        sampled = any(name in self._params for name in _SAMPLES_COLUMNS)
+        self._reseeds = self.exact and sampled
         self._grown = 0  # rounds of this booster
         self._scores: dict[str, npt.NDArray[np.float64]] = {}
         with explained_by(NAME, lgb.basic.LightGBMError):
@@ -163,13 +164,13 @@ class Grower:
     def _seed_round(self, round_number: int) -> None:
         """Draw columns by the number of the round, so that training can continue anywhere.
 
-        Setting a new seed draws columns once. In its first round a booster draws once more, so
-        that later rounds do so too.
+        Setting a new seed draws columns once. In the first round with our own objective, LightGBM's
+        `update` resets a parameter, which draws once more, so that later rounds do so too.
         """
         words = np.random.SeedSequence([self._seed, round_number]).generate_state(2) >> 1
         names = ("feature_fraction_seed", "extra_seed")
         self._booster.reset_parameter(dict(zip(names, words.tolist(), strict=True)))
-        if self._grown:
+        if self._grown and self._objective is not None:
             self._booster.reset_parameter({"verbosity": -1})
 
 
@@ -251,5 +252,7 @@ def _canonical(engine_params: Mapping[str, Any]) -> dict[str, Any]:
 def _continues_exactly(params: Mapping[str, Any]) -> bool:
     """True if the only random draws are those of columns, which we seed in every round."""
     if params["objective"] == "rank_xendcg":  # it draws its labels in every round
+        return False
+    if any(name.startswith("cegb_") for name in params):  # it remembers the features of all trees
         return False
     return all(params.get(name, usual) == usual for name, usual in _INEXACT.items())

@@ -21,6 +21,15 @@ NAME, FILE, SUFFIXES = "XGBoost", "model.json", (".json", ".ubj")
 Objective = XGBoostObjective
 
 _UNUSED = "are not used"
+# Settings with which training continues exactly. Samples of rows or columns, and some objectives,
+# depend on a state that XGBoost does not save.
+_EXACT = {
+    "alpha", "gamma", "grow_policy", "interaction_constraints", "lambda",
+    "lambdarank_normalization", "lambdarank_num_pair_per_sample", "max_bin", "max_cat_threshold",
+    "max_cat_to_onehot", "max_delta_step", "max_depth", "min_child_weight", "min_split_loss",
+    "monotone_constraints", "ndcg_exp_gain", "num_parallel_tree", "reg_alpha", "reg_lambda",
+    "verbosity",
+}  # fmt: skip
 
 
 class XGBoostTrees:
@@ -74,7 +83,7 @@ class Grower:
         state: bytes | None = None,
     ) -> None:
         self._objective, self._settings = objective, settings
-        self.exact = settings.engine_params.get("booster", "gbtree") == "gbtree"
+        self.exact = _EXACT.issuperset(settings.engine_params)
         with explained_by(NAME, xgb.core.XGBoostError):
             self._train = _labelled(data, settings)
             self._sets = {name: _labelled(rows, settings) for name, rows in sets.items()}
@@ -155,7 +164,6 @@ def params_of(settings: TreeSettings) -> dict[str, Any]:
         **({"num_class": size} if size > 1 else {}),
         "nthread": thread_count(settings.n_jobs),
         "seed": settings.seed % 2**31,
-        "seed_per_iteration": True,  # so that training can continue anywhere
         **settings.engine_params,
     }
 

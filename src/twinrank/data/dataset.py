@@ -41,6 +41,15 @@ class Dataset:
     `Dataset` on the same memory. Features are copied only if `X` is read and the selected queries
     are not adjacent.
 
+    Parameters
+    ----------
+    table : Table
+        The documents; internal.
+    name : str, default ""
+        The name in messages and reports.
+    numbers : array of int, optional
+        The selected queries, by number; all by default.
+
     Examples
     --------
     >>> data = Dataset.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 2], qid=["a", "a", "b"])

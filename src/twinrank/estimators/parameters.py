@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
-    return value.item() if isinstance(value, np.generic) else value
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _categories(categories: Any) -> dict[int, int] | None:

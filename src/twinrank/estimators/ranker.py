@@ -216,6 +216,8 @@ class Ranker(BaseRanker):
         own = {**parameters, "select": None}
         if own["architecture"] == "auto":
             own["architecture"] = previous.net.architecture  # type: ignore[attr-defined]
+            if own["architecture"] is None:  # the model has a net of the user's own
+                raise InputError("partial_fit cannot change the architecture; call fit.")
         if own["ensemble_size"] == "auto":
             own["ensemble_size"] = previous.ensemble_size
         return own

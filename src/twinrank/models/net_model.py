@@ -73,7 +73,8 @@ class NetModel(Model):
     def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """The architecture, and the weights as safetensors."""
         state = self.net.state_dict()
-        tensors = {name: t.detach().cpu().contiguous() for name, t in state.items()}
+        # Copies, since safetensors refuses weights that share memory, as a user's tied ones do.
+        tensors = {name: t.detach().cpu().clone().contiguous() for name, t in state.items()}
         chosen = self.net.architecture
         return {
             "architecture": {"custom": self.custom} if chosen is None else chosen.to_json(),
@@ -131,7 +132,7 @@ def _custom_net(
     size = common["ensemble_size"]
     if isinstance(chosen, Architecture):
         raise InputError(f"its net is your own, {custom}, not {architecture}.")
-    net = build_net(common["features"], chosen, size)
+    net = build_net(common["features"], chosen, size, generator=torch.Generator())
     _check_tensors(tensors, net.state_dict())
     net.load_state_dict(tensors)
     return net
@@ -161,8 +162,8 @@ def _check_tensors(tensors: dict[str, torch.Tensor], expected: dict[str, torch.T
     for name in sorted(expected.keys() ^ tensors.keys()):
         what = "lacks" if name in expected else "has an unknown"
         raise InputError(f"{WEIGHTS} {what} tensor {name}")
-    for name, tensor in tensors.items():
-        shape, kind = expected[name].shape, expected[name].dtype
+    for name in expected:
+        tensor, shape, kind = tensors[name], expected[name].shape, expected[name].dtype
         if tensor.shape != shape or tensor.dtype != kind:
             raise InputError(
                 f"{WEIGHTS}: {name} has shape {tuple(tensor.shape)} and type {tensor.dtype}, "

@@ -2,6 +2,8 @@
 
 import json
 import time
+import zlib
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +81,7 @@ def save_checkpoint(trainer: "Trainer", path: Path) -> None:
         "version": VERSION,
         "plan": trainer.plan.to_json(),
         "settings": trainer.learner.settings(),
+        "checksum": _checksum(arrays),
         "threads": threads(),
         "progress": asdict(trainer.progress) | {"seconds": trainer.seconds},
         "stop_reason": trainer.stop_reason,
@@ -105,6 +108,9 @@ def load_checkpoint(trainer: "Trainer", path: Path) -> None:
     current = {"plan": trainer.plan.to_json(), "settings": trainer.learner.settings()}
     for part, values in current.items():
         _check_same(json.loads(json.dumps(values)), about.get(part), path)
+    # Engines trust the state they get, and may crash on others.
+    if about.get("checksum") != _checksum(arrays):
+        raise InputError(f"{path} is damaged: its checksum is wrong")
     if not trainer.learner.resumes_exactly:
         trainer.note = (
             "These settings draw random numbers that cannot be continued, so that training starts "
@@ -115,6 +121,15 @@ def load_checkpoint(trainer: "Trainer", path: Path) -> None:
         _restore(trainer, about, arrays)
     except (KeyError, TypeError, RuntimeError, ValueError) as error:
         raise InputError(f"{path} does not fit this model and plan: {error}") from error
+
+
+def _checksum(arrays: Mapping[str, Any]) -> int:
+    """A number that changes with any name or value of the arrays."""
+    checksum = 0
+    for name in sorted(arrays):
+        checksum = zlib.crc32(name.encode(), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]).data, checksum)
+    return checksum
 
 
 def _check_same(values: dict[str, Any], before: Any, path: Path) -> None:

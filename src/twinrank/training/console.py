@@ -9,8 +9,6 @@ from twinrank.training.callbacks import Callback, Record
 if TYPE_CHECKING:
     from twinrank.training.loop import Trainer
 
-_LINE_EVERY = 1.0  # seconds between lines: boosting may have a hundred rounds per second
-
 
 def values_of(trainer: "Trainer", record: Record) -> list[str]:
     """The loss, the measure on every evaluation set and the best value, as text."""
@@ -25,10 +23,7 @@ def values_of(trainer: "Trainer", record: Record) -> list[str]:
 
 
 class Lines(Callback):
-    """A line per iteration on standard error; for fast iterations one per second."""
-
-    def __init__(self) -> None:
-        self._last = -_LINE_EVERY
+    """A line on standard error for every epoch, for every tenth round, and for the last one."""
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Print the note, if there is one."""
@@ -37,10 +32,8 @@ class Lines(Callback):
     def on_iteration_end(self, trainer: "Trainer", record: Record) -> None:
         """Print what was measured."""
         number, last = record["iteration"], trainer.plan.iterations
-        now = time.monotonic()
-        if number < last and not trainer.stop_reason and now - self._last < _LINE_EVERY:
+        if number % trainer.learner.report_every and number < last and not trainer.stop_reason:
             return
-        self._last = now
         parts = [f"{trainer.unit} {number}/{last}", *values_of(trainer, record)]
         line = "  ".join([*parts, f"{record['seconds']:.0f} s"])
         print(line, file=sys.stderr, flush=True)

@@ -64,6 +64,8 @@ class Learner(ABC):
     """What one iteration is called: "epoch" or "round"."""
     iterations_parameter: ClassVar[str]
     """The estimator's parameter for the number of iterations."""
+    report_every: ClassVar[int] = 1
+    """Progress is printed after so many iterations, where there is no live bar."""
 
     selected_models: int = 1
     """How many parts of the model are selected separately, each at its own best iteration."""

@@ -52,6 +52,7 @@ class TreeLearner(Learner):
     kind: ClassVar[str] = "trees"
     unit: ClassVar[str] = "round"
     iterations_parameter: ClassVar[str] = "n_estimators"
+    report_every: ClassVar[int] = 10
 
     def __init__(
         self,
