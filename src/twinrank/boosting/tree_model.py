@@ -17,7 +17,7 @@ from twinrank.data.transforms import from_json as transform_from_json
 from twinrank.models.saved_model import CONFIG, Model, damaged, is_count
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_regular, replacing
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

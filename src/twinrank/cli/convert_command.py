@@ -39,7 +39,7 @@ def convert(
     Example: twinrank convert MSLR-WEB10K/Fold1/train.txt train.parquet
     """
     from twinrank.data.saving import check_target
-    from twinrank.support.plurals import counted
+    from twinrank.support.quantities import counted
 
     with explained("write", target):
         check_target(target)

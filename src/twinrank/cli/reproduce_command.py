@@ -202,9 +202,9 @@ def _print_expected_time(
     reproduction: "Reproduction", out: Path, jobs: int | None, ray: str | None
 ) -> None:
     """Print the expected time of the trainings that are lacking, from a few steps of each."""
-    from twinrank.study.paper.time_estimate import duration, expected_seconds, in_parallel
+    from twinrank.study.paper.time_estimate import expected_seconds, in_parallel
     from twinrank.study.scheduler import cores
-    from twinrank.support.plurals import counted
+    from twinrank.support.quantities import counted, duration
 
     lacking = reproduction.lacking(out)
     if not lacking:

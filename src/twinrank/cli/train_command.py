@@ -146,8 +146,6 @@ def train(
             )
         else:
             ranker, source = _resumed(folder, architecture, group, quiet)
-        if ranker.kind != "net" and group.size > 1:
-            raise InputError("torchrun trains nets only: train trees without it.")
         callbacks = _tracking(folder, tensorboard)
         _train(ranker, folder, source, group, callbacks, resume is not None, save_every, quiet)
     except TwinRankError:
@@ -169,8 +167,9 @@ def _ranker(
     options[estimator.iterations_parameter()] = options.pop("epochs")
     parameters = parameters_of(estimator, config, settings)
     parameters |= {name: value for name, value in options.items() if value is not None}
-    if "architecture" in parameters and kind != "net":
-        raise InputError("--trees have no --architecture.")
+    for name in parameters:
+        if name not in estimator._get_param_names():
+            raise InputError(f"--{name} does not go with {estimator.__name__}.")
     return estimator(**parameters)
 
 
@@ -219,7 +218,7 @@ def _train(
     save_every: float,
     quiet: bool,
 ) -> None:
-    from twinrank.support.plurals import counted
+    from twinrank.support.quantities import counted
     from twinrank.training.callbacks import TrainingInterrupted
     from twinrank.training.console import console
     from twinrank.training.distributed import ProcessLostError
@@ -309,11 +308,12 @@ def _check_widths(sets: "dict[str, Dataset]") -> None:
 def _note_changes(about: dict[str, Any], processes: int) -> None:
     """Results depend on the numbers of threads and processes, in the last bits or more."""
     from twinrank.support.compiled import threads
+    from twinrank.training.learner import learner_class
 
     bits = "weights may differ in the last bits"
     parts = "dropout and batch norm see other parts of a batch, so weights will differ"
     changes = [(about["processes"], processes, "process", "processes", parts)]
-    if about["kind"] == "net":
+    if learner_class(about["kind"]).depends_on_threads:
         changes.append((about["threads"], threads(), "thread", "threads", bits))
     for before, now, singular, plural, effect in changes:
         if now != before:

@@ -22,7 +22,7 @@ from twinrank.data.table import (
 from twinrank.lists import Lists, query_runs
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 _LARGEST = np.finfo(np.float32).max
 _BLOCK = 1 << 16  # rows checked at a time

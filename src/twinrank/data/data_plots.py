@@ -7,7 +7,7 @@ import numpy as np
 
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.support.errors import InputError
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset

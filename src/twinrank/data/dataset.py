@@ -24,7 +24,7 @@ from twinrank.data.table import (
 from twinrank.lists import Lists
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.support.errors import InputError
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset

@@ -10,7 +10,7 @@ import numpy as np
 from twinrank.data.array_source import numbered
 from twinrank.data.batches import blocks
 from twinrank.support.compiled import compiled
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset

@@ -13,7 +13,7 @@ from twinrank.data.store import Arrays
 from twinrank.lists import Lists
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError, unknown
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 MISSING = ("zero", "nan")
 UNJUDGED = ("error", "keep", "drop")

@@ -12,7 +12,7 @@ from twinrank.estimators.inputs import trainable_queries
 from twinrank.lists import Lists
 from twinrank.models.columns import ExceptColumns
 from twinrank.support.errors import InputError
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 _KEEP_MISSING = (Clip, SignedLog1p)  # these transform value by value: NaN stays NaN
 

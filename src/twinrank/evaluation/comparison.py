@@ -21,7 +21,7 @@ from twinrank.lists import Lists
 from twinrank.measures import Measure
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import replacing
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 Floats = npt.NDArray[np.float64]
 FORMATS = {".txt": "to_text", ".md": "to_markdown", ".tex": "to_latex", ".html": "to_html"}

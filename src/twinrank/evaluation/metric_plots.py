@@ -13,7 +13,7 @@ from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.significance import differences, p_value
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 
 def draw_wins(

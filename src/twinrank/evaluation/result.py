@@ -16,7 +16,7 @@ from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.conventions import Convention
 from twinrank.support.errors import InputError
 from twinrank.support.files import replacing
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 Floats = npt.NDArray[np.float64]
 

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from twinrank.report.result_table import (
 )
 from twinrank.report.svg import inline_svg
 from twinrank.support.files import replacing
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -194,34 +193,3 @@ def _legend_style(number: int) -> dict[str, Any]:
     """The colour and dashes of a method in the legend."""
     cycle, colour = divmod(number, len(COLOURS))
     return {"colour": colour, "dashes": _DASHES[cycle % len(_DASHES)]}
-
-
-def format_seconds(seconds: float) -> str:
-    """A time in at most two units.
-
-    >>> format_seconds(0.42), format_seconds(75), format_seconds(7_500)
-    ('0.4 s', '1 min 15 s', '2 h 5 min')
-    """
-    if not math.isfinite(seconds):
-        return "–"
-    if seconds < 59.5:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
-
-
-def format_bytes(count: float) -> str:
-    """A number of bytes.
-
-    >>> format_bytes(900), format_bytes(2_500_000), format_bytes(3.2e9), format_bytes(math.nan)
-    ('1 kB', '2.5 MB', '3.2 GB', '–')
-    """
-    if not math.isfinite(count):
-        return "–"
-    for unit, factor in (("GB", 1e9), ("MB", 1e6)):
-        if count >= factor:
-            size = count / factor
-            return f"{size:,.0f} {unit}" if size >= 100 else f"{size:.1f} {unit}"
-    return f"{count / 1e3:.0f} kB"

@@ -18,7 +18,7 @@ from twinrank.study.source import Source
 from twinrank.study.study import MEASURES, Study
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import parse
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 METHODS = (
     "LambdaMART",

@@ -17,7 +17,7 @@ from twinrank.data.store import is_store
 from twinrank.data.summary import fingerprint
 from twinrank.data.synthetic import synthetic_web_search
 from twinrank.support.errors import DataWarning, InputError, explained
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 PARTS = ("train", "validation", "test")
 BUILT_IN = "built-in synthetic web search"

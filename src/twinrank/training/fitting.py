@@ -12,6 +12,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.summary import fingerprint
 from twinrank.models.saved_model import Model
 from twinrank.support.compiled import threads
+from twinrank.support.errors import InputError
 from twinrank.support.versions import versions
 from twinrank.training.callbacks import Callback
 from twinrank.training.checkpoints import load_checkpoint
@@ -57,6 +58,8 @@ def train_model(
     plan = Plan.of(resolved, learner_type.iterations_parameter, calls)
     selecting_set(plan, evaluation)
     group = ProcessGroup() if run is None else run.group
+    if group.size > 1 and not learner_type.distributed:
+        raise InputError("torchrun trains nets only: train trees without it.")
     about = {
         "parameters": dict(saved),
         "resolved": {

@@ -64,6 +64,10 @@ class Learner(ABC):
     """What one iteration is called: "epoch" or "round"."""
     iterations_parameter: ClassVar[str]
     """The estimator's parameter for the number of iterations."""
+    distributed: ClassVar[bool] = False
+    """True if several processes can train one model."""
+    depends_on_threads: ClassVar[bool] = False
+    """True if the number of threads changes the last bits of the model."""
     report_every: ClassVar[int] = 1
     """Progress is printed after so many iterations, where there is no live bar."""
 

@@ -103,6 +103,8 @@ class NetLearner(Learner):
     kind: ClassVar[str] = "net"
     unit: ClassVar[str] = "epoch"
     iterations_parameter: ClassVar[str] = "epochs"
+    distributed: ClassVar[bool] = True
+    depends_on_threads: ClassVar[bool] = True
 
     def __init__(
         self,

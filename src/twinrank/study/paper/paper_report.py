@@ -37,7 +37,7 @@ from twinrank.study.paper.rank_error import RankError
 from twinrank.study.paper.reproduction import CONVENTION, ReproductionResults
 from twinrank.study.result_files import csv_text, write_json, write_tables
 from twinrank.support.files import replacing
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 _TITLES = {2: "Table 2: ranks by a sigmoid", 3: "Table 3: ranks by the twin-sigmoid"}
 _OLD_LIGHTGBM = (

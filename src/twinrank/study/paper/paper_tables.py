@@ -23,7 +23,7 @@ from twinrank.study.paper.published import (
     system,
 )
 from twinrank.study.result_files import csv_text
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 _PAPER_AP = (
     "MAP@k as in the paper: AP@k divided by the sum of the k highest graded labels (paperAP@k)."

@@ -46,19 +46,6 @@ def in_parallel(seconds: Sequence[float], jobs: int) -> float:
     return max(sum(seconds) / max(jobs, 1), max(seconds, default=0.0))
 
 
-def duration(seconds: float) -> str:
-    """A duration in words.
-
-    >>> duration(40), duration(200), duration(9000), duration(1e6)
-    ('40 seconds', '3 minutes', '2.5 hours', '11.6 days')
-    """
-    if seconds < 90:
-        return f"{max(round(seconds), 1)} second{'' if round(seconds) <= 1 else 's'}"
-    if seconds < 5400:
-        return f"{round(seconds / 60)} minutes"
-    return f"{seconds / 3600:.1f} hours" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
-
-
 def _time(unit: Unit, train: Dataset) -> tuple[float, float]:
     """Seconds per query (trees: per document) and iteration, and per document that is scored."""
     kind = unit.kind

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twinrank.data.dataset import Dataset
 from twinrank.data.loading import load
 from twinrank.measures import measure
-from twinrank.study.methods import KINDS, NET
+from twinrank.study.methods import KINDS, NET, TREES
 from twinrank.study.progress import watching
 from twinrank.study.result_files import saved_settings, write_json
 from twinrank.study.scheduler import run_jobs
@@ -127,7 +127,7 @@ class Tuning:
 
     def total(self, model: str) -> int:
         """The highest number of epochs or rounds."""
-        return self.epochs if KINDS[model] is NET else self.rounds
+        return {NET.name: self.epochs, TREES.name: self.rounds}[model]
 
     def parameters(self, model: str, drawn: dict[str, Any]) -> dict[str, Any]:
         """All parameters of the estimator except its number of threads."""

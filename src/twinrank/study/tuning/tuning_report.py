@@ -17,7 +17,7 @@ from twinrank.study.methods import KINDS, NET
 from twinrank.study.result_files import csv_text, write_json, write_text, write_toml
 from twinrank.study.tuning.search import Tuning
 from twinrank.study.tuning.trials import TrialRecord, best_of, importances, open_search
-from twinrank.support.plurals import counted
+from twinrank.support.quantities import counted
 
 BEST = "best.toml"
 REPORT = "report.html"
