@@ -13,7 +13,7 @@ from twinrank.display.plots import COLOURS, drawing
 from twinrank.display.tables import Cell, Table
 from twinrank.report.content import ReportContent
 from twinrank.report.page import write_report
-from twinrank.study.methods import KINDS, NET
+from twinrank.study.methods import KINDS, NET, TREES
 from twinrank.study.result_files import csv_text, write_json, write_text, write_toml
 from twinrank.study.tuning.search import Tuning
 from twinrank.study.tuning.trials import TrialRecord, best_of, importances, open_search
@@ -24,6 +24,8 @@ REPORT = "report.html"
 _FIGURE_SUFFIXES = (".svg", ".png")
 _FEW = 30  # complete trials, below which importances are rough
 _SHOWN = 12  # parameters in the plot of importances
+
+_TRAIN_OPTIONS: dict[str, list[str]] = {NET.name: [], TREES.name: ["--trees"]}
 
 
 def write_best(out: Path, tuning: Tuning, trials: Sequence[TrialRecord]) -> list[Path]:
@@ -51,11 +53,7 @@ def train_options(tuning: Tuning, model: str, config: Path) -> list[str]:
     options = [] if split.source.path is None else [split.source.path]
     options += [] if split.valid is None else ["--valid", split.valid]
     options += ["--fold", str(split.fold)] if split.source.has_folds else []
-    return [*options, *_model_options(model), "--config", str(config)]
-
-
-def _model_options(model: str) -> list[str]:
-    return [] if KINDS[model] is NET else ["--trees"]
+    return [*options, *_TRAIN_OPTIONS[model], "--config", str(config)]
 
 
 def write_trials(out: Path, trials: Sequence[TrialRecord]) -> None:
