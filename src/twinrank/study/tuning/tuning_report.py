@@ -39,7 +39,7 @@ def write_best(out: Path, tuning: Tuning, trials: Sequence[TrialRecord]) -> list
 
 
 def _write_parameters(path: Path, tuning: Tuning, trial: TrialRecord) -> Path:
-    options = " ".join(["DATA", *_model_options(trial.model)])
+    options = " ".join(["DATA", *_TRAIN_OPTIONS[trial.model]])
     comments = [
         f"{tuning.measure} {trial.value:.4f} on the validation queries ({trial.name}).",
         f"Use it with: twinrank train {options} --config {path.name}",
