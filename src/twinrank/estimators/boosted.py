@@ -151,20 +151,43 @@ class BoostedRanker(BaseRanker):
     ) -> Self:
         """Train on features, labels and queries, on a Dataset, or on a Dask cluster.
 
-        See `Ranker.fit` for the parameters; an iteration is a round of boosting. Dask arrays or
-        frames X, y, qid and `sample_weight` (one per row) need the same partitions, cut between
-        queries. The current client's workers train on them, without evaluation sets.
+        Queries with a single document, nothing relevant or weight 0 are ignored in training. Dask
+        arrays or frames X, y, qid and `sample_weight` (one per row) need the same partitions, cut
+        between queries. The current client's workers train on them, without evaluation sets.
 
         Parameters
         ----------
-        X, y, qid, group, sample_weight, eval_set, eval_qid, eval_group, eval_fraction
-            As in `Ranker.fit`.
-        callbacks, run, resume
-            As in `Ranker.fit`.
+        X : array, sparse matrix, frame, Dataset or Dask collection, shape (n_documents, n_features)
+            The features. A Dataset brings its own labels and queries.
+        y : array, shape (n_documents,)
+            Labels: at least 0, or -1 for unjudged documents, which count as 0.
+        qid : array, shape (n_documents,)
+            The query of each document; rows of a query may be scattered.
+        group : array, shape (n_queries,)
+            Instead of `qid`: the number of documents of each query, in order.
+        sample_weight : array, shape (n_queries,) or (n_documents,), optional
+            Weights of queries, in order of first appearance; or of documents, equal in a query.
+        eval_set : optional
+            Evaluation sets: (X, y, qid), a Dataset, a dict of these, or a list [(X, y)].
+        eval_qid, eval_group : list, optional
+            The queries of each set in a list `eval_set`.
+        eval_fraction : float, optional
+            Use this fraction of the queries as evaluation set instead.
+        callbacks : sequence of Callback, default ()
+            See `twinrank.training.Callback`; an iteration is a round of boosting.
+        run : path, optional
+            A folder for the history, checkpoints, curves and the model.
+        resume : bool, default False
+            Continue the training in the folder `run`, with the same parameters and data.
 
         Returns
         -------
         self
+
+        Raises
+        ------
+        InputError
+            If parameters or data cannot be used.
         """
         others = (eval_set, eval_qid, eval_group, eval_fraction)
         if not is_dask(X):
