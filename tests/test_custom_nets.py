@@ -13,7 +13,7 @@ from torch import nn
 import twinrank as tr
 from twinrank.estimators.base_ranker import load_ranker
 from twinrank.training import Callback
-from twinrank.training.loop import TrainingInterrupted
+from twinrank.training.callbacks import TrainingInterrupted
 
 TRAIN, NEW = tr.synthetic_web_search(queries=16).split(0.7, 0.3, random_state=0)
 FEATURES = TRAIN.features
@@ -455,3 +455,33 @@ def test_parameters_and_clones(architecture):
     assert not hasattr(copy, "model_")
     assert np.array_equal(copy.fit(TRAIN).predict(NEW), ranker.predict(NEW))
     ranker.check_parameters()
+
+
+def test_a_net_of_the_wrong_width_leaves_no_folder(tmp_path):
+    with pytest.raises(tr.InputError, match="Your net cannot score X of shape .* Build it for"):
+        tr.Ranker(architecture=nn.Linear(3, 1)).fit(
+            tr.synthetic_web_search(queries=5), run=tmp_path / "run"
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_resuming_refuses_another_net_or_objective(tmp_path):
+    data = tr.synthetic_web_search(queries=8)
+
+    def first(scores, labels, lists):
+        return ((scores - labels) ** 2).mean()
+
+    def second(scores, labels, lists):
+        return (scores - labels).abs().mean()
+
+    def fit(folder, dropout=0.2, objective=first, **how):
+        net = nn.Sequential(nn.Linear(136, 4), nn.Dropout(dropout), nn.Linear(4, 1))
+        ranker = tr.Ranker(architecture=net, objective=objective, epochs=2)
+        return ranker.fit(data, run=tmp_path / folder, **how)
+
+    fit("run")
+    with pytest.raises(tr.InputError, match="The architecture has changed since the run"):
+        fit("run", dropout=0.9, resume=True)
+    with pytest.raises(tr.InputError, match="The objective has changed since the run"):
+        fit("run", objective=second, resume=True)
+    fit("run", resume=True)

@@ -17,9 +17,15 @@ from safetensors.numpy import load_file, save_file
 import twinrank as tr
 from twinrank.estimators.base_ranker import estimator_class, load_ranker
 from twinrank.models.kinds import KINDS
-from twinrank.training import Callback, EarlyStopping, HistoryFile, TensorBoard, run_folder
+from twinrank.training import (
+    Callback,
+    EarlyStopping,
+    HistoryFile,
+    TensorBoard,
+    TrainingInterrupted,
+    run_folder,
+)
 from twinrank.training.console import Bar, Lines
-from twinrank.training.loop import TrainingInterrupted
 from twinrank.training.validation import Validation
 
 ITERATIONS = 5
@@ -791,3 +797,50 @@ def test_tensorboard(name, tmp_path):
     ]
     learner = {"loss", "learning_rate"} if ranker.kind == "net" else set()
     assert set(events.Tags()["scalars"]) == {"nDCG@5/validation", *learner}
+
+
+def test_a_resumed_run_may_have_more_iterations(name, tmp_path):
+    folder = tmp_path / "run"
+    make(name, 3).fit(TRAIN, eval_set=NEW, run=folder)
+    resumed = make(name, 5).fit(TRAIN, eval_set=NEW, run=folder, resume=True)
+    assert same(resumed, make(name, 5).fit(TRAIN, eval_set=NEW))
+    parameter = resumed.iterations_parameter()
+    with pytest.raises(tr.InputError, match=f"was started with {parameter}=5, not 4"):
+        make(name, 4).fit(TRAIN, eval_set=NEW, run=folder, resume=True)
+
+
+def test_a_stop_between_two_evaluations_is_evaluated(name, tmp_path):
+    class Stop(Callback):
+        def on_iteration_end(self, trainer, record):
+            if record["iteration"] == 3:
+                trainer.stop_reason = "enough"
+
+    ranker = make(name, validate_every=2)
+    ranker.fit(TRAIN, eval_set=NEW, callbacks=[Stop()], run=tmp_path / "run")
+    assert [r["iteration"] for r in ranker.history_ if "validation" in r] == [2, 3]
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == ranker.history_
+
+
+@pytest.mark.parametrize("callbacks", [[3], Callback(), [Callback]])
+def test_callbacks_must_be_instances_in_a_list(name, callbacks):
+    with pytest.raises(tr.InputError, match="callbacks must be a list of instances of twinrank"):
+        make(name).fit(TRAIN, callbacks=callbacks)
+
+
+def test_an_interrupted_fit_says_how_to_continue(name, tmp_path):
+    class Interrupt(Callback):
+        def on_iteration_end(self, trainer, record):
+            trainer.interrupted = True
+
+    folder = tmp_path / "run"
+    ranker = make(name)
+    with pytest.raises(TrainingInterrupted, match=r"Continue with fit\(…, run=.*resume=True"):
+        ranker.fit(TRAIN, eval_set=NEW, callbacks=[Interrupt()], run=folder)
+    with pytest.raises(tr.InputError, match="Call fit again, with run=.* and resume=True"):
+        type(ranker).load(folder)
+
+
+def test_select_needs_an_evaluation_set(name):
+    with pytest.raises(tr.InputError, match="select='validation' needs an evaluation set"):
+        make(name, select="validation").fit(TRAIN)

@@ -119,6 +119,10 @@ def evaluate(
     seed: Annotated[
         int, typer.Option(help="Seed of random ties and resamples.", metavar="N", min=0)
     ] = 0,
+    architecture: Annotated[
+        str | None,
+        typer.Option(help="Your own net as package.module:name, if a model was trained with it."),
+    ] = None,
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Evaluate models, scores or TREC runs, and compare several.
@@ -154,7 +158,9 @@ def evaluate(
         if qrels is not None:
             raise InputError("--qrels needs --run; DATA has its own labels.")
         policy["convention"] = convention or "twinrank"
-        results = evaluate_scores(data, models, scores or [], measure, level, policy, reading)
+        results = evaluate_scores(
+            data, models, scores or [], measure, level, policy, reading, architecture
+        )
     else:
         raise InputError(_usage(data, bool(scores)))
     if len(results) == 1:

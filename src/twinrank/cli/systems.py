@@ -89,6 +89,7 @@ def evaluate_scores(
     level: float,
     policy: dict[str, Any],
     reading: dict[str, Any] | None,
+    architecture: str | None = None,
 ) -> "dict[str, Evaluation]":
     """Evaluate models and files of scores, by name, on the same data."""
     from twinrank.evaluation.conventions import convention_of
@@ -98,7 +99,7 @@ def evaluate_scores(
     names = _names([*models, *files])
     convention = convention_of(policy.pop("convention"), policy.pop("empty"), policy.pop("ties"))
     by_name = named_measures(measures or DEFAULT, convention, level)
-    rankers = _load_models(models, data)
+    rankers = _load_models(models, data, architecture)
     loaded = load_data(data, reading or {})
     show_notes(loaded)
     if convention.ties == "docid" and loaded.docids is None:
@@ -114,15 +115,17 @@ def evaluate_scores(
     }
 
 
-def _load_models(folders: "list[Path]", data: Path) -> list[Any]:
+def _load_models(folders: "list[Path]", data: Path, architecture: str | None) -> list[Any]:
     """Load models before the data, which may take long; without models, torch isn't imported."""
     if not folders:
         return []
     from twinrank.estimators.base_ranker import load_ranker
+    from twinrank.models.saved_model import needs_architecture
 
     if (data / "config.json").is_file() or (data / "run.json").is_file():
         raise InputError(f"{data} is a model's folder; DATA comes last.")
-    return [load_ranker(folder) for folder in folders]
+    own = [architecture if needs_architecture(folder) else None for folder in folders]
+    return [load_ranker(folder, net) for folder, net in zip(folders, own, strict=True)]
 
 
 def _read_scores(path: Path, documents: int) -> Any:

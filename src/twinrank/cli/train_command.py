@@ -131,9 +131,11 @@ def train(
     files = {"data": data, "valid": valid, "test": test}
     if resume is not None and any(
         value not in (None, [], False)
-        for value in (*options.values(), *files.values(), fold, config, out, settings, trees)
+        for value in (*options.values(), *files.values(), fold, config, out, settings)
     ):
-        raise InputError("--resume takes data and parameters from the run: give it alone.")
+        raise InputError(
+            "--resume reads data and parameters from the run: remove the other options."
+        )
     folder = resume or out or Path("run")
     source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
     source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
@@ -145,7 +147,7 @@ def train(
                 kind, config, settings or [], {**options, "architecture": architecture}
             )
         else:
-            ranker, source = _resumed(folder, architecture, group, quiet)
+            ranker, source = _resumed(folder, architecture, trees, group, quiet)
         callbacks = _tracking(folder, tensorboard)
         _train(ranker, folder, source, group, callbacks, resume is not None, save_every, quiet)
     except TwinRankError:
@@ -174,7 +176,7 @@ def _ranker(
 
 
 def _resumed(
-    folder: Path, architecture: str | None, group: "ProcessGroup", quiet: bool
+    folder: Path, architecture: str | None, trees: bool, group: "ProcessGroup", quiet: bool
 ) -> "tuple[BaseRanker, dict[str, Any]]":
     """The estimator and the source of a run that was started before."""
     from twinrank.estimators.base_ranker import estimator_class
@@ -185,6 +187,8 @@ def _resumed(
     estimator = estimator_class(about["kind"])
     parameters = about["parameters"]
     own = parameters.get("architecture")
+    if trees and estimator.kind != "trees":
+        raise InputError(f"The run in {folder} trains a net: remove --trees.")
     if architecture is not None and architecture != own:
         raise InputError(f"The run in {folder} has the architecture {own}, not {architecture}.")
     if architecture is None and isinstance(own, str) and ":" in own:
@@ -231,7 +235,8 @@ def _train(
         show_notes(sets["train"])
     run = Run(folder, resume, source, save_every, group)
     evaluation = {name: data for name, data in sets.items() if name != "train"}
-    callbacks = [*console(quiet or not group.is_main), *callbacks]
+    if not ranker.verbose:  # else the ranker shows its progress itself
+        callbacks = [*console(quiet or not group.is_main), *callbacks]
     try:
         ranker.fit(sets["train"], eval_set=evaluation, callbacks=callbacks, run=run)
     except TrainingInterrupted as stop:
@@ -313,7 +318,7 @@ def _note_changes(about: dict[str, Any], processes: int) -> None:
     bits = "weights may differ in the last bits"
     parts = "dropout and batch norm see other parts of a batch, so weights will differ"
     changes = [(about["processes"], processes, "process", "processes", parts)]
-    if learner_class(about["kind"]).depends_on_threads:
+    if learner_class(about["kind"]).depends_on_threads(about["parameters"]):
         changes.append((about["threads"], threads(), "thread", "threads", bits))
     for before, now, singular, plural, effect in changes:
         if now != before:
@@ -331,7 +336,10 @@ def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
         data, valid, test = (None if path is None else Path(path) for path in paths)
         fold, reading = source["fold"], source["reading"]
     except (KeyError, TypeError) as error:
-        raise InputError(f"The run does not say what it was trained on: {error}") from None
+        raise InputError(
+            f"The run was started by fit() in Python ({error} is missing). Resume it there: "
+            f"fit(…, run=folder, resume=True)."
+        ) from None
     with in_words_of_options():
         whole_or_folds = source_of(data, reading, cut=1)
         if data is None or whole_or_folds.has_folds:

@@ -40,8 +40,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         The fitted model.
     history_ : list of dict
         One record per iteration: `iteration`, `seconds`, and the value on each evaluation set.
-    best_iteration_ : int
-        The epoch or round that was kept; the last one without an evaluation set.
+    best_iteration_ : int or None
+        The epoch or round that was kept; the last one without an evaluation set. None for a net
+        that was saved in format 1.
     best_score_ : float or None
         The validation measure of the kept model; None without an evaluation set.
     n_features_in_ : int
@@ -135,6 +136,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         InputError
             If parameters or data cannot be used.
         """
+        _check_callbacks(callbacks)
         data, weights = labelled(X, y, qid, group, sample_weight)
         sets = as_evaluation_sets(eval_set, eval_qid, eval_group)
         if eval_fraction is not None:
@@ -376,8 +378,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
 
 def estimator_class(kind: str) -> type[BaseRanker]:
     """The estimator of a kind, by its name in `KINDS`."""
-    found: type[BaseRanker] = class_of(kind, "estimator")
-    return found
+    estimator: type[BaseRanker] = class_of(kind, "estimator")
+    return estimator
 
 
 def load_ranker(folder: Path, architecture: Any = None) -> BaseRanker:
@@ -385,6 +387,16 @@ def load_ranker(folder: Path, architecture: Any = None) -> BaseRanker:
     model = load_model(folder, architecture)
     own = {} if architecture is None else {"architecture": architecture}
     return estimator_class(model.kind)._from_model(model, folder, **own)
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    listed = isinstance(callbacks, list | tuple)
+    for callback in callbacks if listed else [callbacks]:
+        if not listed or not isinstance(callback, Callback):
+            raise InputError(
+                f"callbacks must be a list of instances of twinrank.training.Callback, not "
+                f"{callback!r}."
+            )
 
 
 def labelled(X: Any, y: Any, qid: Any, group: Any, sample_weight: Any) -> tuple[Dataset, Any]:

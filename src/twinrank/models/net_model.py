@@ -125,8 +125,8 @@ def _custom_net(
 ) -> Net:
     if architecture is None:
         raise InputError(
-            f"its net is your own, {custom}. Pass it: Ranker.load(folder, architecture=…). "
-            f"TwinRank never imports code by itself."
+            f"its net is your own, {custom}. Pass it: Ranker.load(folder, architecture=…), or "
+            f"--architecture {custom} on the command line. TwinRank never imports code by itself."
         )
     chosen = resolve_architecture(architecture)
     size = common["ensemble_size"]

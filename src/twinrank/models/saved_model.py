@@ -23,7 +23,7 @@ from twinrank.support.files import check_format, read_json, write_folder
 
 FORMAT, VERSION = "twinrank-model", 2
 CONFIG, HISTORY = "config.json", "history.jsonl"
-RUN, RUN_MODEL = "run.json", "model"
+RUN, RUN_MODEL, RUN_VERSION = "run.json", "model", 2
 """A run folder holds `run.json`, and its model in the folder `model`."""
 
 
@@ -127,11 +127,26 @@ def model_folder(folder: Path) -> Path:
         if not (folder / RUN).is_file():
             return folder
         if not (folder / RUN_MODEL).exists():
-            raise InputError(
-                f"The run in {folder} is not complete. Finish it with: "
-                f"twinrank train --resume {shlex.quote(str(folder))}"
-            )
+            raise InputError(f"The run in {folder} is not complete. {_how_to_finish(folder)}")
         return folder / RUN_MODEL
+
+
+def needs_architecture(folder: Path) -> bool:
+    """True if a model's net is a user's own."""
+    path = model_folder(folder) / CONFIG
+    config = read_json(path) if path.is_file() else None
+    described = config.get("architecture") if isinstance(config, dict) else None
+    return isinstance(described, dict) and described.get("custom") is not None
+
+
+def _how_to_finish(folder: Path) -> str:
+    """How to finish a run: as it was started, by the command line or by `fit`."""
+    about = read_json(folder / RUN)
+    if not isinstance(about, dict) or about.get("version") != RUN_VERSION:
+        return "It was started by another version of TwinRank: train again in a new folder."
+    if about.get("source"):
+        return f"Finish it with: twinrank train --resume {shlex.quote(str(folder))}"
+    return f"Call fit again, with run={str(folder)!r} and resume=True."
 
 
 def is_count(value: Any, below: float = float("inf"), least: int = 0) -> bool:

@@ -105,9 +105,11 @@ class EarlyStopping(Callback):
         self.patience = patience
 
     def on_iteration_end(self, trainer: "Trainer", record: Record) -> None:
-        """Compare with the best iteration."""
+        """Compare with the best iteration, after an evaluation."""
         best = trainer.best
-        if best is None or record["iteration"] - best.iteration < self.patience:
+        if best is None or trainer.validation.selecting not in record:
+            return
+        if record["iteration"] - best.iteration < self.patience:
             return
         measure, unit = trainer.plan.validation_measure, trainer.unit
         what = f"no better {measure} than {best.value:.4f} ({unit} {best.iteration})"
@@ -131,9 +133,7 @@ class HistoryFile(Callback):
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Write the iterations that the run already has."""
-        with replacing(self.path) as partial:
-            lines = [json.dumps(record) + "\n" for record in trainer.progress.history]
-            partial.write_text("".join(lines), "utf-8")
+        self._write_all(trainer)
         with explained("write", self.path):
             self._file = self.path.open("a", encoding="utf-8")
 
@@ -144,11 +144,18 @@ class HistoryFile(Callback):
                 self._file.write(json.dumps(record) + "\n")
                 self._file.flush()
 
-    def on_train_end(self, trainer: "Trainer") -> None:  # noqa: ARG002
-        """Close the file."""
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """Close the file; the last iteration may have been evaluated late."""
         if self._file is not None:
             self._file.close()
             self._file = None
+            if trainer.stop_reason:
+                self._write_all(trainer)
+
+    def _write_all(self, trainer: "Trainer") -> None:
+        with replacing(self.path) as partial:
+            lines = [json.dumps(record) + "\n" for record in trainer.progress.history]
+            partial.write_text("".join(lines), "utf-8")
 
 
 class StopOnInterrupt(Callback):

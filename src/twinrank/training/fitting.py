@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
 from twinrank.data.summary import fingerprint
+from twinrank.measures import Measure
 from twinrank.models.saved_model import Model
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError
 from twinrank.support.versions import versions
-from twinrank.training.callbacks import Callback
+from twinrank.training.callbacks import Callback, TrainingInterrupted
 from twinrank.training.checkpoints import load_checkpoint
 from twinrank.training.distributed import ProcessGroup
 from twinrank.training.learner import Task, learner_class
@@ -74,6 +75,7 @@ def train_model(
     }
     if run is not None:
         prints = {"train": _fingerprint(data, weights), **_fingerprints(evaluation)}
+        prints |= _identities(parameters)
         run.check(kind, about, prints)
     task = Task(data, weights, evaluation, plan, group, previous)
     learner = learner_type.prepare(resolved, task)
@@ -82,7 +84,13 @@ def train_model(
     trainer = Trainer(learner, task, callbacks if run is None else run.callbacks(callbacks))
     if run is not None and run.resume and run.checkpoint.exists():
         load_checkpoint(trainer, run.checkpoint)
-    trainer.run()
+    try:
+        trainer.run()
+    except TrainingInterrupted as stop:
+        if run is None or run.source:
+            raise
+        how = f"fit(…, run={str(run.folder)!r}, resume=True)"
+        raise TrainingInterrupted(f"{stop}. Continue with {how}.") from None
     best, history = trainer.best, trainer.progress.history
     model = replace(
         learner.finish(),
@@ -99,6 +107,19 @@ def train_model(
 def _fingerprint(data: Dataset, weights: npt.NDArray[np.float64] | None) -> str:
     own = fingerprint(data)
     return own if weights is None else f"{own}-{zlib.crc32(weights.tobytes()):08x}"
+
+
+def _identities(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """What tells apart the objectives and nets that JSON cannot hold."""
+    identities = {}
+    for name in ("objective", "architecture"):
+        value = parameters.get(name)
+        if callable(value) and not isinstance(value, Measure):
+            code = getattr(value, "__code__", None)
+            text = repr(value) if not hasattr(value, "__qualname__") else value.__qualname__
+            content = text.encode() + (b"" if code is None else code.co_code)
+            identities[name] = f"{zlib.crc32(content):08x}"
+    return identities
 
 
 def _fingerprints(sets: Mapping[str, Dataset]) -> dict[str, str]:

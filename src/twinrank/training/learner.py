@@ -66,8 +66,6 @@ class Learner(ABC):
     """The estimator's parameter for the number of iterations."""
     distributed: ClassVar[bool] = False
     """True if several processes can train one model."""
-    depends_on_threads: ClassVar[bool] = False
-    """True if the number of threads changes the last bits of the model."""
     report_every: ClassVar[int] = 1
     """Progress is printed after so many iterations, where there is no live bar."""
 
@@ -83,6 +81,11 @@ class Learner(ABC):
     @abstractmethod
     def check(cls, parameters: Mapping[str, Any]) -> None:
         """Raise InputError for parameters that cannot be used, before data is read."""
+
+    @classmethod
+    def depends_on_threads(cls, parameters: Mapping[str, Any]) -> bool:  # noqa: ARG003
+        """True if the number of threads changes the last bits of the model."""
+        return False
 
     @classmethod
     @abstractmethod
@@ -145,5 +148,5 @@ class Learner(ABC):
 
 def learner_class(kind: str) -> type[Learner]:
     """The class of a learner by its name in `KINDS`."""
-    found: type[Learner] = class_of(kind, "learner")
-    return found
+    learner: type[Learner] = class_of(kind, "learner")
+    return learner

@@ -96,6 +96,7 @@ class Trainer:
                 self._call("on_train_begin")
                 while self.progress.iteration < self.plan.iterations and not self.stop_reason:
                     self._run_iteration()
+                self._evaluate_last()
             finally:
                 self._call("on_train_end")
 
@@ -118,6 +119,12 @@ class Trainer:
         self._call("on_iteration_end", record)
         if state.iteration < self.plan.iterations and not self.stop_reason:
             self._stop_if_interrupted()
+
+    def _evaluate_last(self) -> None:
+        """Evaluate the last iteration if training stopped between two evaluations."""
+        history, selecting = self.progress.history, self.validation.selecting
+        if history and selecting is not None and selecting not in history[-1]:
+            history[-1].update(self.validation.evaluate(self.progress.iteration))
 
     def _record(self) -> Record:
         """What is known about the iteration that has just ended."""

@@ -29,7 +29,7 @@ from twinrank.models.ensemble import Net, build_net, models_of, resolve_architec
 from twinrank.models.net_model import SCORED_TOGETHER, NetModel, path_of
 from twinrank.models.scorer import score_all
 from twinrank.models.threads import threads_for
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, TwinRankError, unknown
 from twinrank.support.notation import parse
 from twinrank.training.distributed import explaining_lost_processes
 from twinrank.training.learner import Learner, Scores, Task, TrainingError
@@ -104,7 +104,6 @@ class NetLearner(Learner):
     unit: ClassVar[str] = "epoch"
     iterations_parameter: ClassVar[str] = "epochs"
     distributed: ClassVar[bool] = True
-    depends_on_threads: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -159,6 +158,11 @@ class NetLearner(Learner):
         _ensemble_size(parameters)
         resolve_architecture(parameters["architecture"], parameters["mode"])
         loss_of(parameters)
+
+    @classmethod
+    def depends_on_threads(cls, parameters: Mapping[str, Any]) -> bool:  # noqa: ARG003
+        """Sums of matrix products depend on the number of threads."""
+        return True
 
     @classmethod
     def packages(cls, parameters: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: ARG003
@@ -413,9 +417,26 @@ def _fresh_net(parameters: Mapping[str, Any], chosen: Any, task: Task) -> tuple[
     net = build_net(data.features, chosen, size, parameters["categories"], generator)
     try:
         fitted = except_columns(transform(parameters["transforms"]), net.categories)
-        return net, fitted.fit(data.X, data.lists)
+        fitted = fitted.fit(data.X, data.lists)
     except FeatureError as error:
         raise error.named(data.query_ids, data.feature_names) from None
+    if net.architecture is None:
+        _try_net(net, data, fitted)
+    return net, fitted
+
+
+def _try_net(net: Net, data: Dataset, fitted: Transform) -> None:
+    """Score one query with a user's own net, so that its errors appear before training."""
+    query = data.select([0])
+    try:
+        score_all(net, query, fitted, SCORED_TOGETHER)
+    except RuntimeError as error:
+        if isinstance(error, TwinRankError):
+            raise
+        raise InputError(
+            f"Your net cannot score X of shape {query.X.shape}: {error}. Build it for "
+            f"{data.features} features."
+        ) from error
 
 
 def _continued_net(

@@ -8,15 +8,24 @@ from typing import Any
 
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.models.kinds import KINDS
-from twinrank.models.saved_model import HISTORY, RUN, RUN_MODEL, Model, save_model
+from twinrank.models.saved_model import (
+    HISTORY,
+    RUN,
+    RUN_MODEL,
+    RUN_VERSION,
+    Model,
+    is_count,
+    save_model,
+)
 from twinrank.support.errors import InputError, TwinRankError, explained
 from twinrank.support.files import check_format, read_json, replacing, sweep
 from twinrank.training.callbacks import Callback, HistoryFile, StopOnInterrupt
 from twinrank.training.checkpoints import Checkpoints
 from twinrank.training.distributed import ProcessGroup, current_group
+from twinrank.training.learner import learner_class
 from twinrank.training.settings import RESERVED
 
-FORMAT, VERSION = "twinrank-run", 2
+FORMAT, VERSION = "twinrank-run", RUN_VERSION
 CHECKPOINT = "checkpoint.safetensors"
 
 
@@ -45,9 +54,14 @@ class Run:
             self._on_main(lambda: check_free(self.folder))
 
     def begin(self, kind: str, about: Mapping[str, Any], data: Mapping[str, str]) -> None:
-        """Make the folder and describe the training in it."""
+        """Make the folder and describe the training in it; a resumed one may be longer."""
+        described = {"kind": kind, **about, "data": dict(data)}
         if not self.resume:
-            self._on_main(lambda: self._write({"kind": kind, **about, "data": dict(data)}))
+            described |= {"source": dict(self.source), "processes": self.group.size}
+        else:
+            changed = {name: described[name] for name in ("parameters", "resolved", "plan")}
+            described = {**read_run(self.folder), **changed}
+        self._on_main(lambda: self._write(described))
 
     def _on_main(self, action: Callable[[], None]) -> None:
         """Call a function in the main process; if it fails, all processes raise."""
@@ -76,13 +90,7 @@ class Run:
             draw_history(model.history, unit, measure, self.folder / f"curves{suffix}")
 
     def _write(self, about: Mapping[str, Any]) -> None:
-        content = {
-            "format": FORMAT,
-            "version": VERSION,
-            **about,
-            "source": dict(self.source),
-            "processes": self.group.size,
-        }
+        content = {"format": FORMAT, "version": VERSION, **about}
         with explained("write", self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.folder / RUN) as partial:
@@ -96,16 +104,20 @@ class Run:
         if before["kind"] != kind:
             raise InputError(f"The run in {self.folder} trains {before['kind']}, not {kind}.")
         current = json.loads(json.dumps(dict(parameters), default=str))
+        iterations = learner_class(kind).iterations_parameter
         for name in current.keys() | before["parameters"].keys():
             ours, theirs = current.get(name), before["parameters"].get(name)
-            if ours != theirs and name not in ("verbose", "n_jobs", "device"):
+            longer = name == iterations and is_count(theirs) and is_count(ours, least=theirs)
+            if ours != theirs and not longer and name not in ("verbose", "n_jobs", "device"):
                 raise InputError(
                     f"The run in {self.folder} was started with {name}={theirs!r}, not {ours!r}."
                 )
         for name in data.keys() | before["data"].keys():
             if data.get(name) != before["data"].get(name):
+                what = name if name in ("objective", "architecture") else f"{name} data"
                 raise InputError(
-                    f"The {name} data is not what it was when the run in {self.folder} started."
+                    f"The {what} has changed since the run in {self.folder} started. Pass the "
+                    f"original one, or start a new run."
                 )
 
 

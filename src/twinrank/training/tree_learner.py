@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from twinrank.boosting.newton import Newton
 from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import Compose, Transform, transform
-from twinrank.measures import Measure, measure
+from twinrank.measures import NAMES, Measure, measure
 from twinrank.support.compiled import limit_of_threads, threads_at_most
 from twinrank.support.errors import InputError, unknown
 from twinrank.training.learner import Learner, LearnerExhausted, Scores, Task
@@ -111,6 +112,11 @@ class TreeLearner(Learner):
                 "bagging_by_query only works with LightGBM's own objectives: with a measure, "
                 "LightGBM grows wrong trees. Leave it out; LightGBM then samples rows."
             )
+
+    @classmethod
+    def depends_on_threads(cls, parameters: Mapping[str, Any]) -> bool:
+        """XGBoost's sums depend on the number of threads, LightGBM's do not."""
+        return bool(parameters["engine"] == "xgboost")
 
     @classmethod
     def packages(cls, parameters: Mapping[str, Any]) -> tuple[str, ...]:
@@ -246,7 +252,21 @@ def _check_objective(name: Any, engine_name: str) -> None:
         for known, (_, theirs) in ENGINE_OBJECTIVES.items():
             if name.lower() in (known.lower(), theirs.lower()):
                 raise InputError(f"Unknown objective {name!r}. Did you mean {known!r}?")
+        _check_known(name)
     elif not isinstance(name, Measure):
         others = ", ".join(ENGINE_OBJECTIVES)
         raise InputError(f"objective must be a measure or one of {others}, not {name!r}.")
     measure(name)
+
+
+def _check_known(name: str) -> None:
+    """Refuse names that are no measures; losses are for nets."""
+    head = name.partition("(")[0].partition("@")[0].strip()
+    if head in NAMES:
+        return
+    if find_spec("torch") is not None:
+        from twinrank.losses import NAMES as LOSSES
+
+        if head in LOSSES:
+            raise InputError(f"{head} is a loss for nets; trees optimise measures, such as nDCG.")
+    raise InputError(unknown("objective", head, [*NAMES, *ENGINE_OBJECTIVES]))

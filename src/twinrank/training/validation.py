@@ -118,6 +118,8 @@ def selecting_set(plan: Plan, sets: Mapping[str, Dataset]) -> str | None:
             )
     if plan.select is None:
         return "validation" if "validation" in sets else next(iter(sets), None)
+    if not sets:
+        raise InputError(f"select={plan.select!r} needs an evaluation set: pass eval_set.")
     if plan.select not in sets:
         raise InputError(unknown("evaluation set", plan.select, sets))
     return plan.select
