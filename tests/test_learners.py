@@ -246,7 +246,7 @@ def test_a_resumed_run_ends_with_the_same_model(name, changes, tmp_path):
 
 def test_a_run_is_interrupted_in_the_middle_of_an_epoch(tmp_path):
     ranker = make("net")
-    message = "^Stopped in epoch 2, step 1$"
+    message = r"^Stopped in epoch 2, step 1\. Continue with fit"
     with pytest.raises(TrainingInterrupted, match=message):
         ranker.fit(TRAIN, run=tmp_path / "run", callbacks=[InterruptAt(1, in_step=True)])
     resumed = make("net").fit(TRAIN, run=tmp_path / "run", resume=True)
@@ -282,7 +282,7 @@ def test_weighted_queries_are_resumed(name, tmp_path):
     whole = make(name).fit(TRAIN, sample_weight=weights)
     run = tmp_path / "run"
     interrupted(make(name), run, InterruptAt(2), evaluation=None, sample_weight=weights)
-    with pytest.raises(tr.InputError, match="train data is not what it was"):
+    with pytest.raises(tr.InputError, match="train data has changed since"):
         make(name).fit(TRAIN, run=run, resume=True)
     resumed = make(name).fit(TRAIN, sample_weight=weights, run=run, resume=True)
     assert same(resumed, whole)
@@ -647,7 +647,7 @@ def test_a_run_needs_an_empty_folder(name, tmp_path, monkeypatch):
 def test_an_incomplete_run_is_not_a_model(name, tmp_path):
     run = tmp_path / "run"
     interrupted(make(name), run, InterruptAt(1))
-    with pytest.raises(tr.InputError, match=r"not complete. .*twinrank train --resume"):
+    with pytest.raises(tr.InputError, match=r"not complete. Call fit again, with run="):
         load_ranker(run)
 
 
@@ -687,7 +687,7 @@ def test_resume_refuses_another_training(name, tmp_path):
         with pytest.raises(tr.InputError, match=message):
             resume(make(name, **changes))
     ranker = make(name, random_state=1)
-    with pytest.raises(tr.InputError, match="The train data is not what it was"):
+    with pytest.raises(tr.InputError, match="The train data has changed since"):
         resume(ranker, TRAIN.select(range(TRAIN.queries - 1)))
     with pytest.raises(tr.InputError, match="The validation data is not what it was"):
         resume(ranker, evaluation=NEW.select(range(3)))

@@ -527,7 +527,7 @@ def test_select_names_the_set_that_selects_the_best_epoch():
         assert ranker.best_iteration_ == 1 + values.index(max(values))
     with pytest.raises(InputError, match=r"set 'frist'\. Did you mean 'first'"):
         small(select="frist").fit(DATA, eval_set=sets)
-    with pytest.raises(InputError, match="Unknown evaluation set 'first'"):
+    with pytest.raises(InputError, match="select='first' needs an evaluation set"):
         small(select="first").fit(DATA)
     ranker.partial_fit(DATA)  # which has no evaluation sets
     assert ranker.select == "validation"

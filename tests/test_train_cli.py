@@ -202,7 +202,7 @@ def test_an_error_is_one_line_and_leaves_no_folder(files, tmp_path, cli):
 def test_runs_that_cannot_be_resumed(run_folder, files, tmp_path, cli):
     words = ["train", "--resume", run_folder]
     for more in (["--epochs", 9], [files / "train.txt"], ["--set", "epochs=9"], ["--out", "x"]):
-        assert refused(cli(*words, *more), "--resume takes")
+        assert refused(cli(*words, *more), "--resume reads")
     assert refused(cli("train", "--resume", files), "it has no run.json")
     copy = tmp_path / "copy"
     shutil.copytree(run_folder, copy)

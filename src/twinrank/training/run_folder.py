@@ -59,8 +59,11 @@ class Run:
         if not self.resume:
             described |= {"source": dict(self.source), "processes": self.group.size}
         else:
+            before = read_run(self.folder)
+            if before.get("plan") == described["plan"]:
+                return
             changed = {name: described[name] for name in ("parameters", "resolved", "plan")}
-            described = {**read_run(self.folder), **changed}
+            described = {**before, **changed}
         self._on_main(lambda: self._write(described))
 
     def _on_main(self, action: Callable[[], None]) -> None:
