@@ -216,7 +216,7 @@ class TestSpaces:
         seen = set()
         for _ in range(60):
             found = space.draw(study.ask())
-            full_parameters(space._method(found), found)
+            full_parameters(space.method(found), found)
             seen.add(found["objective"])
             indirect = found["objective"] in ("ListNet", "ApproxNDCG", "LambdaMART")
             assert indirect == ("strategy" not in found)
@@ -373,7 +373,7 @@ class TestCommand:
             (["--fix", "epochs=3"], "say --epochs"),
             (["--fix", "strategy=type9"], "Unknown strategy 'type9'"),
             (["--fix", "depth=-2"], "depth must be a whole number"),
-            (["--fix", "architecture=R5", "--fix", "depth=2"], "write depth into it"),
+            (["--fix", "architecture=R5", "--fix", "depth=2"], "pass architecture=MLP(depth=…)"),
             (["--model", "trees", "--fix", "depth=2"], "Unknown parameter of trees 'depth'"),
             (["--model", "tree"], "Did you mean 'trees'"),
             (["--measure", "nDGC@5"], "Did you mean 'nDCG'"),

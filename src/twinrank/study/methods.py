@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinrank.boosting.engines import ENGINES
 from twinrank.measures import measure
+from twinrank.models import kinds
 from twinrank.models.architecture import architecture
 from twinrank.ranks.strategies import as_strategy
 from twinrank.support.errors import InputError, unknown
@@ -49,8 +50,8 @@ class ModelKind:
         return self.estimator.iterations_parameter()
 
 
-NET, TREES = ModelKind("net"), ModelKind("trees")
-KINDS = {kind.name: kind for kind in (NET, TREES)}
+KINDS = {name: ModelKind(name) for name in kinds.KINDS}
+NET, TREES = KINDS["net"], KINDS["trees"]
 ENSEMBLE_SIZE = "ensemble_size"
 """The parameter of estimators with the number of models in an ensemble."""
 
