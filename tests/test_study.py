@@ -187,8 +187,8 @@ class TestRunning:
             assert np.array_equal(results.units_of(NET)[1].scores, net.predict(sets["test"]))
         found = results.units_of(TREES)[1]
         assert np.array_equal(found.scores, alone.predict(sets["test"]))
-        assert found.best_epoch == alone.best_iteration_
-        assert found.best_value == alone.best_score_
+        assert found.best_iteration == alone.best_iteration_
+        assert found.best_score == alone.best_score_
         assert found.peak_memory_bytes > 10_000_000
         assert found.seconds > 0
         assert found.features == 136
@@ -302,6 +302,19 @@ class TestRunning:
         found = small().run(tmp_path, jobs=1, progress=False)
         assert len(trained) == 6 == len({unit.key for unit in trained})
         assert same(scores(results), scores(found))
+
+    def test_units_with_the_old_names_of_fields_are_read(self, tmp_path):
+        unit = next(u for u in small().units() if u.fold == 1 and u.method == TREES)
+        run_unit(unit, SOURCE.to_text(), str(tmp_path))
+        expected = read_unit(tmp_path, unit)
+        path = tmp_path / "units" / unit.key / "unit.json"
+        about = json.loads(path.read_text())
+        about["best_epoch"] = about.pop("best_iteration")
+        about["best_value"] = about.pop("best_score")
+        path.write_text(json.dumps(about))
+        result = read_unit(tmp_path, unit)
+        assert result.best_iteration == expected.best_iteration is not None
+        assert result.best_score == expected.best_score is not None
 
     @pytest.mark.slow
     def test_kill_and_go_on(self, tmp_path, trained):

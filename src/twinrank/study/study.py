@@ -265,7 +265,8 @@ def _closing_line(ended: UnitResult | Failure) -> str:
     if isinstance(ended, Failure):
         return f"{ended.unit} failed: {ended.error}"
     best = ""
-    if ended.best_value is not None:
-        measured = f"validation {ended.unit.parameters['validation_measure']}"
-        best = f"{measured} {ended.best_value:.4f} in {ended.unit.kind.unit} {ended.best_epoch}, "
+    if ended.best_score is not None:
+        measure_name = ended.unit.parameters["validation_measure"]
+        iteration = f"{ended.unit.kind.unit} {ended.best_iteration}"
+        best = f"validation {measure_name} {ended.best_score:.4f} in {iteration}, "
     return f"{ended.unit}: {best}{ended.seconds:.0f} s"

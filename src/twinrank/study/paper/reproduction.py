@@ -165,7 +165,7 @@ class ReproductionResults:
                 if name not in evaluations:
                     continue
                 units = results.units_of(name)
-                values = [unit.best_value for unit in units]
+                values = [unit.best_score for unit in units]
                 architecture = None if method == TREES_METHOD else method_of(name).model
                 measured.append(
                     Measured(
