@@ -159,7 +159,7 @@ class Results:
         evaluations = self.evaluations(measures)
         if not evaluations:
             listed = "".join(f"\n  {failure}" for failure in self.failures[:3])
-            raise InputError(f"no method of this study is complete{':' if listed else ''}{listed}")
+            raise InputError(f"No method of this study is complete{':' if listed else ''}{listed}")
         return compare(evaluations, **choices)
 
     @cached_property

@@ -227,7 +227,7 @@ def spaces_of(
     fixed: dict[str, dict[str, Any]] = {model: {} for model in models}
     for setting in settings:
         if "=" not in setting:
-            raise InputError(f"--fix {setting}: write key=value")
+            raise InputError(f"--fix {setting}: write key=value.")
         for key, value in settings_of([setting]).items():
             for model in _models_with(key, models):
                 is_name = key in _NONE_IS_A_NAME and value is None
@@ -245,7 +245,7 @@ def known_names(model: str) -> list[str]:
 def _models_with(key: str, models: Sequence[str]) -> list[str]:
     """The kinds of models that have a parameter, at least one."""
     if key in _SET_BY_OPTIONS:
-        raise InputError(f"{key} can't be fixed or searched here: say {_SET_BY_OPTIONS[key]}")
+        raise InputError(f"Set {key} with {_SET_BY_OPTIONS[key]}; it cannot be fixed or searched.")
     names = {model: known_names(model) for model in models}
     having = [model for model in models if key in names[model]]
     if not having:
@@ -261,7 +261,7 @@ def _read(path: Path) -> dict[str, dict[str, Dimension]]:
         if model not in KINDS:
             raise InputError(f"{path}: {unknown('model', model, KINDS)}")
         if not isinstance(ranges, dict):
-            raise InputError(f"{path}: {model} must be a table, such as [{model}]")
+            raise InputError(f"{path}: {model} must be a table, such as [{model}].")
         for key in ranges:
             try:
                 _models_with(key, [model])
@@ -279,16 +279,16 @@ def _read(path: Path) -> dict[str, dict[str, Dimension]]:
 def _dimension(where: str, value: Any, none_is_a_name: bool) -> Dimension:
     if isinstance(value, list):
         if not value:
-            raise InputError(f"{where} is an empty list: there is nothing to choose from")
+            raise InputError(f"{where} is an empty list: there is nothing to choose from.")
         if not all(isinstance(option, str | int | float) for option in value):
-            raise InputError(f"{where} must be a list of words and numbers, not {value!r}")
+            raise InputError(f"{where} must be a list of words and numbers, not {value!r}.")
         options = tuple(None if o == "none" and not none_is_a_name else o for o in value)
         return Choice(options, options[0])
     if isinstance(value, Mapping):
         return _span(where, value)
     raise InputError(
         f"{where} must be a list of choices or {{low = …, high = …}}, not {value!r}; "
-        "hold a value fixed with --fix"
+        "hold a value fixed with --fix."
     )
 
 
@@ -300,12 +300,12 @@ def _span(where: str, value: Mapping[str, Any]) -> Span:
     low: Any = value.get("low")
     high: Any = value.get("high")
     if not (_number(low) and _number(high) and (step is None or (_number(step) and step > 0))):
-        raise InputError(f"{where} must have numbers as low and high, and a positive step if any")
+        raise InputError(f"{where} must have numbers as low and high, and a positive step if any.")
     if low >= high or (log and low <= 0):
         least = "0 < low < high where log = true" if log else "low < high"
-        raise InputError(f"{where} must have {least}, not {low} and {high}")
+        raise InputError(f"{where} must have {least}, not {low} and {high}.")
     if not isinstance(log, bool) or (log and step is not None):
-        raise InputError(f"{where}: log must be true or false, and can't have a step")
+        raise InputError(f"{where}: log must be true or false, and cannot have a step.")
     return Span(low, high, log, step, start=low)
 
 
