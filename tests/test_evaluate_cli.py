@@ -286,7 +286,7 @@ def test_scores_follow_the_order_of_the_file(run, data, tmp_path):
         ([*ONE, "-m", "nDGC@ten"], "Unknown measure 'nDGC'. Did you mean 'nDCG'"),
         ([*ONE, "-m", "num_q"], "Give at least one measure besides num_q"),
         ([*ONE, "--convention", "treck"], "Unknown convention 'treck'. Did you mean 'trec'?"),
-        ([*ONE, "--ties", "never"], "Unknown way to break ties 'never'"),
+        ([*ONE, "--ties", "never"], "Unknown tie rule 'never'"),
         ([*ONE, "--empty", "nan"], "Unknown policy for empty lists 'nan'"),
         ([*ONE, "-l", "0"], "The relevance level must be a positive number"),
         ([*ONE, "-o", "xml"], "Unknown output 'xml'"),

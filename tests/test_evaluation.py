@@ -502,7 +502,7 @@ def test_names_that_the_result_is_to_have():
         ({"measures": [3]}, "Can't read 3"),
         ({"convention": "letr"}, "Unknown convention 'letr'. Did you mean 'letor'"),
         ({"empty": "nan"}, "Unknown policy for empty lists 'nan'"),
-        ({"ties": "docids"}, "Unknown way to break ties 'docids'. Did you mean 'docid'"),
+        ({"ties": "docids"}, "Unknown tie rule 'docids'. Did you mean 'docid'"),
         ({"ties": "docid"}, "ties='docid' needs docids="),
         ({"ties": "docid", "docids": ["a"]}, r"docids has shape \(1,\) but lists has 3 documents"),
         ({"query_ids": ["a"]}, "query_ids has 1 entries but there are 2 lists"),

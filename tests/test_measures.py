@@ -445,7 +445,7 @@ def test_other_words_are_refused():
     for words, complaint in [
         ({"empty": "skipp"}, r"Unknown policy for empty lists 'skipp'. Did you mean 'skip'\?"),
         ({"ties": "average"}, "a measure needs one order of the documents"),
-        ({"ties": "tsable"}, r"Unknown way to break ties 'tsable'. Did you mean 'stable'\?"),
+        ({"ties": "tsable"}, r"Unknown tie rule 'tsable'. Did you mean 'stable'\?"),
     ]:
         with pytest.raises(InputError, match=complaint):
             measure("AP")(*DISTINCT, **words)

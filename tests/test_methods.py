@@ -31,7 +31,7 @@ def test_methods_are_read_and_written(name, expected):
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("AP", "can't read the method 'AP'"),
+        ("AP", "Cannot read the method 'AP'"),
         ("nDGC-type3", "Unknown measure 'nDGC'. Did you mean 'nDCG'"),
         ("AP-type4", "Unknown strategy 'type4'"),
         ("AP-type3 (CE6)", "Unknown architecture 'CE6'"),
@@ -40,7 +40,10 @@ def test_methods_are_read_and_written(name, expected):
             "ensemble_size must be a whole number of at least 1, not 0",
         ),
         ("AP-type3 (Boosted(leaves=3))", "Unknown option of Boosted 'leaves'"),
-        ("LambdaMART (Boosted(ensemble_size=5))", "LambdaMART is always lightgbm's"),
+        (
+            "LambdaMART (Boosted(ensemble_size=5))",
+            "LambdaMART needs lightgbm; remove (Boosted(ensemble_size=5)).",
+        ),
     ],
 )
 def test_a_method_that_is_none(name, complaint):
@@ -91,7 +94,7 @@ def test_methods_of_trees_and_losses(name, expected, written):
     ("name", "complaint"),
     [
         ("LambdaMart", "Did you mean 'LambdaMART'"),
-        ("LambdaMART (CE4.L)", "always lightgbm's"),
+        ("LambdaMART (CE4.L)", "LambdaMART needs lightgbm; remove (CE4.L)."),
         ("AP-type3 (Boosted(engine=catboost))", "Unknown engine 'catboost'"),
         ("AP-type3 (Boosted(depth=3))", "depth"),
         ("AP-type3 (Boostedd)", "Unknown model 'Boostedd'"),

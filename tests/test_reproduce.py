@@ -293,7 +293,7 @@ def test_from_raw_files_to_tables(monkeypatch, capsys, tmp_path):
     assert run(monkeypatch, *words) == 0
     said = capsys.readouterr()
     assert "expected to take" in said.err
-    assert "isn't MSLR-WEB30K" in said.err
+    assert "is not MSLR-WEB30K" in said.err
     for name in ("table-7", "architectures", "correlations"):
         for suffix in ("txt", "md", "tex", "csv"):
             assert (out / "tables" / f"{name}.{suffix}").stat().st_size
@@ -377,5 +377,5 @@ def test_failures_of_everything_are_an_error(tmp_path):
     source = Source(queries=30, cut=3, min_documents=10, min_relevant=1)
     asked = Reproduction(source, (4,), False, (1,), ["R5"], epochs=1)
     nothing = ReproductionResults(asked, [Results(asked.studies[-1], tmp_path)])
-    with pytest.raises(InputError, match="no method could be trained"):
+    with pytest.raises(InputError, match="No method could be trained"):
         _ = nothing.measured

@@ -187,8 +187,8 @@ class TestRunning:
             assert np.array_equal(results.units_of(NET)[1].scores, net.predict(sets["test"]))
         found = results.units_of(TREES)[1]
         assert np.array_equal(found.scores, alone.predict(sets["test"]))
-        assert found.best_epoch == alone.best_iteration_
-        assert found.best_value == alone.best_score_
+        assert found.best_iteration == alone.best_iteration_
+        assert found.best_score == alone.best_score_
         assert found.peak_memory_bytes > 10_000_000
         assert found.seconds > 0
         assert found.features == 136
@@ -282,7 +282,7 @@ class TestRunning:
     def test_nothing_complete_is_said_with_the_reason(self, tmp_path):
         study = small(methods=[NET], parameters={NET: {"epochs": 1, "device": "abacus"}})
         found = study.run(tmp_path, jobs=1, progress=False)
-        with pytest.raises(tr.InputError, match="no method of this study is complete") as error:
+        with pytest.raises(tr.InputError, match="No method of this study is complete") as error:
             found.comparison()
         assert "There is no device 'abacus' here" in str(error.value)
 
@@ -302,6 +302,19 @@ class TestRunning:
         found = small().run(tmp_path, jobs=1, progress=False)
         assert len(trained) == 6 == len({unit.key for unit in trained})
         assert same(scores(results), scores(found))
+
+    def test_units_with_the_old_names_of_fields_are_read(self, tmp_path):
+        unit = next(u for u in small().units() if u.fold == 1 and u.method == TREES)
+        run_unit(unit, SOURCE.to_text(), str(tmp_path))
+        expected = read_unit(tmp_path, unit)
+        path = tmp_path / "units" / unit.key / "unit.json"
+        about = json.loads(path.read_text())
+        about["best_epoch"] = about.pop("best_iteration")
+        about["best_value"] = about.pop("best_score")
+        path.write_text(json.dumps(about))
+        result = read_unit(tmp_path, unit)
+        assert result.best_iteration == expected.best_iteration is not None
+        assert result.best_score == expected.best_score is not None
 
     @pytest.mark.slow
     def test_kill_and_go_on(self, tmp_path, trained):
@@ -443,21 +456,23 @@ class TestFolders:
         study = small(folds=[1], methods=[TREES], parameters={TREES: PARAMETERS[TREES]})
         study.run(tmp_path, jobs=1, progress=False)
         other = Study(Source(queries=30, cut=3), [TREES], [1], parameters=study.parameters)
-        with pytest.raises(tr.InputError, match=r"results on other data; .*--force"):
+        with pytest.raises(tr.InputError, match=r"results on other data\. .*--force"):
             other.run(tmp_path, jobs=1, progress=False)
         assert len(other.run(tmp_path, jobs=1, progress=False, force=True).units) == 1
         assert len(list((tmp_path / "units").iterdir())) == 2
 
     def test_other_folders_are_refused(self, tmp_path):
         (tmp_path / "thesis.tex").write_text("…")
-        with pytest.raises(tr.InputError, match="isn't empty, and not the folder of a study"):
+        with pytest.raises(
+            tr.InputError, match="contains other files and is not a comparison folder"
+        ):
             small().run(tmp_path, jobs=1, progress=False)
         assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
     def test_other_kinds_are_refused(self, tmp_path):
         study = small(folds=[1], methods=[TREES], parameters={TREES: PARAMETERS[TREES]})
         study.run(tmp_path, jobs=1, progress=False)
-        with pytest.raises(tr.InputError, match="holds a comparison, not a tuning"):
+        with pytest.raises(tr.InputError, match="contains a comparison, not a tuning"):
             small(kind="tuning").run(tmp_path, jobs=1, progress=False)
 
     @pytest.mark.parametrize(
@@ -468,7 +483,7 @@ class TestFolders:
             ('{"format": "twinrank-study", "version": 9}', "has version 9"),
             (
                 '{"format": "twinrank-study", "version": 1, "kind": "comparison", "data": 3}',
-                "doesn't name the data",
+                "does not name the data",
             ),
         ],
     )
@@ -480,10 +495,10 @@ class TestFolders:
     @pytest.mark.parametrize(
         ("changes", "complaint"),
         [
-            ({"methods": []}, "needs a method"),
+            ({"methods": []}, "needs at least one method"),
             ({"methods": [NET, NET]}, "named twice"),
             ({"measures": ["nDGC@5"]}, "Did you mean 'nDCG'"),
-            ({"methods": [NET]}, "parameters for LambdaMART, which isn't among the methods"),
+            ({"methods": [NET]}, "parameters for LambdaMART, but no such method"),
         ],
     )
     def test_what_is_no_study(self, changes, complaint):

@@ -160,21 +160,21 @@ class TestSearch:
 
     def test_another_search_is_left_alone(self, tmp_path):
         run(search("trees"), tmp_path, 1)
-        with pytest.raises(InputError, match="other seed; choose another --out, or --force"):
+        with pytest.raises(InputError, match=r"other seed\. Choose another --out, or pass --force"):
             run(search("trees", seed=5), tmp_path, 1)
         found = run(search("trees", seed=5), tmp_path, 1, force=True)
         assert [one.parameters["random_state"] for one in found] == [5]
 
     def test_a_folder_of_something_else_is_left_alone(self, tmp_path):
         (tmp_path / "thesis.txt").write_text("years of work")
-        with pytest.raises(InputError, match="isn't empty, and not the folder of a search"):
+        with pytest.raises(InputError, match="contains other files and is not a search folder"):
             run(search(), tmp_path, 1)
 
     def test_one_process_at_a_time(self, tmp_path):
         fcntl = pytest.importorskip("fcntl")
         with (tmp_path / "tuning.lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            with pytest.raises(InputError, match="another process is searching in"):
+            with pytest.raises(InputError, match="Another process is searching in"):
                 run(search(), tmp_path, 1, force=True)
 
     def test_settings_survive_json(self):
@@ -216,7 +216,7 @@ class TestSpaces:
         seen = set()
         for _ in range(60):
             found = space.draw(study.ask())
-            full_parameters(space._method(found), found)
+            full_parameters(space.method(found), found)
             seen.add(found["objective"])
             indirect = found["objective"] in ("ListNet", "ApproxNDCG", "LambdaMART")
             assert indirect == ("strategy" not in found)
@@ -285,7 +285,7 @@ class TestSpaces:
             ("[net]\nalpha = {low = 2.0, high = 1.0}", "must have low < high"),
             ("[net]\nalpha = {low = 0.0, high = 1.0, log = true}", "0 < low < high"),
             ("[net]\nalpha = {lwo = 0.0, high = 1.0}", "Did you mean 'low'"),
-            ("[net]\nepochs = [1, 2]", "say --epochs"),
+            ("[net]\nepochs = [1, 2]", "with --epochs"),
             ("[net", "is not TOML"),
         ],
     )
@@ -370,15 +370,15 @@ class TestCommand:
         [
             (["--fix", "strateg=type1"], "Did you mean 'strategy'"),
             (["--fix", "depth"], "--fix depth: write key=value"),
-            (["--fix", "epochs=3"], "say --epochs"),
+            (["--fix", "epochs=3"], "with --epochs"),
             (["--fix", "strategy=type9"], "Unknown strategy 'type9'"),
             (["--fix", "depth=-2"], "depth must be a whole number"),
-            (["--fix", "architecture=R5", "--fix", "depth=2"], "write depth into it"),
+            (["--fix", "architecture=R5", "--fix", "depth=2"], "pass architecture=MLP(depth=…)"),
             (["--model", "trees", "--fix", "depth=2"], "Unknown parameter of trees 'depth'"),
             (["--model", "tree"], "Did you mean 'trees'"),
             (["--measure", "nDGC@5"], "Did you mean 'nDCG'"),
-            (["--valid", "x.txt"], "--valid goes with a file"),
-            (["--fold", "2"], "--fold goes with a folder"),
+            (["--valid", "x.txt"], "--valid needs a file"),
+            (["--fold", "2"], "--fold needs a folder"),
             (["nowhere.txt"], "nowhere.txt"),
         ],
     )
@@ -399,7 +399,7 @@ class TestCommand:
         words = ["--jobs", 1, "--trials", 1, "--fix", "learning_rate=1e38", "--epochs", 3]
         code, _, told = cli("tune", files / "train.txt", *words, "--out", tmp_path / "out")
         assert code == 2
-        assert "no trial was completed; the last one failed:" in told
+        assert "No trial was completed; the last one failed:" in told
 
 
 @pytest.mark.slow

@@ -26,8 +26,8 @@ def compare(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="A folder with folds, a file (its queries are split into folds), or a study file "
-            "(.toml). Without it, the built-in synthetic data.",
+            help="A folder with folds, a file (its queries are split into folds), or a TOML "
+            "study file (default: the built-in synthetic data).",
             readable=False,
         ),
     ] = None,
@@ -45,23 +45,23 @@ def compare(
     cut: Annotated[
         int | None,
         typer.Option(
-            help="Number of folds for data without folds; 1 is a single split. By default 5, or 3 "
-            "for the built-in data.",
+            help="Number of folds for data without folds; 1 is a single split (default: 5, or "
+            "3 for the built-in data).",
             min=1,
         ),
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="Seeds: 0,1,2. Every method is trained with each. By default 0."),
+        typer.Option(help="Seeds: 0,1,2. Every method is trained with each (default: 0)."),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Highest number of epochs of nets. By default 30.", min=1)
+        int | None, typer.Option(help="Maximum number of epochs for nets (default: 30).", min=1)
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
-            help="A parameter for all methods that have it, as key=value (may be repeated).",
+            help="A parameter for all methods that have it, as key=value. Repeatable.",
         ),
     ] = None,
     quick: Annotated[
@@ -72,7 +72,7 @@ def compare(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the results. By default comparison, or comparison-NAME of the data."
+            help="Folder for the results (default: comparison, or comparison-NAME of the data)."
         ),
     ] = None,
     force: Force = False,
@@ -116,7 +116,7 @@ def _study(
     if data is not None and data.suffix == ".toml":
         file = read_study_file(data)
         data = None if file.data is None else Path(file.data)
-        reading = {**reading, **file.reading}  # an option can't be distinguished from its default
+        reading = {**reading, **file.reading}  # an option cannot be distinguished from its default
     chosen = {n: getattr(file, n) if value is None else value for n, value in options.items()}
     built_in: dict[str, Any] = {"cut": defaults.BUILT_IN_FOLDS} if data is None else {}
     if data is None and quick:

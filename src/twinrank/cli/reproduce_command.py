@@ -28,29 +28,33 @@ def reproduce(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="The folder of MSLR-WEB30K, another folder with folds, or a file. "
-            "Without it, the built-in synthetic data.",
+            help="The folder of MSLR-WEB30K, another folder with folds, or a file "
+            "(default: the built-in synthetic data).",
             readable=False,
         ),
     ] = None,
     table: Annotated[
         list[int] | None,
-        typer.Option("--table", help="Only this table of the paper, 2 to 7 (may be repeated)."),
+        typer.Option("--table", help="Only this table of the paper, 2 to 7. Repeatable."),
     ] = None,
     figure: Annotated[
         list[int] | None,
-        typer.Option("--figure", help="Only this figure, 1 or 2 (may be repeated)."),
+        typer.Option("--figure", help="Only this figure, 1 or 2. Repeatable."),
     ] = None,
     folds: Folds = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Epochs of nets; trees are ten times as many. By default 100.", min=1),
+        typer.Option(
+            help="Number of epochs for nets; trees use ten times as many rounds (default: 100).",
+            min=1,
+        ),
     ] = None,
     architectures: Annotated[
         str | None,
         typer.Option(
             help="all (validation chooses the best of each method), paper (only the published "
-            "choices, a quarter of the work), or names such as R5,CE4.L."
+            "choices, a quarter of the work), or names such as R5,CE4.L "
+            "(default: all; with --quick, paper)."
         ),
     ] = None,
     quick: Annotated[
@@ -64,7 +68,11 @@ def reproduce(
     ray: Ray = None,
     seed: Seed = 0,
     out: Annotated[
-        Path, typer.Option(help="Folder for tables, figures, values and the report.")
+        Path,
+        typer.Option(
+            help="Folder for tables, figures, values and the report (default: reproduction).",
+            show_default=False,
+        ),
     ] = Path("reproduction"),
     force: Force = False,
     reading: dict[str, Any] | None = None,
@@ -79,9 +87,9 @@ def reproduce(
     Example: twinrank reproduce MSLR-WEB30K --table 7 --architectures paper
     """
     if quick and full:
-        raise InputError("--quick and --full exclude each other")
+        raise InputError("--quick and --full exclude each other.")
     if full and (table or figure):
-        raise InputError("--full is all tables and figures: leave it out, or --table and --figure")
+        raise InputError("--full makes all tables and figures; remove it, or --table and --figure.")
     everything = quick or full or data is not None
     tables = _chosen("table", table, figure, _TABLES, _TABLES if everything else (2, 3))
     figures = _chosen("figure", figure, table, _FIGURES, _FIGURES if everything else (1,))
@@ -104,7 +112,9 @@ def _chosen(
     for number in chosen or ():
         if number not in known:
             listed = f"{known[0]} to {known[-1]}" if len(known) > 2 else "1 and 2"
-            raise InputError(f"{kind} {number} is not available; choose from {listed}")
+            raise InputError(
+                f"{kind.capitalize()} {number} is not available; choose from {listed}."
+            )
     return sorted(set(chosen or (() if others else default)))
 
 

@@ -9,17 +9,22 @@ from typing import Annotated
 
 import typer
 
-Folds = Annotated[str | None, typer.Option(help="Folds to use: 1,2 or 1-3. By default all.")]
+Folds = Annotated[str | None, typer.Option(help="Folds to use: 1,2 or 1-3 (default: all).")]
 Jobs = Annotated[
-    int | None, typer.Option(help="Trainings at a time. By default one per core.", min=1)
+    int | None, typer.Option(help="Number of parallel trainings (default: one per core).", min=1)
 ]
 Ray = Annotated[
     str | None,
     typer.Option(help="Address of a Ray cluster to train on: auto, local, host:port, ray://…"),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0, max=2**63 - 1)]
+Seed = Annotated[
+    int,
+    typer.Option(
+        help="Seed of all random numbers (default: 0).", min=0, max=2**63 - 1, show_default=False
+    ),
+]
 Force = Annotated[
-    bool, typer.Option("--force", help="Use the folder even if it holds other results.")
+    bool, typer.Option("--force", help="Use the folder even if it contains other results.")
 ]
 
 

@@ -24,41 +24,52 @@ def tune(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="A file of training data, or a folder with folds (see --fold). "
-            "Without it, the built-in synthetic data.",
+            help="A file of training data, or a folder with folds; --fold chooses one "
+            "(default: the built-in synthetic data).",
             readable=False,
         ),
     ] = None,
     valid: Annotated[
         Path | None,
-        typer.Option(
-            help="Validation data. Without it, a fifth of the queries is used.", readable=False
-        ),
+        typer.Option(help="Validation data (default: a fifth of the queries).", readable=False),
     ] = None,
-    fold: Annotated[int, typer.Option(help="Fold to use of a folder with folds.", min=1)] = 1,
+    fold: Annotated[
+        int,
+        typer.Option(help="Fold of a folder with folds (default: 1).", min=1, show_default=False),
+    ] = 1,
     model: Annotated[
-        str, typer.Option(help="net, trees, or both; each has a search of its own.")
+        str,
+        typer.Option(
+            help="net, trees, or both; each is searched separately (default: net).",
+            show_default=False,
+        ),
     ] = "net",
     trials: Annotated[
         int | None,
-        typer.Option(help=f"Number of trials per model. By default {_TRIALS}.", min=1),
+        typer.Option(help=f"Number of trials per model (default: {_TRIALS}).", min=1),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(help="Seconds after which no trial begins.", min=0)
+        float | None,
+        typer.Option(help="Seconds after which no trial begins (default: no limit).", min=0),
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help=f"Highest number of epochs of a net. By default {_EPOCHS}.", min=1),
+        typer.Option(help=f"Maximum number of epochs for nets (default: {_EPOCHS}).", min=1),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help=f"Highest number of trees. By default {_ROUNDS}.", min=1)
+        int | None,
+        typer.Option(help=f"Maximum number of rounds for trees (default: {_ROUNDS}).", min=1),
     ] = None,
     measure: Annotated[
-        str, typer.Option(help="Measure to maximise on the validation queries.")
+        str,
+        typer.Option(
+            help="Measure to maximise on the validation queries (default: nDCG@5).",
+            show_default=False,
+        ),
     ] = "nDCG@5",
     fix: Annotated[
         list[str] | None,
-        typer.Option("--fix", help="Hold a parameter fixed, as key=value (may be repeated)."),
+        typer.Option("--fix", help="Hold a parameter fixed, as key=value. Repeatable."),
     ] = None,
     space: Annotated[
         Path | None,
@@ -72,13 +83,17 @@ def tune(
     ray: Ray = None,
     seed: Seed = 0,
     out: Annotated[
-        Path, typer.Option(help="Folder for trials, the best parameters and the report.")
+        Path,
+        typer.Option(
+            help="Folder for trials, the best parameters and the report (default: tuning).",
+            show_default=False,
+        ),
     ] = Path("tuning"),
     quick: Annotated[
         bool, typer.Option("--quick", help="Few and short trials, as a first test.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Begin anew in a folder that holds another search.")
+        bool, typer.Option("--force", help="Replace an existing search in this folder.")
     ] = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
@@ -139,7 +154,7 @@ def _finish(out: Path, tuning: "Tuning") -> None:
     if not best:
         error = next((trial.error for trial in reversed(trials) if trial.error), "")
         reason = f"the last one failed: {error}" if error else "there was no time for any"
-        raise TwinRankError(f"no trial was completed; {reason}")
+        raise TwinRankError(f"No trial was completed; {reason}")
     written = write_best(out, tuning, trials)
     page = write_page(out, tuning, trials, draw_all(out, tuning, trials), command_line())
     for table in best_tables(tuning, trials, 3):

@@ -109,7 +109,7 @@ def convention_of(
     if empty is not None and empty not in get_args(Empty):
         raise InputError(unknown("policy for empty lists", str(empty), get_args(Empty)))
     if ties is not None and ties not in get_args(Ties):
-        raise InputError(unknown("way to break ties", str(ties), get_args(Ties)))
+        raise InputError(unknown("tie rule", str(ties), get_args(Ties)))
     rules = {"empty": empty or convention.empty, "ties": ties or convention.ties}
     changed = replace(convention, **rules)  # type: ignore[arg-type]
     if changed == convention:

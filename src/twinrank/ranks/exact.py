@@ -80,7 +80,7 @@ def exact_ranks(
     array([5., 4., 3., 1.])
     """
     if ties not in get_args(Ties):
-        raise InputError(unknown("way to break ties", str(ties), get_args(Ties)))
+        raise InputError(unknown("tie rule", str(ties), get_args(Ties)))
     check_perturbation(perturbation, samples)
     check_lists(lists)
     original = scores

@@ -87,14 +87,14 @@ def _known_to(chosen: Method, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_known(methods: Sequence[Method], parameters: Mapping[str, Any]) -> None:
-    """Raise an error for a parameter that no method has, or that methods can't share."""
+    """Raise an error for a parameter that no method has, or that methods cannot share."""
     known = list(dict.fromkeys(n for m in methods for n in m.estimator._get_param_names()))
     for name in parameters:
         if name not in known:
             raise InputError(unknown("parameter", name, known))
         if name in ("objective", "strategy", "random_state"):
             option = "--seeds" if name == "random_state" else "--methods"
-            raise InputError(f"methods can't share {name}: choose {option} instead")
+            raise InputError(f"Methods cannot share {name}: pass {option} instead.")
 
 
 def table_of(results: Results, comparison: Comparison) -> Table:
@@ -125,11 +125,11 @@ def headline(comparison: Comparison, name: str) -> str:
     beaten = [system for system in others if p_values[system] < comparison.level]
     if len(beaten) == len(others):
         against = "all others" if len(others) > 1 else others[0]
-        return f"{text}, significantly different from {against} (p < {comparison.level:g})."
+        return f"{text}. It differs significantly from {against} (p < {comparison.level:g})."
     close = [system for system in others if system not in beaten]
     listed = close[0] if len(close) == 1 else f"{', '.join(close[:-1])} and {close[-1]}"
-    verb = "isn't" if len(close) == 1 else "aren't"
-    return f"{text}; {listed} {verb} significantly different from it (p < {comparison.level:g})."
+    verb = "does" if len(close) == 1 else "do"
+    return f"{text}. {listed} {verb} not differ significantly from it (p ≥ {comparison.level:g})."
 
 
 def main_measure(results: Results) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinrank.boosting.engines import ENGINES
 from twinrank.measures import measure
+from twinrank.models import kinds
 from twinrank.models.architecture import architecture
 from twinrank.ranks.strategies import as_strategy
 from twinrank.support.errors import InputError, unknown
@@ -49,8 +50,8 @@ class ModelKind:
         return self.estimator.iterations_parameter()
 
 
-NET, TREES = ModelKind("net"), ModelKind("trees")
-KINDS = {kind.name: kind for kind in (NET, TREES)}
+KINDS = {name: ModelKind(name) for name in kinds.KINDS}
+NET, TREES = KINDS["net"], KINDS["trees"]
 ENSEMBLE_SIZE = "ensemble_size"
 """The parameter of estimators with the number of models in an ensemble."""
 
@@ -127,13 +128,13 @@ def method(name: "str | Method") -> Method:
         return direct
     match = _NAMED.fullmatch(text)
     if match is not None and match["objective"] in ENGINE_OBJECTIVES:
-        return _own(match["objective"], match["model"], text)
+        return _own(match["objective"], match["model"])
     if match is None or not _is_loss(match["objective"]):
         raise InputError(_unreadable(text))
     baseline = Method(match["objective"], "", _model(match["model"]))
     if baseline.kind is not NET:
         raise InputError(
-            f"{baseline.objective} is a loss for nets; trees optimise measures: {_EXAMPLES}"
+            f"{baseline.objective} is a loss for nets; trees optimise measures: {_EXAMPLES}."
         )
     return baseline
 
@@ -182,7 +183,7 @@ def _without_size(model: str) -> tuple[str, Any]:
 
 def _check_size(size: Any) -> None:
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise InputError(f"{ENSEMBLE_SIZE} must be a whole number of at least 1, not {size!r}")
+        raise InputError(f"{ENSEMBLE_SIZE} must be a whole number of at least 1, not {size!r}.")
 
 
 def _boosted(engine: str, ensemble_size: int | None = None) -> str:
@@ -191,11 +192,11 @@ def _boosted(engine: str, ensemble_size: int | None = None) -> str:
     return str(Term(_BOOSTED, options))
 
 
-def _own(objective: str, model: str | None, text: str) -> Method:
+def _own(objective: str, model: str | None) -> Method:
     """The method of a booster's own objective, with or without the name of the booster."""
     engine = ENGINE_OBJECTIVES[objective][0]
     if model is not None and model.lower() != engine:
-        raise InputError(f"can't read the method {text!r}: {objective} is always {engine}'s")
+        raise InputError(f"{objective} needs {engine}; remove ({model}).")
     return Method(objective, "", _boosted(engine))
 
 
@@ -209,10 +210,10 @@ def _is_loss(name: str) -> bool:
 
 
 def _unreadable(text: str) -> str:
-    """The message for a name that can't be read, with similar baselines or the forms of names."""
+    """The message for a name that cannot be read, with similar baselines or the forms of names."""
     from twinrank.losses import NAMES
 
     baselines, name = [*ENGINE_OBJECTIVES, *NAMES], text.partition("(")[0].strip()
     if get_close_matches(name.lower(), [baseline.lower() for baseline in baselines]):
         return unknown("method", name, baselines)
-    return f"can't read the method {text!r}; {_EXAMPLES}; or a baseline: {', '.join(baselines)}"
+    return f"Cannot read the method {text!r}; {_EXAMPLES}; or a baseline: {', '.join(baselines)}."

@@ -96,5 +96,5 @@ def saved_settings(folder: Path, name: str, kind: str, remedy: str) -> Any:
     if (folder / name).is_file():
         return read_json(folder / name)
     if any(folder.iterdir()):
-        raise InputError(f"{folder} isn't empty, and not the folder of a {kind}; {remedy}")
+        raise InputError(f"{folder} contains other files and is not a {kind} folder. {remedy}")
     return None

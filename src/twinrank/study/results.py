@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 UNITS, FAILURES, RUNNING, SETTINGS = "units", "failures", "running", "study.json"
 _FORMAT, _VERSION = "twinrank-unit", 1
+_OLD_NAMES = {"best_epoch": "best_iteration", "best_value": "best_score"}  # in older unit files
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ def read_unit(out: Path, unit: Unit) -> UnitResult | None:
     try:
         path = folder / "unit.json"
         about = check_format(read_json(path), path, _FORMAT, _VERSION, "that of a unit")
+        about = {_OLD_NAMES.get(key, key): value for key, value in about.items()}
         known = {f.name: about[f.name] for f in fields(UnitResult) if f.name != "scores"}
         with explained("read", folder):
             scores = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
@@ -157,7 +159,7 @@ class Results:
         evaluations = self.evaluations(measures)
         if not evaluations:
             listed = "".join(f"\n  {failure}" for failure in self.failures[:3])
-            raise InputError(f"no method of this study is complete{':' if listed else ''}{listed}")
+            raise InputError(f"No method of this study is complete{':' if listed else ''}{listed}")
         return compare(evaluations, **choices)
 
     @cached_property

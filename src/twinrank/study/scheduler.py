@@ -128,7 +128,7 @@ def _run_on_ray(pending: Sequence[Job], address: str, jobs: int | None) -> None:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise InputError(f"no Ray cluster at {address}: {error}") from error
+            raise InputError(f"There is no Ray cluster at {address}: {error}") from error
     try:
         register_ray()
         with parallel_config(backend="ray"):
@@ -148,4 +148,4 @@ def _check_reachable(address: str) -> None:
         host, port = match["host"], int(match["port"])
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise InputError(f"no Ray cluster at {address}: {error}") from error
+        raise InputError(f"There is no Ray cluster at {address}: {error}") from error

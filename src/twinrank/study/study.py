@@ -32,7 +32,7 @@ from twinrank.support.files import check_format, read_json, remove
 
 MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP", "nERR@10")
 _FORMAT, _VERSION = "twinrank-study", 1
-_REMEDY = "choose another --out, or --force to add these results to it"
+_REMEDY = "Choose another --out, or pass --force to add these results to it."
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,17 @@ class Study:
     validation_measure: str = "nDCG@5"
     watch: Sequence[str] = ("validation",)
     kind: str = "comparison"
-    """The purpose of the study. Studies of different kinds don't share a folder."""
+    """The purpose of the study. Studies of different kinds do not share a folder."""
 
     def __post_init__(self) -> None:
         if not self.methods or not self.seeds or not self.measures:
-            raise InputError("a study needs a method, a seed and a measure at least")
+            raise InputError("A study needs at least one method, one seed and one measure.")
         if len(set(self.method_names)) < len(self.methods):
-            raise InputError(f"a method is named twice: {', '.join(self.method_names)}")
+            raise InputError(f"A method is named twice: {', '.join(self.method_names)}.")
         for name in (*self.measures, self.validation_measure):
             measure(name)
         if unused := [m for m in self._parameters if m not in self.method_names]:
-            raise InputError(f"parameters for {unused[0]}, which isn't among the methods")
+            raise InputError(f"There are parameters for {unused[0]}, but no such method.")
 
     @cached_property
     def method_names(self) -> list[str]:
@@ -148,21 +148,23 @@ class Study:
         write_json(folder / SETTINGS, self.to_json())
 
     def _check_folder(self, folder: Path) -> None:
-        saved = saved_settings(folder, SETTINGS, "study", _REMEDY)
+        saved = saved_settings(folder, SETTINGS, self.kind, _REMEDY)
         if saved is None:
             return
         path = folder / SETTINGS
         saved = check_format(saved, path, _FORMAT, _VERSION, "that of a study")
         if saved.get("kind") != self.kind:
-            raise InputError(f"{folder} holds a {saved.get('kind')}, not a {self.kind}; {_REMEDY}")
+            raise InputError(
+                f"{folder} contains a {saved.get('kind')}, not a {self.kind}. {_REMEDY}"
+            )
         own = self.to_json()
         before = saved.get("data")
         if not isinstance(before, dict):
-            raise InputError(f"{path} is damaged: it doesn't name the data; {_REMEDY}")
+            raise InputError(f"{path} is damaged: it does not name the data. {_REMEDY}")
         common = own["data"].keys() & before.keys()
         same = all(own["data"][fold] == before[fold] for fold in common)
         if not same or not (common or saved.get("source") == own["source"]):
-            raise InputError(f"{folder} holds results on other data; {_REMEDY}")
+            raise InputError(f"{folder} contains results on other data. {_REMEDY}")
 
 
 def train_units(
@@ -227,7 +229,7 @@ class UnitQueue:
         return {**self._ended, **running}
 
     def headline(self) -> str:
-        """Empty: values of different methods and folds don't compare."""
+        """Empty: values of different methods and folds do not compare."""
         return ""
 
     def _pending(self) -> list[Unit]:
@@ -265,7 +267,8 @@ def _closing_line(ended: UnitResult | Failure) -> str:
     if isinstance(ended, Failure):
         return f"{ended.unit} failed: {ended.error}"
     best = ""
-    if ended.best_value is not None:
-        measured = f"validation {ended.unit.parameters['validation_measure']}"
-        best = f"{measured} {ended.best_value:.4f} in {ended.unit.kind.unit} {ended.best_epoch}, "
+    if ended.best_score is not None:
+        measure_name = ended.unit.parameters["validation_measure"]
+        iteration = f"{ended.unit.kind.unit} {ended.best_iteration}"
+        best = f"validation {measure_name} {ended.best_score:.4f} in {iteration}, "
     return f"{ended.unit}: {best}{ended.seconds:.0f} s"

@@ -95,9 +95,9 @@ class UnitResult:
     unit: Unit
     history: list[dict[str, Any]]
     """A record per epoch or round, as in the estimator's `history_`."""
-    best_epoch: int | None
+    best_iteration: int | None
     """The epoch or round that was kept."""
-    best_value: float | None
+    best_score: float | None
     seconds: float
     """The time of training."""
     peak_memory_bytes: int

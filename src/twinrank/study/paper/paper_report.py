@@ -41,8 +41,8 @@ from twinrank.support.quantities import counted
 
 _TITLES = {2: "Table 2: ranks by a sigmoid", 3: "Table 3: ranks by the twin-sigmoid"}
 _OLD_LIGHTGBM = (
-    "LambdaMART(L) can't be repeated exactly: LightGBM of 2020 cut the ideal DCG at 20 documents, "
-    "which can't be set today."
+    "LambdaMART(L) cannot be repeated exactly: LightGBM of 2020 cut the ideal DCG at 20 documents, "
+    "which cannot be set today."
 )
 _ALT_1 = (
     "Three panels: the sigmoid for three slopes; its derivative, higher and narrower for steeper "
@@ -146,7 +146,7 @@ def notes_of(results: ReproductionResults) -> list[str]:
             notes.append(_OLD_LIGHTGBM)
     elif reproduction.tables:
         notes.append(
-            "The data isn't MSLR-WEB30K: the protocol is the paper's, but the published numbers "
+            "The data is not MSLR-WEB30K: the protocol is the paper's, but the published numbers "
             "are not comparable."
         )
     least = reproduction.least_hessian

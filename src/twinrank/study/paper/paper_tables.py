@@ -28,7 +28,7 @@ from twinrank.support.quantities import counted
 _PAPER_AP = (
     "MAP@k as in the paper: AP@k divided by the sum of the k highest graded labels (paperAP@k)."
 )
-_UNPUBLISHED = "The paper doesn't print nERR."
+_UNPUBLISHED = "The paper does not print nERR."
 
 
 @dataclass(frozen=True, eq=False)

@@ -134,7 +134,7 @@ def architectures(text: str) -> list[str] | None:
         return list(ARCHITECTURES)
     names = list(dict.fromkeys(name for name in re.split(r"[,;\s]+", text) if name))
     if not names:
-        raise InputError("--architectures must be all, paper, or names such as R5,CE4.L")
+        raise InputError("--architectures must be all, paper, or names such as R5,CE4.L.")
     for name in names:
         if name not in ARCHITECTURES:
             raise InputError(unknown("architecture", name, [*ARCHITECTURES, "all", "paper"]))

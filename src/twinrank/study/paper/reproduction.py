@@ -73,7 +73,7 @@ class Reproduction:
                     raise InputError(
                         f"{self.source.name}, fold {fold}: no query of the {part} data has "
                         f"{FEWEST_DOCUMENTS} documents and one relevant; the paper uses only such "
-                        "queries"
+                        "queries."
                     )
 
     @property
@@ -165,7 +165,7 @@ class ReproductionResults:
                 if name not in evaluations:
                     continue
                 units = results.units_of(name)
-                values = [unit.best_value for unit in units]
+                values = [unit.best_score for unit in units]
                 architecture = None if method == TREES_METHOD else method_of(name).model
                 measured.append(
                     Measured(
@@ -178,7 +178,7 @@ class ReproductionResults:
                 )
         if not measured:
             listed = "".join(f"\n  {failure}" for failure in self.failures[:3])
-            raise InputError(f"no method could be trained on every fold:{listed}")
+            raise InputError(f"No method could be trained on every fold:{listed}")
         return measured
 
     @cached_property

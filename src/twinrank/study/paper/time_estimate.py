@@ -2,21 +2,45 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from twinrank.data.dataset import Dataset
-from twinrank.study.methods import NET, ModelKind
+from twinrank.study.methods import NET, TREES
 from twinrank.study.source import Source
 from twinrank.study.units import Unit, one_thread
 from twinrank.support.errors import TwinRankError
 from twinrank.training.settings import resolve
 
-_QUERIES = 24  # queries that a net is timed on, spread over all lengths
-_DOCUMENTS = 50_000  # documents that trees are timed on
 _SCORED = 12_000  # documents that are scored, as many as a training scores at a time
-_ITERATIONS = 3  # the first, which loads and compiles, doesn't count
+_ITERATIONS = 3  # the first, which loads and compiles, does not count
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """How the time of an iteration of one kind of model is measured."""
+
+    size: str
+    """The attribute of the data that the time is proportional to."""
+    sample: int
+    """The size of the sample that is timed."""
+    evaluation: bool
+    """True if the time of evaluation matters."""
+
+    def size_of(self, data: Dataset) -> int:
+        return int(getattr(data, self.size))
+
+    def queries(self, data: Dataset) -> int:
+        """The number of queries of the sample."""
+        return max(1, data.queries * self.sample // max(self.size_of(data), 1))
+
+
+_COSTS = {
+    NET.name: _Cost("queries", sample=24, evaluation=True),
+    TREES.name: _Cost("documents", sample=50_000, evaluation=False),
+}
 
 
 def expected_seconds(units: Sequence[Unit], source: Source) -> dict[str, float]:
@@ -29,12 +53,13 @@ def expected_seconds(units: Sequence[Unit], source: Source) -> dict[str, float]:
     expected = {}
     for unit in units:
         sets, kind = source.sets(unit.fold), unit.kind
+        cost = _COSTS[kind.name]
         group = (kind, unit.parameters["objective"], unit.parameters.get("batch_documents"))
         if group not in timed:
             timed[group] = _time(unit, sets["train"])
         per_size, per_document = timed[group]
-        seconds = per_size * _size(kind, sets["train"])
-        if kind is NET:  # the time of evaluation matters
+        seconds = per_size * cost.size_of(sets["train"])
+        if cost.evaluation:
             watched = sum(sets[part].documents for part in unit.watch)
             seconds += watched * per_document / _parameter(unit, "validate_every")
         expected[unit.key] = _parameter(unit, kind.iterations_parameter) * seconds
@@ -48,8 +73,8 @@ def in_parallel(seconds: Sequence[float], jobs: int) -> float:
 
 def _time(unit: Unit, train: Dataset) -> tuple[float, float]:
     """Seconds per query (trees: per document) and iteration, and per document that is scored."""
-    kind = unit.kind
-    sample = _sample(train, _QUERIES if kind is NET else _queries_with(train, _DOCUMENTS))
+    kind, cost = unit.kind, _COSTS[unit.kind.name]
+    sample = _sample(train, cost.queries(train))
     own = {"random_state": unit.seed, kind.iterations_parameter: _ITERATIONS}
     with one_thread():
         ranker = kind.estimator(**{**unit.parameters, **own})
@@ -64,12 +89,7 @@ def _time(unit: Unit, train: Dataset) -> tuple[float, float]:
         ranker.predict(scored)
         scoring = time.perf_counter() - begun
     iterations = max(len(history) - 1, 1)
-    return spent / iterations / _size(kind, sample), scoring / scored.documents
-
-
-def _size(kind: ModelKind, data: Dataset) -> int:
-    """The number that the time of an iteration is proportional to."""
-    return data.queries if kind is NET else data.documents
+    return spent / iterations / cost.size_of(sample), scoring / scored.documents
 
 
 def _queries_with(data: Dataset, documents: int) -> int:

@@ -30,7 +30,7 @@ SETTINGS = "tuning.json"
 _LOCK = "tuning.lock"
 _FORMAT, _VERSION = "twinrank-tuning", 3  # increased when the default space changes
 _NAMES = {"split": "data", "spaces": "models or parameters"}  # of settings, in messages
-_REMEDY = "choose another --out, or --force to begin anew there"
+_REMEDY = "Choose another --out, or pass --force to replace it."
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Split:
 
     def __post_init__(self) -> None:
         if self.valid is not None and (self.source.path is None or self.source.has_folds):
-            raise InputError("--valid goes with a file of training data")
+            raise InputError("--valid needs a file of training data.")
         if self.fold != 1 and not self.source.has_folds:
-            raise InputError(f"--fold goes with a folder of folds, and {self.source.name} is none")
+            raise InputError(f"--fold needs a folder with folds; {self.source.name} has none.")
 
     def sets(self) -> dict[str, Dataset]:
         """Training and validation data."""
@@ -94,7 +94,9 @@ def _sets(text: str) -> dict[str, Dataset]:
     if whole.features != validation.features:
         counts = f"{whole.name}: {whole.features}, {validation.name}: {validation.features}"
         most = max(whole.features, validation.features)
-        raise InputError(f"numbers of features differ ({counts}); say --features {most}")
+        raise InputError(
+            f"The data sets have different numbers of features ({counts}). Pass --features {most}."
+        )
     return {"train": whole, "validation": validation}
 
 
@@ -107,7 +109,7 @@ class Tuning:
 
     split: Split
     spaces: Sequence[Space]
-    """One for each kind of model; each is searched on its own."""
+    """One for each kind of model; each is searched separately."""
     measure: str = "nDCG@5"
     epochs: int = 30
     rounds: int = 300
@@ -224,10 +226,10 @@ def _holds(folder: Path, about: dict[str, Any], force: bool) -> bool:
     if force or saved is None:
         return False
     if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
-        raise InputError(f"{folder / SETTINGS} is not that of a search; {_REMEDY}")
+        raise InputError(f"{folder / SETTINGS} is not the file of a search. {_REMEDY}")
     changed = [_NAMES.get(key, key) for key in about if saved.get(key) != about[key]]
     names = ", ".join(dict.fromkeys(changed))
-    raise InputError(f"{folder} holds a search with other {names}; {_REMEDY}")
+    raise InputError(f"{folder} contains a search with other {names}. {_REMEDY}")
 
 
 @contextmanager
@@ -244,7 +246,7 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise InputError(f"another process is searching in {path.parent}") from error
+            raise InputError(f"Another process is searching in {path.parent}.") from error
         yield
 
 
@@ -253,4 +255,4 @@ def check_installed() -> None:
     try:
         import optuna  # noqa: F401
     except ImportError as error:
-        raise InputError("tuning needs Optuna: pip install 'twinrank[tune]'") from error
+        raise InputError("Tuning needs Optuna: pip install 'twinrank[tune]'") from error

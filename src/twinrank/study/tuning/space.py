@@ -8,19 +8,18 @@ depth = {low = 1, high = 3}              # whole numbers, since both bounds are
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinrank.estimators.parameters import settings_of
 from twinrank.losses import is_loss
-from twinrank.models.architecture import Architecture, architecture
 from twinrank.ranks.strategies import STRATEGIES
 from twinrank.study.methods import ENSEMBLE_SIZE, KINDS, NET, TREES, Method
+from twinrank.study.tuning.nested_parameters import NESTED, NestedParameters
 from twinrank.study.units import full_parameters
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import read_toml
-from twinrank.support.notation import Term
 from twinrank.training.tree_learner import ENGINE_OBJECTIVES
 
 if TYPE_CHECKING:
@@ -83,19 +82,6 @@ class Span:
 
 Dimension = Choice | Span
 
-
-@dataclass(frozen=True)
-class EngineParameters:
-    """Parameters of LightGBM that a ranker does not have itself, with their defaults."""
-
-    min_data_in_leaf: int = 20
-    feature_fraction: float = 1.0
-    lambda_l2: float = 0.0
-
-
-_PARTS: dict[str, type] = {NET.name: Architecture, TREES.name: EngineParameters}
-"""Values searched within a parameter: `architecture` of nets, `engine_params` of trees."""
-
 _DIRECT = ("strategy", "perturbation", "samples", "alpha", ENSEMBLE_SIZE)
 """Parameters that only direct optimisation of a measure has."""
 _STRATEGY = Choice(STRATEGIES, "type3")
@@ -155,24 +141,18 @@ class Space:
     """Dimensions that replace or extend those of `SPACES`."""
 
     def __post_init__(self) -> None:
-        clashing = [name for name in self._parts if name in self.fixed or name in self.own]
-        if clashing and self._is_net and self._without_parts:
-            raise InputError(
-                f"architecture is given as a whole: write {clashing[0]} into it, "
-                f"such as MLP({clashing[0]}=…)"
-            )
-        if clashing and self._without_parts:
-            raise InputError(f"only LightGBM has {clashing[0]}: fix engine=lightgbm")
+        clashing = [name for name in self._nested.names if name in {*self.fixed, *self.own}]
+        if clashing and self._nested.excluded(self.fixed, self.own):
+            raise InputError(self._nested.conflict(clashing[0]))
         parameters = self.start()  # checked now, so that mistakes show before the search begins
-        if self._is_net:
-            architecture(parameters["architecture"])
-        full_parameters(self._method(parameters), parameters)
+        full_parameters(self.method(parameters), parameters)
 
     @property
     def dimensions(self) -> dict[str, Dimension]:
         """The dimensions by name, in the order in which they are drawn."""
         removed = {*self.fixed, *(self.fixed.get("engine_params") or {})}
-        removed |= {*self._parts} if self._without_parts else set()
+        if self._nested.excluded(self.fixed, self.own):
+            removed.update(self._nested.names)
         dimensions = {**SPACES[self.model], **self.own}
         return {name: value for name, value in dimensions.items() if name not in removed}
 
@@ -187,6 +167,11 @@ class Space:
     def starting_point(self) -> dict[str, Any]:
         """The value of every dimension in the first trial."""
         return {name: _start(dimension) for name, dimension in self.dimensions.items()}
+
+    def method(self, parameters: Mapping[str, Any]) -> Method:
+        """The method that has the estimator's parameters."""
+        strategy = parameters.get("strategy", "")
+        return Method(parameters["objective"], strategy, self._nested.model(parameters))
 
     def to_json(self) -> dict[str, Any]:
         """The space in JSON types."""
@@ -211,34 +196,12 @@ class Space:
                 values[name] = choose(name, dimension)
         if not _matters(ENSEMBLE_SIZE, values):  # fixed for other objectives
             values.pop(ENSEMBLE_SIZE, None)
-        parts = {name: values.pop(name) for name in self._parts if name in values}
-        if parts and self._is_net:
-            values["architecture"] = str(Term("MLP", parts))
-        elif parts:
-            values["engine_params"] = {**parts, **(values.get("engine_params") or {})}
-        return values
+        nested = {name: values.pop(name) for name in self._nested.names if name in values}
+        return {**values, **self._nested.combine(nested, values)} if nested else values
 
     @property
-    def _is_net(self) -> bool:
-        return KINDS[self.model] is NET
-
-    @property
-    def _parts(self) -> list[str]:
-        return [part.name for part in fields(_PARTS[self.model])]
-
-    @property
-    def _without_parts(self) -> bool:
-        """True if the architecture is given as a whole, or if the engine may not be LightGBM."""
-        if self._is_net:
-            return "architecture" in {*self.fixed, *self.own}
-        return "engine" in self.own or self.fixed.get("engine", "lightgbm") != "lightgbm"
-
-    def _method(self, parameters: Mapping[str, Any]) -> Method:
-        strategy = parameters.get("strategy", "")
-        if self._is_net:
-            return Method(parameters["objective"], strategy, parameters["architecture"])
-        engine = parameters.get("engine", "lightgbm")
-        return Method(parameters["objective"], strategy, str(Term("Boosted", {"engine": engine})))
+    def _nested(self) -> NestedParameters:
+        return NESTED[self.model]
 
 
 def _matters(name: str, values: Mapping[str, Any]) -> bool:
@@ -264,7 +227,7 @@ def spaces_of(
     fixed: dict[str, dict[str, Any]] = {model: {} for model in models}
     for setting in settings:
         if "=" not in setting:
-            raise InputError(f"--fix {setting}: write key=value")
+            raise InputError(f"--fix {setting}: write key=value.")
         for key, value in settings_of([setting]).items():
             for model in _models_with(key, models):
                 is_name = key in _NONE_IS_A_NAME and value is None
@@ -276,13 +239,13 @@ def known_names(model: str) -> list[str]:
     """The names that can be searched or fixed: parameters of the estimator, and parts of one."""
     names = inspect.signature(KINDS[model].estimator).parameters
     own = [name for name in names if name not in _SET_BY_OPTIONS]
-    return [*own, *(part.name for part in fields(_PARTS[model]))]
+    return [*own, *NESTED[model].names]
 
 
 def _models_with(key: str, models: Sequence[str]) -> list[str]:
     """The kinds of models that have a parameter, at least one."""
     if key in _SET_BY_OPTIONS:
-        raise InputError(f"{key} can't be fixed or searched here: say {_SET_BY_OPTIONS[key]}")
+        raise InputError(f"Set {key} with {_SET_BY_OPTIONS[key]}; it cannot be fixed or searched.")
     names = {model: known_names(model) for model in models}
     having = [model for model in models if key in names[model]]
     if not having:
@@ -298,7 +261,7 @@ def _read(path: Path) -> dict[str, dict[str, Dimension]]:
         if model not in KINDS:
             raise InputError(f"{path}: {unknown('model', model, KINDS)}")
         if not isinstance(ranges, dict):
-            raise InputError(f"{path}: {model} must be a table, such as [{model}]")
+            raise InputError(f"{path}: {model} must be a table, such as [{model}].")
         for key in ranges:
             try:
                 _models_with(key, [model])
@@ -316,16 +279,16 @@ def _read(path: Path) -> dict[str, dict[str, Dimension]]:
 def _dimension(where: str, value: Any, none_is_a_name: bool) -> Dimension:
     if isinstance(value, list):
         if not value:
-            raise InputError(f"{where} is an empty list: there is nothing to choose from")
+            raise InputError(f"{where} is an empty list: there is nothing to choose from.")
         if not all(isinstance(option, str | int | float) for option in value):
-            raise InputError(f"{where} must be a list of words and numbers, not {value!r}")
+            raise InputError(f"{where} must be a list of words and numbers, not {value!r}.")
         options = tuple(None if o == "none" and not none_is_a_name else o for o in value)
         return Choice(options, options[0])
     if isinstance(value, Mapping):
         return _span(where, value)
     raise InputError(
         f"{where} must be a list of choices or {{low = …, high = …}}, not {value!r}; "
-        "hold a value fixed with --fix"
+        "hold a value fixed with --fix."
     )
 
 
@@ -337,12 +300,12 @@ def _span(where: str, value: Mapping[str, Any]) -> Span:
     low: Any = value.get("low")
     high: Any = value.get("high")
     if not (_number(low) and _number(high) and (step is None or (_number(step) and step > 0))):
-        raise InputError(f"{where} must have numbers as low and high, and a positive step if any")
+        raise InputError(f"{where} must have numbers as low and high, and a positive step if any.")
     if low >= high or (log and low <= 0):
         least = "0 < low < high where log = true" if log else "low < high"
-        raise InputError(f"{where} must have {least}, not {low} and {high}")
+        raise InputError(f"{where} must have {least}, not {low} and {high}.")
     if not isinstance(log, bool) or (log and step is not None):
-        raise InputError(f"{where}: log must be true or false, and can't have a step")
+        raise InputError(f"{where}: log must be true or false, and cannot have a step.")
     return Span(low, high, log, step, start=low)
 
 

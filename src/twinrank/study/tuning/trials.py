@@ -110,7 +110,7 @@ class TrialQueue:
     def on_death(self, retry: Callable[[Job], bool]) -> None:  # noqa: ARG002
         """Mark the trials that were running as failed; the next ones draw other parameters."""
         if not fail_running(self._out, self._tuning, DIED):
-            raise TwinRankError("processes die before they train; is there enough memory?")
+            raise TwinRankError("Processes die before they train; is there enough memory?")
 
     def items(self) -> dict[str, Item]:
         """The trials that run or have ended."""
@@ -214,7 +214,7 @@ class ReportToTrial(Callback):
 
 
 def resume_search(out: Path, tuning: Tuning) -> None:
-    """Prepare a journal to be continued: trials of killed processes don't count."""
+    """Prepare a journal to be continued: trials of killed processes do not count."""
     journal = out / JOURNAL
     with explained("write", journal), suppress(FileNotFoundError), journal.open("r+b") as file:
         text = file.read()
@@ -276,7 +276,7 @@ class SeededSampler(BaseSampler):
     """Tree-structured Parzen estimators (Bergstra et al. 2011) with a seed for each trial.
 
     The parameters of a trial depend on the seed, its number and the trials that ended before it,
-    but not on the process that draws them. Lost trials don't count.
+    but not on the process that draws them. Lost trials do not count.
     """
 
     def __init__(self, seed: int) -> None:
