@@ -458,7 +458,7 @@ def test_parameters_and_clones(architecture):
 
 
 def test_a_net_of_the_wrong_width_leaves_no_folder(tmp_path):
-    with pytest.raises(tr.InputError, match="Your net cannot score X of shape .* Build it for"):
+    with pytest.raises(tr.InputError, match=r"Your net cannot score X of shape .* Build it for"):
         tr.Ranker(architecture=nn.Linear(3, 1)).fit(
             tr.synthetic_web_search(queries=5), run=tmp_path / "run"
         )

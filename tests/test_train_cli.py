@@ -388,7 +388,7 @@ def test_no_permission(files):
         assert lines.pop(1) == (
             f"When that is fixed, continue from the last checkpoint with: {resume}"
         )
-        for line, name in zip(lines, ("history.jsonl", "new", "other.txt"), strict=True):
+        for line, name in zip(lines, ("run.json", "new", "other.txt"), strict=True):
             assert line.startswith(f"Error: can't write {here / 'run' / name}: Permission denied")
         assert not list((here / "run").glob(".*"))
     finally:
