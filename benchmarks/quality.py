@@ -86,7 +86,7 @@ class Book:
 
     def chosen(self, variant: Variant, fold: int) -> list[Trial]:
         """The setting that is best on the validation data, with every seed."""
-        best = max(self.tried(variant, fold), key=lambda trial: self.outcome(trial).best_value)
+        best = max(self.tried(variant, fold), key=lambda trial: self.outcome(trial).best_score)
         return [Trial(variant, fold, best.number, seed) for seed in self.seeds]
 
     def train(self, trials: Sequence[Trial]) -> None:
@@ -128,7 +128,7 @@ class Book:
     def validation(self, variant: Variant) -> float:
         """The mean over folds and seeds of the best validation value."""
         trials = [t for fold in self.folds for t in self.chosen(variant, fold)]
-        return fmean(self.outcome(trial).best_value for trial in trials)
+        return fmean(self.outcome(trial).best_score for trial in trials)
 
     def seconds(self, variant: Variant) -> float:
         """What the trainings of a variant took, all together."""
@@ -186,7 +186,7 @@ def choose(books: Sequence[Book], variants: Sequence[Variant]) -> Variant:
 def held_fixed(books: Sequence[Book], variant: Variant) -> float:
     """The validation value of the one setting that is best over all folds and sets."""
     by_fold = [
-        [book.outcome(trial).best_value for trial in book.tried(variant, fold)]
+        [book.outcome(trial).best_score for trial in book.tried(variant, fold)]
         for book in books
         for fold in book.folds
     ]

@@ -15,14 +15,15 @@ from twinrank.study.units import one_thread
 from twinrank.support.files import new_folder, publish, read_json
 
 FOLDER = "catboost"
+_OLD_NAMES = {"best_epoch": "best_iteration", "best_value": "best_score"}  # in older files
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """What a trial gave: the best round by validation, and the scores of the test data there."""
 
-    best_value: float
-    best_epoch: int
+    best_score: float
+    best_iteration: int
     seconds: float
     scores: Any
 
@@ -38,6 +39,7 @@ def read(folder: Path) -> Outcome | None:
     if not (folder / "unit.json").is_file():
         return None
     about = read_json(folder / "unit.json")
+    about = {_OLD_NAMES.get(key, key): value for key, value in about.items()}
     return Outcome(**about, scores=np.load(folder / "scores.npy", allow_pickle=False))
 
 
@@ -85,7 +87,7 @@ def train(
         best = int(np.argmax(values)) + 1
         scores = np.asarray(ranker.predict(test.X, ntree_end=best), np.float32)
     target = Path(folder)
-    about = {"best_value": values[best - 1], "best_epoch": best}
+    about = {"best_score": values[best - 1], "best_iteration": best}
     with new_folder(target) as partial:
         seconds = time.perf_counter() - begun
         (partial / "unit.json").write_text(json.dumps({**about, "seconds": seconds}), "utf-8")

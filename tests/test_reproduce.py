@@ -258,10 +258,10 @@ def test_expected_time_follows_the_work():
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--table", "9"], "table 9 is not available; choose from 2 to 7"),
-        (["--figure", "3"], "figure 3 is not available; choose from 1 and 2"),
+        (["--table", "9"], "Table 9 is not available; choose from 2 to 7"),
+        (["--figure", "3"], "Figure 3 is not available; choose from 1 and 2"),
         (["--quick", "--full"], "exclude each other"),
-        (["--full", "--table", "4"], "--full is all tables"),
+        (["--full", "--table", "4"], "--full makes all tables"),
         (["--table", "4", "--architectures", "CE4L"], "Did you mean 'CE4.L'"),
         (["--table", "4", "--architectures", ","], "--architectures must be all, paper, or names"),
         (["--table", "4", "--folds", "one"], "--folds takes numbers"),
