@@ -1,11 +1,10 @@
 """Nets as a learner: ragged batches, any loss, any torch module, one or several processes."""
 
-import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,80 +17,20 @@ from twinrank.data.batches import Batch
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.data.transforms.transform_base import FeatureError
-from twinrank.losses import NAMES as LOSSES
-from twinrank.losses import is_loss
-from twinrank.losses import loss as loss_by_name
-from twinrank.losses.direct import DirectLoss
 from twinrank.losses.ranking_loss import RankingLoss
-from twinrank.measures import NAMES, Measure
 from twinrank.models.columns import except_columns
 from twinrank.models.ensemble import Net, build_net, models_of, resolve_architecture
 from twinrank.models.net_model import SCORED_TOGETHER, NetModel, path_of
 from twinrank.models.scorer import score_all
 from twinrank.models.threads import threads_for
-from twinrank.support.errors import InputError, TwinRankError, unknown
-from twinrank.support.notation import parse
+from twinrank.support.errors import InputError, TwinRankError
 from twinrank.training.distributed import explaining_lost_processes
 from twinrank.training.learner import Learner, Scores, Task, TrainingError
-from twinrank.training.settings import as_plain, check_number, seed_of
+from twinrank.training.net_settings import NetSettings, check_takes_weights, device_of, loss_of
+from twinrank.training.settings import check_number, seed_of
 
 Loss = Callable[..., Tensor]
-OPTIMISERS = ("adam", "adamw", "sgd")
-PRECISIONS = ("full", "mixed")
-SCHEDULES = ("constant", "halve", "cosine")
 _KEEP_BYTES = 1024**3  # transformed features that are kept from one epoch to the next
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetSettings:
-    """Batches and the optimiser."""
-
-    batch_documents: int = 12_000
-    shuffle: bool = True
-    learning_rate: float = 1e-3
-    optimiser: str = "adam"
-    weight_decay: float = 0.0
-    """An L2 penalty for adam and sgd, decoupled for adamw."""
-    schedule: str = "constant"
-    halve_every: int = 20
-    clip: float | None = None
-    """The largest norm of the gradient."""
-    precision: str = "full"
-    """ "mixed": the net computes in bfloat16 where that is safe; losses and measures never do."""
-
-    def __post_init__(self) -> None:
-        check_number("batch_documents", self.batch_documents, whole=True)
-        check_number("halve_every", self.halve_every, whole=True)
-        check_number("learning_rate", self.learning_rate)
-        if self.weight_decay != 0:
-            check_number("weight_decay", self.weight_decay)
-        if self.clip is not None:
-            check_number("clip", self.clip)
-        if not isinstance(self.shuffle, bool):
-            raise InputError(f"shuffle must be true or false, not {self.shuffle!r}")
-        for name, choices in (
-            ("optimiser", OPTIMISERS),
-            ("schedule", SCHEDULES),
-            ("precision", PRECISIONS),
-        ):
-            if getattr(self, name) not in choices:
-                raise InputError(unknown(name, str(getattr(self, name)), choices))
-
-    @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> "NetSettings":
-        """The settings in an estimator's parameters."""
-        settings = cls(**{f.name: as_plain(parameters[f.name]) for f in fields(cls)})
-        if settings.precision == "mixed" and device_of(parameters["device"]) == "cpu":
-            raise InputError("precision='mixed' needs a GPU, and the device is the CPU; use 'full'")
-        return settings
-
-    def learning_rate_of(self, epoch: int, epochs: int) -> float:
-        """The learning rate of an epoch, counted from 0."""
-        if self.schedule == "halve":
-            return self.learning_rate * 0.5 ** (epoch // self.halve_every)
-        if self.schedule == "cosine":
-            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * epoch / epochs))
-        return self.learning_rate
 
 
 class NetLearner(Learner):
@@ -180,7 +119,7 @@ class NetLearner(Learner):
             net, fitted, custom = _continued_net(parameters, chosen, task)
         loss = loss_of(parameters)
         if task.weights is not None:
-            _check_takes_weights(loss)
+            check_takes_weights(loss)
         settings, device = NetSettings.of(parameters), device_of(parameters["device"])
         return cls(net, loss, fitted, task, settings, device, custom=custom)
 
@@ -363,32 +302,6 @@ class NetLearner(Learner):
         return TrainingError("\n".join(text for text in self.group.all_gather(message) if text))
 
 
-def loss_of(parameters: Mapping[str, Any]) -> Any:
-    """The objective as a loss: a measure, a loss by name, or the user's own callable."""
-    objective = parameters["objective"]
-    if callable(objective) and not isinstance(objective, Measure):
-        return objective
-    if isinstance(objective, str):
-        if is_loss(objective):
-            return loss_by_name(objective, parameters["mode"])
-        if (name := parse(objective).name) not in NAMES:
-            raise InputError(unknown("objective", name, [*NAMES, *LOSSES]))
-    names = ("strategy", "alpha", "perturbation", "samples")
-    return DirectLoss(objective, **{name: parameters[name] for name in names})
-
-
-def device_of(name: str) -> str:
-    """A device by name; "auto" is a GPU if there is one."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.device(name)
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
-        raise InputError(f"There is no device {name!r} here; use auto, cpu or cuda.") from None
-    return name
-
-
 def seed_step(device: torch.device, seed: int, epoch: int, step: int, rank: int = 0) -> None:
     """Seed torch for one step: dropout, ties and noise depend on nothing else.
 
@@ -490,19 +403,3 @@ def _optimiser(net: Net, settings: NetSettings, device: torch.device) -> torch.o
         fused=device.type in ("cpu", "cuda"),
     )
     return optimiser
-
-
-def _check_takes_weights(loss: Any) -> None:
-    """Refuse weighted queries if the loss cannot take weights."""
-    function = loss.forward if isinstance(loss, torch.nn.Module) else loss
-    try:
-        names = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some callables have no signature
-        return
-    if "weights" in names or any(p.kind is p.VAR_KEYWORD for p in names.values()):
-        return
-    name = getattr(function, "__name__", type(loss).__name__)
-    raise InputError(
-        f"sample_weight needs an objective that takes weights, but {name}({', '.join(names)}) does "
-        f"not. Write (scores, labels, lists, weights=None), with one weight per list."
-    )
