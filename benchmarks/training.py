@@ -45,7 +45,8 @@ from twinrank.support.memory import PeakMemory, keep_memory
 from twinrank.training.distributed import ProcessGroup
 from twinrank.training.learner import Task
 from twinrank.training.loop import Trainer
-from twinrank.training.net_learner import NetLearner, NetSettings
+from twinrank.training.net_learner import NetLearner
+from twinrank.training.net_settings import NetSettings
 from twinrank.training.settings import Plan
 
 FEATURES, BATCH, WIDTH, MEAN = 136, 12_000, 100, 120

@@ -28,7 +28,8 @@ from twinrank.training.distributed import (
 )
 from twinrank.training.learner import Task, TrainingError
 from twinrank.training.loop import Trainer
-from twinrank.training.net_learner import NetLearner, NetSettings
+from twinrank.training.net_learner import NetLearner
+from twinrank.training.net_settings import NetSettings
 from twinrank.training.settings import Plan
 
 # The work of each of two processes, and of one alone; files hold the results.

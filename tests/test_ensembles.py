@@ -20,7 +20,8 @@ from twinrank.training.checkpoints import load_checkpoint, save_checkpoint
 from twinrank.training.distributed import ProcessGroup
 from twinrank.training.learner import Task
 from twinrank.training.loop import Trainer
-from twinrank.training.net_learner import NetLearner, NetSettings
+from twinrank.training.net_learner import NetLearner
+from twinrank.training.net_settings import NetSettings
 from twinrank.training.settings import Plan
 
 DATA, NEW = tr.synthetic_web_search(queries=40).split(0.6, 0.4, random_state=0)

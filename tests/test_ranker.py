@@ -35,7 +35,7 @@ from twinrank.losses import NAMES as LOSS_NAMES
 from twinrank.losses import loss as loss_by_name
 from twinrank.models.architecture import Architecture, architecture
 from twinrank.training.callbacks import Callback
-from twinrank.training.net_learner import loss_of
+from twinrank.training.net_settings import loss_of
 
 SMALL = {"architecture": "CE4.L(width=4, depth=1)", "epochs": 2, "learning_rate": 0.05}
 NAMES = ["bm25", "length", "clicks"]

@@ -22,7 +22,8 @@ from twinrank.training.console import Bar, Lines, console
 from twinrank.training.distributed import ProcessGroup
 from twinrank.training.learner import Task, TrainingError
 from twinrank.training.loop import Trainer
-from twinrank.training.net_learner import NetLearner, NetSettings
+from twinrank.training.net_learner import NetLearner
+from twinrank.training.net_settings import NetSettings
 from twinrank.training.run_folder import draw_history
 from twinrank.training.settings import Plan
 
