@@ -37,7 +37,7 @@ def test_measures_lists_every_measure():
         (["measures", "ndcg@10"], "Unknown measure 'ndcg'. Did you mean 'nDCG'"),
         (["measures", "nDCG(gian=linear)"], "Unknown option of nDCG 'gian'. Did you mean 'gain'"),
         (["measures", "nDCG@ten"], "Can't read 'nDCG@ten'"),
-        (["reproduce", "--table", "9"], "table 9 is not available"),
+        (["reproduce", "--table", "9"], "Table 9 is not available"),
         (["reproduse"], "No such command"),
     ],
 )

@@ -130,7 +130,7 @@ def test_the_features_option_adds_absent_features(cli, folder):
 
 def test_the_error_for_an_unfinished_run_shows_how_to_finish_it(cli, folder):
     (folder / "cut").mkdir(exist_ok=True)
-    (folder / "cut" / "run.json").write_text("{}")
+    (folder / "cut" / "run.json").write_text('{"version": 2, "source": {"data": "x"}}')
     code, _, err = cli("evaluate", "cut", "test.txt")
     assert code == 2
     assert "twinrank train --resume cut" in err

@@ -211,7 +211,9 @@ class TensorBoard(Callback):
         from torch.utils.tensorboard import SummaryWriter
 
         with explained("write", self.folder):
-            self._writer = SummaryWriter(str(self.folder), purge_step=1)
+            for earlier in self.folder.glob("events.out.tfevents.*"):
+                earlier.unlink()
+            self._writer = SummaryWriter(str(self.folder))
         for record in trainer.progress.history:
             self._write(trainer, record)
         self._flush()

@@ -9,6 +9,7 @@ In training, batch norm uses the statistics of each process's own share; the run
 which score, are averaged over the processes after every step.
 """
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -151,6 +152,7 @@ class TorchProcessGroup(ProcessGroup):
 
     def close(self) -> None:
         """Leave the group."""
+        gc.collect()  # nets that are wrapped for the group must go before it, or torch aborts
         if self._dist.is_initialized():
             self._dist.destroy_process_group()
 
