@@ -29,6 +29,7 @@ _NAMES = {
     "n_jobs": "n_jobs num_threads num_thread nthread nthreads",
     "random_state": "random_state seed random_seed",
     "ensemble_size": "num_class num_classes multi_strategy",
+    "colsample_bytree": "colsample_bytree feature_fraction sub_feature",
     "categorical_features": "categorical_features categorical_feature categorical_column "
     "cat_feature cat_column feature_types",
 }
@@ -55,12 +56,29 @@ class TreeSettings:
     learning_rate: float
     num_leaves: int
     ensemble_size: int = 1
-    """The number of trees per round, one for each model of the ensemble."""
+    """The number of models, each with its own booster."""
+    colsample_bytree: float = 1.0
+    """The share of the columns that a tree may split on."""
+    subsample: float = 1.0
+    """The share of the queries that a model or a round learns from."""
+    subsample_freq: int = 0
+    """Draw queries anew after so many rounds; 0: draw once."""
     categorical: tuple[int, ...] = ()
     n_jobs: int | None = None
     seed: int = 0
     engine_params: Mapping[str, Any] = field(default_factory=dict)
     """The engine's own settings, by its own names."""
+
+    model: int = 0
+    """The number of the model in the ensemble."""
+
+    @property
+    def model_seed(self) -> int:
+        """The seed of the model; the first has that of all."""
+        if not self.model:
+            return self.seed
+        words = np.random.SeedSequence([self.seed, self.model]).generate_state(1, np.uint64)
+        return int(words[0]) >> 1
 
 
 class Trees(Protocol):
@@ -90,29 +108,33 @@ class Trees(Protocol):
 
 
 class Grower(Protocol):
-    """An engine in training.
+    """One model in training.
 
-    `Grower(settings, objective, rows, sets, state)` continues from `state`, which `state()` gave.
+    `Grower(settings, objective, data, state)` continues from `state`, which `state()` gave. `data`
+    is the engine's `Data(settings, rows, sets)`, which all models of an ensemble share.
     """
 
     exact: bool
     """True if training continues from `state` with the same bits."""
 
     def grow(self, round_number: int) -> bool:
-        """Add a tree for every model of the ensemble; False if no split helps."""
+        """Add a tree; False if no split helps."""
 
-    def scores(self, name: str) -> npt.NDArray[Any]:
-        """The scores of an evaluation set."""
+    def scores(self, name: str | None = None) -> npt.NDArray[Any]:
+        """The scores of an evaluation set, or of the training data."""
 
     def state(self) -> bytes:
         """All trees grown so far."""
 
-    def trees(self, rounds: int) -> Trees:
-        """The trees of the first rounds; the models of an ensemble add up to one score."""
+    def model(self, rounds: int) -> Any:
+        """The trees of the first rounds, for `merged_trees`."""
 
 
 def engine(name: str) -> Any:
-    """The module of an engine: `Objective`, `Grower`, `FILE`, `NAME`, `SUFFIXES`, `from_bytes`."""
+    """The module of an engine.
+
+    It has `Data`, `Grower`, `Objective`, `merged_trees`, `from_bytes`, `FILE`, `NAME`, `SUFFIXES`.
+    """
     if name not in ENGINES:
         raise InputError(unknown("engine", str(name), ENGINES))
     module: ModuleType

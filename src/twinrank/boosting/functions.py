@@ -123,11 +123,14 @@ class LightGBMObjective:
     """Called by LightGBM in every round; made by `lightgbm_objective`."""
 
     newton: Newton
+    queries: Any = None
+    """The numbers of the queries that count; None for all."""
 
     def __call__(self, scores: Any, data: Any) -> tuple[Floats, Floats]:
         """Gradient and hessian of every row."""
         lists = _lightgbm_lists(data)
-        return self.newton(scores, data.get_label(), lists, _lightgbm_weights(data, lists))
+        weights = _lightgbm_weights(data, lists)
+        return self.newton(scores, data.get_label(), lists, weights, self.queries)
 
 
 @dataclass(frozen=True)
@@ -135,11 +138,14 @@ class XGBoostObjective:
     """Called by XGBoost in every round; made by `xgboost_objective`."""
 
     newton: Newton
+    queries: Any = None
+    """The numbers of the queries that count; None for all."""
 
     def __call__(self, scores: Any, data: Any) -> tuple[Floats, Floats]:
         """Gradient and hessian of every row."""
         lists = _xgboost_lists(data)
-        return self.newton(scores, data.get_label(), lists, _xgboost_weights(data, lists))
+        weights = _xgboost_weights(data, lists)
+        return self.newton(scores, data.get_label(), lists, weights, self.queries)
 
 
 @dataclass(frozen=True)
@@ -169,12 +175,7 @@ class XGBoostMetric:
 
 
 def mean(measure: Measure, scores: Any, labels: Any, lists: Lists, weights: Any = None) -> float:
-    """The weighted mean over the lists with a relevant document, Σ w·M / Σ w, or NaN.
-
-    A matrix of scores has a column per model of an ensemble; its columns are summed.
-    """
-    if np.ndim(scores) == 2:
-        scores = scores.sum(axis=1)
+    """The weighted mean over the lists with a relevant document, Σ w·M / Σ w, or NaN."""
     values = evaluate(scores, labels, lists, {"value": measure}).values["value"]
     counts = ~np.isnan(values)
     if weights is None:

@@ -1,7 +1,8 @@
 """Trees by LightGBM (Ke et al., NeurIPS 2017)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import lightgbm as lgb
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from twinrank.boosting.engines import NO_TREE, Rows, TreeSettings, explained_by, thread_count
 from twinrank.boosting.functions import LightGBMObjective
+from twinrank.boosting.sampling import draw_queries
 from twinrank.support.errors import InputError, unknown
 
 NAME, FILE, SUFFIXES = "LightGBM", "model.txt", (".txt",)
@@ -26,6 +28,8 @@ _INEXACT = {
     "linear_tree": False,
     "use_quantized_grad": False,
 }
+_SEEDS = ("bagging_seed", "feature_fraction_seed", "extra_seed", "objective_seed", "drop_seed")
+_ONCE = 2**31 - 1  # rounds between two draws
 _SAMPLES_COLUMNS = ("feature_fraction", "feature_fraction_bynode", "extra_trees")
 
 
@@ -76,65 +80,105 @@ class LightGBMTrees:
         self.__init__(state["text"])  # type: ignore[misc]
 
 
+class Data:
+    """Rows as LightGBM's Datasets, which all models of an ensemble share."""
+
+    def __init__(self, settings: TreeSettings, rows: Rows, sets: Mapping[str, Rows]) -> None:
+        self.rows, self.sets = rows, dict(sets)
+        self._settings, self._params = settings, params_of(settings)
+        with explained_by(NAME, lgb.basic.LightGBMError):
+            self.train = self._dataset(rows)
+            if not any(self.train.construct().feature_num_bin(i) for i in range(rows.X.shape[1])):
+                raise InputError(NO_TREE)  # all features are constant, or nearly so
+            self._valid = [self._dataset(other, self.train).construct() for other in sets.values()]
+
+    def booster(self, params: dict[str, Any], start: lgb.Booster | None) -> lgb.Booster:
+        """A booster that continues from the scores of other trees, or from nothing."""
+        # A booster copies the initial scores when it is made, so that each has its own.
+        self._set_scores(self.train, self.rows, start)
+        booster = lgb.Booster(params, self.train)
+        for (name, rows), valid in zip(self.sets.items(), self._valid, strict=True):
+            self._set_scores(valid, rows, start)
+            booster.add_valid(valid, name)
+        return booster
+
+    def _set_scores(self, data: lgb.Dataset, rows: Rows, start: lgb.Booster | None) -> None:
+        if start is None:
+            data.set_init_score(None)
+            return
+        threads = thread_count(self._settings.n_jobs)
+        # The sums of the same leaves in the same order have the same bits.
+        data.set_init_score(start.predict(rows.X, raw_score=True, num_threads=threads))
+
+    def _dataset(self, rows: Rows, train: lgb.Dataset | None = None) -> lgb.Dataset:
+        return lgb.Dataset(
+            rows.X,
+            rows.y,
+            reference=train,
+            group=rows.lists.sizes,
+            weight=None if rows.weights is None else rows.lists.spread(rows.weights),
+            categorical_feature=list(self._settings.categorical) or "auto",
+            params=self._params,
+        )
+
+
 class Grower:
     """LightGBM in training, one round at a time."""
 
     def __init__(
-        self,
-        settings: TreeSettings,
-        objective: Any,
-        data: Rows,
-        sets: Mapping[str, Rows],
-        state: bytes | None = None,
+        self, settings: TreeSettings, objective: Any, data: Data, state: bytes | None = None
     ) -> None:
-        self._objective, self._size, self._seed = objective, settings.ensemble_size, settings.seed
+        self._settings, self._objective, self._data = settings, objective, data
         self._earlier = "" if state is None else state.decode()
-        self._params = params_of(settings)
-        self.exact = _continues_exactly(self._params)
-        sampled = any(name in self._params for name in _SAMPLES_COLUMNS)
-        self._reseeds = self.exact and sampled
+        params = params_of(settings)
+        self.exact = _continues_exactly(params)
+        self._reseeds = self.exact and any(name in params for name in _SAMPLES_COLUMNS)
         self._grown = 0  # rounds of this booster
         self._scores: dict[str, npt.NDArray[np.float64]] = {}
         with explained_by(NAME, lgb.basic.LightGBMError):
-            self._start = lgb.Booster(model_str=self._earlier) if self._earlier else None
-            train = self._dataset(data, settings)
-            if not any(train.construct().feature_num_bin(i) for i in range(data.X.shape[1])):
-                raise InputError(NO_TREE)  # all features are constant, or nearly so
-            self._booster = lgb.Booster(self._params, train)
-            self._names = list(sets)
-            for name, rows in sets.items():
-                self._booster.add_valid(self._dataset(rows, settings, train), name)
+            start = lgb.Booster(model_str=self._earlier) if self._earlier else None
+            self._booster = data.booster(params, start)
 
     def grow(self, round_number: int) -> bool:
-        """Add a tree for every model of the ensemble; False if no split helps."""
+        """Add a tree; False if no split helps."""
         self._scores.clear()
+        objective = self._objective
+        if objective is not None:
+            queries = draw_queries(self._settings, len(self._data.rows.lists), round_number)
+            objective = replace(objective, queries=queries)
         with explained_by(NAME, lgb.basic.LightGBMError):
             if self._reseeds:
                 self._seed_round(round_number)
-            grew = not self._booster.update(fobj=self._objective)
+            grew = not self._booster.update(fobj=objective)
         self._grown += 1
         return grew
 
-    def scores(self, name: str) -> npt.NDArray[np.float64]:
-        """The scores of an evaluation set, kept up to date by LightGBM."""
+    def scores(self, name: str | None = None) -> npt.NDArray[np.float64]:
+        """The scores of an evaluation set, or of the training data, kept up to date by LightGBM."""
+        if name is None:
+            self._booster.eval_train(self._keep(iter(["training"])))
+            return self._scores.pop("training")
         if not self._scores:
-            names = iter(self._names)
-
-            def keep(scores: Any, _: Any) -> tuple[str, float, bool]:
-                columns = scores.sum(axis=1) if scores.ndim == 2 else np.array(scores)
-                self._scores[next(names)] = columns
-                return "kept", 0.0, True
-
-            self._booster.eval_valid(keep)
+            self._booster.eval_valid(self._keep(iter(self._data.sets)))
         return self._scores[name]
+
+    def _keep(self, names: Iterator[str]) -> Any:
+        """A metric that keeps the scores it is called with."""
+
+        def keep(scores: Any, _: Any) -> tuple[str, float, bool]:
+            self._scores[next(names)] = np.array(scores)
+            return "kept", 0.0, True
+
+        return keep
 
     def state(self) -> bytes:
         """All trees grown so far, those of an earlier booster first."""
         return self._text().encode()
 
-    def trees(self, rounds: int) -> LightGBMTrees:
-        """The trees of the first rounds; the models of an ensemble add up to one score."""
-        return merged_trees(self._text(), self._size, rounds)
+    def model(self, rounds: int) -> str:
+        """The trees of the first rounds, for `merged_trees`."""
+        header, trees, tail = _parsed(self._text())
+        return _joined(header, trees[:rounds], tail)
 
     def _text(self) -> str:
         text = self._booster.model_to_string(num_iteration=-1)
@@ -143,47 +187,51 @@ class Grower:
         header, trees, tail = _parsed(text)
         return _joined(header, [*_parsed(self._earlier)[1], *trees], tail)
 
-    def _dataset(
-        self, rows: Rows, settings: TreeSettings, train: lgb.Dataset | None = None
-    ) -> lgb.Dataset:
-        start = None
-        if self._start is not None:  # the sums of the same leaves in the same order: the same bits
-            threads = thread_count(settings.n_jobs)
-            start = self._start.predict(rows.X, raw_score=True, num_threads=threads)
-        return lgb.Dataset(
-            rows.X,
-            rows.y,
-            reference=train,
-            group=rows.lists.sizes,
-            weight=None if rows.weights is None else rows.lists.spread(rows.weights),
-            init_score=start,
-            categorical_feature=list(settings.categorical) or "auto",
-            params=self._params,
-        )
-
     def _seed_round(self, round_number: int) -> None:
         """Draw columns by the number of the round, so that training can continue anywhere.
 
         Setting a new seed draws columns once. In the first round with our own objective, LightGBM's
         `update` resets a parameter, which draws once more, so that later rounds do so too.
         """
-        words = np.random.SeedSequence([self._seed, round_number]).generate_state(2) >> 1
+        seeds = [self._settings.model_seed, round_number]
+        words = np.random.SeedSequence(seeds).generate_state(2) >> 1
         names = ("feature_fraction_seed", "extra_seed")
         self._booster.reset_parameter(dict(zip(names, words.tolist(), strict=True)))
         if self._grown and self._objective is not None:
             self._booster.reset_parameter({"verbosity": -1})
 
 
-def merged_trees(text: str, ensemble_size: int, rounds: int | None = None) -> LightGBMTrees:
-    """The trees of a booster as one model; those of an ensemble are LightGBM's classes."""
-    header, trees, tail = _parsed(text)
-    if rounds is not None:
-        trees = trees[: rounds * ensemble_size]
-    text = _joined(header, trees, tail)
-    for part in ("num_class={}\n", "num_tree_per_iteration={}\n", "[num_class: {}]"):
-        text = text.replace(part.format(ensemble_size), part.format(1), 1)
+def merged_trees(
+    models: Sequence[str],
+    factors: Sequence[float],
+    features: int,  # noqa: ARG001
+    categorical: tuple[int, ...],  # noqa: ARG001
+) -> LightGBMTrees:
+    """The trees of several models as one, whose score is the sum of factor · score."""
+    header, _, tail = _parsed(models[0])
+    trees = [
+        tree if factor == 1 else _scaled(tree, factor)
+        for model, factor in zip(models, factors, strict=True)
+        for tree in _parsed(model)[1]
+    ]
     with explained_by(NAME, lgb.basic.LightGBMError):
-        return LightGBMTrees(lgb.Booster(model_str=text).model_to_string(num_iteration=-1))
+        text = lgb.Booster(model_str=_joined(header, trees, tail)).model_to_string(num_iteration=-1)
+        return LightGBMTrees(text)
+
+
+_VALUES = re.compile(
+    r"^(leaf_value|internal_value|leaf_const|leaf_coeff|shrinkage)=(.*)$", re.MULTILINE
+)
+
+
+def _scaled(tree: str, factor: float) -> str:
+    """The text of a tree with all its values multiplied."""
+
+    def scaled(line: re.Match[str]) -> str:
+        values = re.sub(r"[^ ]+", lambda value: repr(float(value[0]) * factor), line[2])
+        return f"{line[1]}={values}"
+
+    return _VALUES.sub(scaled, tree)
 
 
 def _parsed(text: str) -> tuple[str, list[str], str]:
@@ -217,22 +265,41 @@ def from_bytes(content: bytes, features: int, _: tuple[int, ...]) -> LightGBMTre
 
 def params_of(settings: TreeSettings) -> dict[str, Any]:
     """LightGBM's parameters."""
-    own = _canonical(settings.engine_params)
+    own = _canonical({**_bagging(settings), **settings.engine_params})
     # One thread builds the histogram of a feature, so that trees do not depend on their number.
     layout = {} if any(name in own for name in _LAYOUTS) else {_LAYOUTS[0]: True}
-    size = settings.ensemble_size
+    share = settings.colsample_bytree
     return {
         "objective": settings.objective or "none",
         "metric": "None",
         "num_leaves": settings.num_leaves,
-        "learning_rate": settings.learning_rate / size,
-        **({"num_class": size} if size > 1 else {}),
+        "learning_rate": settings.learning_rate,
+        **({} if share == 1 else {"feature_fraction": share}),
         "num_threads": thread_count(settings.n_jobs),
-        "seed": settings.seed % 2**31,
+        **_seeds(settings),
         "deterministic": True,
         "verbosity": -1,
         **layout,
         **own,
+    }
+
+
+def _seeds(settings: TreeSettings) -> dict[str, int]:
+    """The seeds of a model; the seed of the bins, which models share, is that of all."""
+    if not settings.model:
+        return {"seed": settings.seed % 2**31}
+    words = np.random.SeedSequence(settings.model_seed).generate_state(len(_SEEDS)) >> 1
+    return {"seed": settings.seed % 2**31, **dict(zip(_SEEDS, words.tolist(), strict=True))}
+
+
+def _bagging(settings: TreeSettings) -> dict[str, Any]:
+    """Samples of queries by LightGBM itself, if the objective is its own."""
+    if settings.objective is None or settings.subsample == 1:
+        return {}
+    return {
+        "bagging_fraction": settings.subsample,
+        "bagging_by_query": True,
+        "bagging_freq": settings.subsample_freq or _ONCE,
     }
 
 

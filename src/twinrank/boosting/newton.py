@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,9 +59,7 @@ class Newton:
     Noise. It depends on `random_state` and the scores alone. Every round has fresh noise, since
     every tree changes the scores, and a resumed training has the same noise.
 
-    Ensembles. A matrix of scores has a column for each of k models, which are trained separately
-    with their own noise. A column holds what its model adds to the ensemble's score: a k-th of the
-    model's own score, at which its gradient is taken.
+    Ensembles. Each model has its own number, `model`, and so its own noise.
     """
 
     measure: Measure
@@ -96,11 +94,14 @@ class Newton:
         return cls(resolved, checked, perturbation, samples, int(random_state))
 
     def __call__(
-        self, scores: Any, labels: Any, lists: Lists, weights: Any = None
+        self, scores: Any, labels: Any, lists: Lists, weights: Any = None, queries: Any = None
     ) -> tuple[Floats, Floats]:
-        """Gradient and hessian of every document, given a weight per list or None."""
-        if np.ndim(scores) == 2:
-            return self._of_ensemble(np.asarray(scores), labels, lists, weights)
+        """Gradient and hessian of every document, given a weight per list or None.
+
+        `queries` are the numbers of the lists that count, in ascending order; None for all.
+        """
+        if queries is not None:
+            return self._of_queries(scores, labels, lists, weights, queries)
         gradient, hessian = self.sums(scores, labels, lists, weights)
         mean = self.unit
         if mean is None:
@@ -111,14 +112,21 @@ class Newton:
         hessian += np.float32(FLOOR)
         return gradient, hessian
 
-    def _of_ensemble(
-        self, scores: Any, labels: Any, lists: Lists, weights: Any
+    def _of_queries(
+        self, scores: Any, labels: Any, lists: Lists, weights: Any, queries: Any
     ) -> tuple[Floats, Floats]:
-        gradient, hessian = np.empty(scores.shape, np.float32), np.empty(scores.shape, np.float32)
-        size = scores.shape[1]
-        for i in range(size):
-            own = replace(self, model=i)
-            gradient[:, i], hessian[:, i] = own(size * scores[:, i], labels, lists, weights)
+        """As if there were no other queries, which get zeros: they change no tree."""
+        drawn = np.zeros(len(lists), np.bool_)
+        drawn[queries] = True
+        documents = lists.spread(drawn)
+        own = None if weights is None else np.asarray(weights)[drawn]
+        gradient, hessian = np.zeros((2, lists.documents), np.float32)
+        gradient[documents], hessian[documents] = self(
+            np.asarray(scores)[documents],
+            np.asarray(labels)[documents],
+            Lists.from_sizes(lists.sizes[drawn]),
+            own,
+        )
         return gradient, hessian
 
     def sums(

@@ -102,7 +102,7 @@ class TreeModel(Model):
                 f"{path.name} is damaged: it is not the file that {CONFIG} was saved with"
             )
         trees = module.from_bytes(content, features, categorical)
-        if trees.count % common["ensemble_size"]:
+        if trees.count < common["ensemble_size"]:
             raise damaged(f"{trees.count} trees for ensemble_size {common['ensemble_size']}")
         return cls(
             engine=config["engine"],

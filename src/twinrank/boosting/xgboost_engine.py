@@ -2,7 +2,8 @@
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from twinrank.boosting.engines import Rows, TreeSettings, explained_by, thread_count
 from twinrank.boosting.functions import XGBoostObjective
+from twinrank.boosting.sampling import draw_columns, draw_queries, sample_size
 from twinrank.support.errors import InputError
 
 try:
@@ -20,6 +22,7 @@ except ImportError as missing:
 NAME, FILE, SUFFIXES = "XGBoost", "model.json", (".json", ".ubj")
 Objective = XGBoostObjective
 
+_CERTAIN = 1e30  # the weight of a column that is drawn
 _UNUSED = "are not used"
 # Settings with which training continues exactly. Samples of rows or columns, and some objectives,
 # depend on a state that XGBoost does not save.
@@ -71,65 +74,115 @@ class XGBoostTrees:
             return self.booster.predict(_matrix(X, self._categorical, n_jobs), **kind)
 
 
+class Data:
+    """Rows as XGBoost's matrices, which all models of an ensemble share."""
+
+    def __init__(self, settings: TreeSettings, rows: Rows, sets: Mapping[str, Rows]) -> None:
+        self.rows = rows
+        with explained_by(NAME, xgb.core.XGBoostError):
+            self.train = _labelled(rows, settings)
+            self.sets = {name: _labelled(other, settings) for name, other in sets.items()}
+
+
 class Grower:
     """XGBoost in training, one round at a time."""
 
     def __init__(
-        self,
-        settings: TreeSettings,
-        objective: Any,
-        data: Rows,
-        sets: Mapping[str, Rows],
-        state: bytes | None = None,
+        self, settings: TreeSettings, objective: Any, data: Data, state: bytes | None = None
     ) -> None:
-        self._objective, self._settings = objective, settings
+        self._settings, self._objective, self._data = settings, objective, data
         self.exact = _EXACT.issuperset(settings.engine_params)
+        params, earlier = params_of(settings), None if state is None else bytearray(state)
+        if settings.colsample_bytree < 1:
+            # XGBoost rounds down. A half more protects the number from its single precision.
+            features = data.rows.X.shape[1]
+            drawn = sample_size(settings.colsample_bytree, features)
+            params["colsample_bytree"] = min(1.0, (drawn + 0.5) / features)
         with explained_by(NAME, xgb.core.XGBoostError):
-            self._train = _labelled(data, settings)
-            self._sets = {name: _labelled(rows, settings) for name, rows in sets.items()}
-            matrices = [self._train, *self._sets.values()]
-            earlier = None if state is None else bytearray(state)
-            self._booster = xgb.Booster(params_of(settings), matrices, earlier)
+            self._booster = xgb.Booster(params, [data.train, *data.sets.values()], earlier)
 
     def grow(self, round_number: int) -> bool:
-        """Add a tree for every model of the ensemble, perhaps of a single leaf."""
+        """Add a tree, perhaps of a single leaf."""
+        train = self._data.train
         with (
             explained_by(NAME, xgb.core.XGBoostError),
             warnings.catch_warnings(record=True) as caught,
         ):
             warnings.simplefilter("always")
-            self._booster.update(self._train, round_number, fobj=self._objective)
+            self._sample_columns(round_number)
+            objective = self._sample_queries(round_number)
+            self._booster.update(train, round_number, fobj=objective)
         for warning in caught:
             if _UNUSED in str(warning.message):
                 raise InputError(f"XGBoost: {_plain(str(warning.message))}")
         return True
 
-    def scores(self, name: str) -> npt.NDArray[np.float32]:
-        """The scores of an evaluation set."""
-        scores = np.asarray(self._booster.predict(self._sets[name], output_margin=True))
-        return scores.sum(axis=1) if scores.ndim == 2 else scores
+    def _sample_columns(self, round_number: int) -> None:
+        """Give weight to the columns of this round: XGBoost cannot continue its own draws."""
+        if self._settings.colsample_bytree == 1:
+            return
+        features = self._data.rows.X.shape[1]
+        weights = np.zeros(features, np.float32)
+        weights[draw_columns(self._settings, features, round_number)] = _CERTAIN
+        self._data.train.set_info(feature_weights=weights)
+
+    def _sample_queries(self, round_number: int) -> Any:
+        """The objective on the queries of this round; XGBoost's own gets weights of 0."""
+        lists, weights = self._data.rows.lists, self._data.rows.weights
+        queries = draw_queries(self._settings, len(lists), round_number)
+        if self._objective is not None:
+            return replace(self._objective, queries=queries)
+        if queries is not None:
+            own = np.zeros(len(lists))
+            own[queries] = 1.0 if weights is None else np.asarray(weights)[queries]
+            # XGBoost divides by the mean weight of the first round it sees.
+            self._data.train.set_info(weight=own / own.mean())
+        return None
+
+    def scores(self, name: str | None = None) -> npt.NDArray[np.float32]:
+        """The scores of an evaluation set, or of the training data."""
+        data = self._data.train if name is None else self._data.sets[name]
+        return np.asarray(self._booster.predict(data, output_margin=True))
 
     def state(self) -> bytes:
         """All trees grown so far."""
         return bytes(self._booster.save_raw("ubj"))
 
-    def trees(self, rounds: int) -> XGBoostTrees:
-        """The trees of the first rounds; the models of an ensemble add up to one score."""
-        return merged_trees(self._booster[:rounds], int(self._train.num_col()), self._settings)
+    def model(self, rounds: int) -> Any:
+        """The trees of the first rounds, for `merged_trees`."""
+        return self._booster[:rounds]
 
 
-def merged_trees(booster: Any, features: int, settings: TreeSettings) -> XGBoostTrees:
-    """The trees of a booster as one model; those of an ensemble are XGBoost's classes."""
-    if settings.ensemble_size > 1:
-        content = json.loads(booster.save_raw("json"))
-        learner = content["learner"]
-        learner["learner_model_param"].update(num_class="0", base_score="0E0")
-        learner["objective"] = {"name": "reg:squarederror", "reg_loss_param": {}}
-        model = learner["gradient_booster"]["model"]
-        count, step = len(model["trees"]), int(model["gbtree_model_param"]["num_parallel_tree"])
-        model.update(tree_info=[0] * count, iteration_indptr=list(range(0, count + 1, step)))
-        booster = _loaded(json.dumps(content).encode())
-    return XGBoostTrees(booster, features, settings.categorical)
+def merged_trees(
+    models: Sequence[Any], factors: Sequence[float], features: int, categorical: tuple[int, ...]
+) -> XGBoostTrees:
+    """The trees of several models as one, whose score is the sum of factor · score."""
+    if len(models) == 1:
+        return XGBoostTrees(models[0], features, categorical)
+    contents = [json.loads(model.save_raw("json")) for model in models]
+    trees: list[dict[str, Any]] = []
+    for content, factor in zip(contents, factors, strict=True):
+        own = content["learner"]["gradient_booster"]["model"]["trees"]
+        trees += [_scaled(tree, factor) for tree in own]
+    for number, tree in enumerate(trees):
+        tree["id"] = number
+    learner = contents[0]["learner"]
+    model, count = learner["gradient_booster"]["model"], len(trees)
+    step = int(model["gbtree_model_param"]["num_parallel_tree"])
+    model["gbtree_model_param"]["num_trees"] = str(count)
+    model.update(
+        trees=trees, tree_info=[0] * count, iteration_indptr=list(range(0, count + 1, step))
+    )
+    return XGBoostTrees(_loaded(json.dumps(contents[0]).encode()), features, categorical)
+
+
+def _scaled(tree: dict[str, Any], factor: float) -> dict[str, Any]:
+    """A tree with all its values multiplied; a leaf has its value in place of a condition."""
+    leaf = np.asarray(tree["left_children"]) == -1
+    conditions = np.asarray(tree["split_conditions"], np.float64)
+    weights = np.asarray(tree["base_weights"], np.float64) * factor
+    conditions[leaf] *= factor
+    return {**tree, "split_conditions": conditions.tolist(), "base_weights": weights.tolist()}
 
 
 def from_bytes(content: bytes, features: int, categorical: tuple[int, ...]) -> XGBoostTrees:
@@ -151,8 +204,10 @@ def _loaded(content: bytes) -> Any:
 
 def params_of(settings: TreeSettings) -> dict[str, Any]:
     """XGBoost's parameters."""
-    own = {"base_score": 0.0} if settings.objective is None else {"objective": settings.objective}
-    size = settings.ensemble_size
+    own: dict[str, Any] = {} if settings.objective is None else {"objective": settings.objective}
+    if settings.objective is None or settings.ensemble_size > 1:
+        own["base_score"] = 0.0
+    share = settings.colsample_bytree
     return {
         **own,
         "disable_default_eval_metric": True,
@@ -160,10 +215,10 @@ def params_of(settings: TreeSettings) -> dict[str, Any]:
         "grow_policy": "lossguide",
         "max_leaves": settings.num_leaves,
         "max_depth": 0,
-        "learning_rate": settings.learning_rate / size,
-        **({"num_class": size} if size > 1 else {}),
+        "learning_rate": settings.learning_rate,
+        **({} if share == 1 else {"colsample_bytree": share}),
         "nthread": thread_count(settings.n_jobs),
-        "seed": settings.seed % 2**31,
+        "seed": settings.model_seed % 2**31,
         **settings.engine_params,
     }
 

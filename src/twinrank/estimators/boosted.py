@@ -37,9 +37,10 @@ class BoostedRanker(BaseRanker):
     samples : int, default 5
         The number of perturbed rankings that a gradient is averaged over.
     ensemble_size : int or "auto" (5 or 1 / 1)
-        The number of models that are trained side by side, each with its own noise, and averaged.
-        Training takes that many times as long. The default is 5 on up to 100,000 documents, else
-        1, and 1 for the engine's own objectives. All trees are in one booster.
+        The number of models, each with its own random draws and kept at its own best round. The
+        mean of their standardised scores ranks. Training takes that many times as long. The default
+        is 5 on up to 100,000 documents, else 1, and 1 for the engine's own objectives. All trees
+        are in one booster.
     engine : {"lightgbm", "xgboost"}, default "lightgbm"
         The library that grows the trees. XGBoost is an optional dependency.
     mode : {"default", "paper"}, default "default"
@@ -50,6 +51,12 @@ class BoostedRanker(BaseRanker):
         The shrinkage of each tree.
     num_leaves : int or "auto" (15 / 400)
         The maximum number of leaves of a tree, for both engines.
+    colsample_bytree : float or "auto" (1.0 / 1.0)
+        The share of the features, drawn for each tree, that it may split on.
+    subsample : float or "auto" (1.0 / 1.0)
+        The share of the queries that a model learns from. Each model of an ensemble draws its own.
+    subsample_freq : int or "auto" (0 / 0)
+        Draw the queries again after so many rounds; 0 draws them once for each model.
     transforms : str or sequence of str, or "auto" ("none" / "QueryZScore")
         Transforms of the features. Missing values (NaN) are left to the engine.
     categorical_features : sequence of int or str, optional
@@ -102,6 +109,9 @@ class BoostedRanker(BaseRanker):
         n_estimators: int | str = "auto",
         learning_rate: float | str = "auto",
         num_leaves: int | str = "auto",
+        colsample_bytree: float | str = "auto",
+        subsample: float | str = "auto",
+        subsample_freq: int | str = "auto",
         transforms: str | Sequence[str] = "auto",
         categorical_features: Sequence[int | str] | None = None,
         validation_measure: str | Measure = "nDCG@5",
@@ -123,6 +133,9 @@ class BoostedRanker(BaseRanker):
         self.n_estimators = n_estimators
         self.learning_rate = learning_rate
         self.num_leaves = num_leaves
+        self.colsample_bytree = colsample_bytree
+        self.subsample = subsample
+        self.subsample_freq = subsample_freq
         self.transforms = transforms
         self.categorical_features = categorical_features
         self.validation_measure = validation_measure

@@ -19,6 +19,7 @@ from twinrank.boosting.engines import (
     engine,
 )
 from twinrank.boosting.newton import Newton
+from twinrank.boosting.sampling import deviation
 from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import Compose, Transform, transform
@@ -39,6 +40,16 @@ _WORTH_THREADS = 2_000_000
 """Feature values. With fewer, a second thread gains little, and on busy cores, where the engine's
 threads wait for each other, training takes up to a hundred times as long."""
 
+_ROW_SAMPLES = (
+    "bagging", "bagging_by_query", "bagging_fraction", "bagging_freq", "data_sample_strategy",
+    "neg_bagging_fraction", "pos_bagging_fraction", "sampling_method", "sub_row", "subsample",
+    "subsample_freq",
+)  # fmt: skip
+_OTHER_DRAWS = (
+    "boosting", "boosting_type", "boost", "colsample_bylevel", "colsample_bynode", "extra_tree",
+    "extra_trees", "feature_fraction_bynode", "sub_feature_bynode",
+)  # fmt: skip
+_WITHOUT_NOISE = ("LambdaMART", "rank:ndcg")
 _NEWTON = ("strategy", "perturbation", "samples", "random_state")
 _PAPER_PARAMS = {
     "min_data_in_leaf": 50,
@@ -66,17 +77,24 @@ class TreeLearner(Learner):
         sets: Mapping[str, Rows],
     ) -> None:
         self._engine, self._settings, self._objective = engine_name, settings, objective
-        self._transform, self._task, self._rows, self._sets = fitted, task, rows, sets
-        self._rounds, self._best_rounds = 0, 0
-        self._grower: Grower = self._new_grower(None)
+        self._transform, self._task, self._lists = fitted, task, rows.lists
+        self.selected_models = size = settings.ensemble_size
+        self._rounds, self._best_rounds = 0, [0] * size
+        self._growing = [True] * size
+        """False for a model that no split can improve."""
+        self._deviations, self._best_deviations = [0.0] * size, [0.0] * size
+        """The standard deviation of each model's scores, now (0: unknown) and in its best round."""
+        self._data = engine(engine_name).Data(settings, rows, sets)
+        self._growers: list[Grower] = [self._new_grower(model) for model in range(size)]
 
     @classmethod
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
-        """Replace "auto"; an ensemble needs models that differ by their noise."""
+        """Replace "auto"; only a measure as objective makes an ensemble by itself."""
         own = {**parameters, "engine_params": check_engine_params(parameters["engine_params"])}
-        if own["ensemble_size"] == "auto" and _reason_for_one_model(own) is not None:
-            own["ensemble_size"] = 1
         resolved = super().resolve(own, documents)
+        single = str(own["objective"]) in ENGINE_OBJECTIVES or _reason_for_one_model(resolved)
+        if own["ensemble_size"] == "auto" and single:
+            resolved["ensemble_size"] = 1
         if own["mode"] == "paper":
             if str(own["objective"]) != "LambdaMART":
                 raise InputError(
@@ -92,6 +110,7 @@ class TreeLearner(Learner):
         for name, least in (("n_estimators", 1), ("ensemble_size", 1), ("num_leaves", 2)):
             check_number(name, parameters[name], whole=True, least=least)
         check_number("learning_rate", parameters["learning_rate"])
+        _check_samples(parameters)
         jobs = parameters["n_jobs"]
         whole = isinstance(jobs, int | np.integer) and not isinstance(jobs, bool) and jobs != 0
         if jobs is not None and not whole:
@@ -158,55 +177,91 @@ class TreeLearner(Learner):
             yield
 
     def steps(self, iteration: int, first: int) -> Iterator[int]:  # noqa: ARG002
-        """Grow the trees of one round."""
-        if not self._grower.grow(iteration):
+        """Grow a tree of each model."""
+        for model, grower in enumerate(self._growers):
+            self._growing[model] = self._growing[model] and grower.grow(iteration)
+        if not any(self._growing):
             if not iteration:
                 raise InputError(NO_TREE)
             raise LearnerExhausted(f"no split helps after {iteration} rounds")
         self._rounds = iteration + 1
+        self._deviations = [0.0] * self.selected_models
         yield self._task.data.documents
 
     def scores(self, name: str) -> Scores:
-        """The scores of an evaluation set."""
-        return self._grower.scores(name)[:, None]
+        """The scores of an evaluation set; those of each model of an ensemble are standardised."""
+        columns = [grower.scores(name) for grower in self._growers]
+        if self.selected_models > 1:
+            columns = [own / self._deviation(model) for model, own in enumerate(columns)]
+        return np.column_stack(columns)
 
-    def snapshot(self, models: list[int]) -> None:  # noqa: ARG002
-        """Remember the number of rounds."""
-        self._best_rounds = self._rounds
+    def _deviation(self, model: int) -> float:
+        """The standard deviation of a model's scores on the training data, within queries."""
+        if not self._deviations[model]:
+            self._deviations[model] = deviation(self._growers[model].scores(), self._lists)
+        return self._deviations[model]
+
+    def snapshot(self, models: list[int]) -> None:
+        """Remember the number of rounds, and the standard deviation of the scores."""
+        for model in models:
+            self._best_rounds[model] = self._rounds
+            self._best_deviations[model] = self._deviations[model]
 
     def state(self) -> dict[str, bytes]:
-        """The trees, and the number of rounds."""
-        rounds = {"rounds": self._rounds, "best": self._best_rounds}
-        return {"trees": self._grower.state(), "rounds": json.dumps(rounds).encode()}
+        """The trees of each model, and the numbers of rounds."""
+        rounds = {
+            "rounds": self._rounds,
+            "best": self._best_rounds,
+            "growing": self._growing,
+            "deviations": self._best_deviations,
+        }
+        trees = {f"trees.{i}": grower.state() for i, grower in enumerate(self._growers)}
+        return {**trees, "rounds": json.dumps(rounds).encode()}
 
     def restore(self, state: Mapping[str, bytes]) -> None:
         """Continue from `state`."""
         rounds = json.loads(state["rounds"])
         self._rounds, self._best_rounds = rounds["rounds"], rounds["best"]
-        self._grower = self._new_grower(state["trees"])
+        self._growing, self._best_deviations = rounds["growing"], rounds["deviations"]
+        self._deviations = [0.0] * self.selected_models
+        self._growers = [
+            self._new_grower(model, state[f"trees.{model}"])
+            for model in range(self.selected_models)
+        ]
 
     @property
     def resumes_exactly(self) -> bool:
         """False if the engine draws random numbers that we cannot repeat."""
-        return self._grower.exact
+        return self._growers[0].exact
 
     def finish(self) -> TreeModel:
-        """The model with the trees up to the best round."""
-        data = self._task.data
+        """The model with the trees of each model up to its best round.
+
+        The mean of standardised scores ranks, so that models that stopped early count as much.
+        """
+        data, size = self._task.data, self.selected_models
+        rounds = [best or self._rounds for best in self._best_rounds]
+        models = [own.model(count) for own, count in zip(self._growers, rounds, strict=True)]
+        factors = [1.0]
+        if size > 1:
+            best = enumerate(self._best_deviations)
+            factors = [1 / (size * (value or self._deviation(model))) for model, value in best]
+        categorical = self._settings.categorical
         return TreeModel(
             features=data.features,
             feature_names=data.feature_names,
             transform=self._transform,
-            ensemble_size=self._settings.ensemble_size,
+            ensemble_size=size,
             engine=self._engine,
-            trees=self._grower.trees(self._best_rounds or self._rounds),
-            categorical=self._settings.categorical,
+            trees=engine(self._engine).merged_trees(models, factors, data.features, categorical),
+            categorical=categorical,
         )
 
-    def _new_grower(self, state: bytes | None) -> Grower:
-        grower: Grower = engine(self._engine).Grower(
-            self._settings, self._objective, self._rows, self._sets, state
-        )
+    def _new_grower(self, model: int, state: bytes | None = None) -> Grower:
+        settings, objective = replace(self._settings, model=model), self._objective
+        if objective is not None:
+            objective = replace(objective, newton=replace(objective.newton, model=model))
+        grower: Grower = engine(self._engine).Grower(settings, objective, self._data, state)
         return grower
 
 
@@ -225,6 +280,9 @@ def tree_settings(parameters: Mapping[str, Any], columns: tuple[int, ...]) -> Tr
         learning_rate=float(parameters["learning_rate"]),
         num_leaves=int(parameters["num_leaves"]),
         ensemble_size=int(parameters["ensemble_size"]),
+        colsample_bytree=float(parameters["colsample_bytree"]),
+        subsample=float(parameters["subsample"]),
+        subsample_freq=int(parameters["subsample_freq"]),
         categorical=columns,
         n_jobs=parameters["n_jobs"],
         seed=int(parameters["random_state"]),
@@ -232,10 +290,32 @@ def tree_settings(parameters: Mapping[str, Any], columns: tuple[int, ...]) -> Tr
     )
 
 
+def _check_samples(parameters: Mapping[str, Any]) -> None:
+    """Check the shares of columns and queries."""
+    for name in ("colsample_bytree", "subsample"):
+        check_number(name, parameters[name])
+        if parameters[name] > 1:
+            raise InputError(f"{name} is a share of at most 1, not {parameters[name]!r}.")
+    often = parameters["subsample_freq"]
+    if often != 0 or isinstance(often, bool):  # 0 is a number of rounds too: never
+        check_number("subsample_freq", often, whole=True, least=0)
+    taken = [name for name in parameters["engine_params"] if name in _ROW_SAMPLES]
+    if parameters["subsample"] < 1 and taken:
+        raise InputError(
+            f"engine_params sets {taken[0]}, which samples rows, and subsample="
+            f"{parameters['subsample']} samples queries. Set one of them."
+        )
+
+
 def _reason_for_one_model(parameters: Mapping[str, Any]) -> str | None:
     """Why an ensemble is impossible, if it is."""
-    if str(parameters["objective"]) in ENGINE_OBJECTIVES:
-        return f"needs a measure as objective, not {parameters['objective']}."
+    draws = {*_ROW_SAMPLES, *_OTHER_DRAWS}.intersection(parameters["engine_params"])
+    shares = [parameters[name] for name in ("colsample_bytree", "subsample")]
+    if str(parameters["objective"]) in _WITHOUT_NOISE and shares == [1, 1] and not draws:
+        return (
+            f"needs models that differ, but {parameters['objective']} has no random numbers. Set "
+            f"subsample or colsample_bytree below 1."
+        )
     booster = parameters["engine_params"].get("booster", "gbtree")
     if parameters["engine"] == "xgboost" and booster != "gbtree":
         return f"needs booster='gbtree', not {booster!r}."
