@@ -504,7 +504,7 @@ def test_early_stopping_keeps_the_best_round(engine):
     noise = random.integers(0, 3, Y.size)  # nothing to learn: the best comes early
     sets = (X[::-1], noise, QID)
     callback = Events()
-    ranker = small(engine, n_estimators=60, early_stopping=3)
+    ranker = small(engine, n_estimators=60, early_stopping=3, ensemble_size=1)
     ranker.fit(X, Y, qid=QID, eval_set=sets, callbacks=[callback])
     values = [record["validation"] for record in ranker.history_]
     best = int(np.argmax(values)) + 1
@@ -513,7 +513,8 @@ def test_early_stopping_keeps_the_best_round(engine):
     assert ranker.best_score_ == max(values)
     assert ranker.score(X[::-1], noise, qid=QID) == pytest.approx(max(values), abs=1e-6)
     assert callback.events == ["begin", *range(1, len(values) + 1), "end"]
-    never = small(engine, n_estimators=12, early_stopping=None).fit(X, Y, qid=QID, eval_set=sets)
+    never = small(engine, n_estimators=12, early_stopping=None, ensemble_size=1)
+    never.fit(X, Y, qid=QID, eval_set=sets)
     assert len(never.history_) == 12
     np.testing.assert_allclose(
         [r["validation"] for r in never.history_][: len(values)], values[:12]
@@ -536,7 +537,7 @@ def test_callbacks_can_stop_training_and_are_closed_on_errors():
 
 
 def test_a_progress_line_for_every_tenth_round_and_the_last(capsys):
-    small(n_estimators=21, verbose=True).fit(X, Y, qid=QID, eval_set=(X, Y, QID))
+    small(n_estimators=21, verbose=True, ensemble_size=1).fit(X, Y, qid=QID, eval_set=(X, Y, QID))
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[1] for line in lines] == ["10/21", "20/21", "21/21"]
     assert "validation nDCG@5 0.9" in lines[0]
@@ -547,7 +548,7 @@ def test_a_progress_line_for_every_tenth_round_and_the_last(capsys):
 
 def test_progress_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    ranker = small(verbose=True, n_estimators=30, early_stopping=1)
+    ranker = small(verbose=True, n_estimators=30, early_stopping=1, ensemble_size=1)
     ranker.fit(X, Y, qid=QID, eval_set=(X, random.permutation(Y), QID))
     shown = capsys.readouterr().err
     assert "Round " in shown

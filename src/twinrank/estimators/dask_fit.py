@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from twinrank.boosting.engines import NO_TREE, Trees, TreeSettings, explained_by
+from twinrank.boosting.engines import NO_TREE, TreeSettings, engine, explained_by
 from twinrank.boosting.newton import Newton
 from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
@@ -43,6 +43,11 @@ def train_on_dask(
     """
     client = _client()
     parameters = resolve(0)
+    by_engine = parameters["engine"] == "lightgbm" and newton_of(parameters) is None
+    if parameters["subsample"] < 1 and not by_engine:
+        raise InputError(
+            "On a Dask cluster, subsample only works with LightGBM's own objectives. Leave it out."
+        )
     if _has_statistics(transform(parameters["transforms"])):
         raise InputError(
             f"transforms={str(parameters['transforms'])!r} needs statistics of all the data, but "
@@ -237,8 +242,15 @@ def _grow(
         newton = replace(newton, unit=sum(summary.hessian for summary in summaries) / documents)
     settings = tree_settings(parameters, categorical)
     grow = _grow_lightgbm if parameters["engine"] == "lightgbm" else _grow_xgboost
-    rounds = int(parameters["n_estimators"])
-    trees = grow(client, settings, newton, _dask_rows(trainable), rounds)
+    rounds, size = int(parameters["n_estimators"]), settings.ensemble_size
+    rows = _dask_rows(trainable)
+    models = []
+    for model in range(size):
+        own = None if newton is None else replace(newton, model=model)
+        models.append(grow(client, replace(settings, model=model), own, rows, rounds))
+    # All models have as many rounds, so that their scores need not be standardised.
+    merge = engine(parameters["engine"]).merged_trees
+    trees = merge(models, [1 / size] * size, features, categorical)
     if not trees.count or not trees.gains().any():
         raise InputError(NO_TREE)
     queries = sum(summary.queries for summary in summaries)
@@ -246,8 +258,8 @@ def _grow(
         features=features,
         feature_names=names,
         transform=tree_transform(transform(parameters["transforms"]), categorical),
-        ensemble_size=settings.ensemble_size,
-        best_iteration=trees.count // settings.ensemble_size,
+        ensemble_size=size,
+        best_iteration=-(-trees.count // size),
         engine=parameters["engine"],
         trees=trees,
         categorical=categorical,
@@ -300,11 +312,11 @@ class DaskObjective:
 
 def _grow_lightgbm(
     client: Any, settings: TreeSettings, newton: Newton | None, rows: DaskRows, rounds: int
-) -> Trees:
+) -> str:
     from lightgbm.basic import LightGBMError
     from lightgbm.dask import DaskLGBMRanker
 
-    from twinrank.boosting.lightgbm_engine import merged_trees, params_of
+    from twinrank.boosting.lightgbm_engine import params_of
 
     params = params_of(settings)
     for name in ("num_threads", "seed"):  # Dask sets the threads of a worker
@@ -324,14 +336,13 @@ def _grow_lightgbm(
             sample_weight=rows.weights,
             categorical_feature=list(settings.categorical) or "auto",
         )
-        text = ranker.booster_.model_to_string(num_iteration=-1)
-        return merged_trees(text, settings.ensemble_size)
+        return str(ranker.booster_.model_to_string(num_iteration=-1))
 
 
 def _grow_xgboost(
     client: Any, settings: TreeSettings, newton: Newton | None, rows: DaskRows, rounds: int
-) -> Trees:
-    from twinrank.boosting.xgboost_engine import Objective, feature_types, merged_trees, params_of
+) -> Any:
+    from twinrank.boosting.xgboost_engine import Objective, feature_types, params_of
 
     if rows.weights is not None:
         raise InputError(
@@ -354,4 +365,4 @@ def _grow_xgboost(
         )
         objective = None if newton is None else Objective(newton)
         result = xgb_dask.train(client, params, data, rounds, obj=objective)
-    return merged_trees(result["booster"], features, settings)
+    return result["booster"]
