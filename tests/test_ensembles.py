@@ -10,7 +10,9 @@ import torch
 import xgboost as xgb
 
 import twinrank as tr
+from twinrank.boosting.engines import TreeSettings
 from twinrank.boosting.newton import Newton
+from twinrank.boosting.sampling import draw_queries
 from twinrank.data.transforms import transform
 from twinrank.losses import loss
 from twinrank.models.architecture import architecture
@@ -72,6 +74,13 @@ def standardised(scores, training_scores):
     return scores / np.sqrt(np.concatenate(squares).mean())
 
 
+def coarse(data):
+    """The trainable queries, with few values per feature, so that samples have the same bins."""
+    X = np.digitize(data.X, np.quantile(data.X, [0.25, 0.5, 0.75]))
+    keep = np.flatnonzero(data.lists.max(data.y) > 0)
+    return tr.Dataset.from_arrays(X, data.y, qid=data.qid).select(keep)
+
+
 class TestTrees:
     @both
     def test_each_model_is_trained_as_if_it_were_alone(self, engine):
@@ -121,6 +130,30 @@ class TestTrees:
         assert ranker.model_.trees.count == sum(best) + 3
         assert ranker.best_iteration_ == max(best) + 1
         np.testing.assert_allclose(ranker.predict(NEW), expected, rtol=1e-4, atol=1e-5)
+
+    @both
+    def test_a_sample_of_queries_is_like_a_smaller_data_set(self, engine):
+        whole = coarse(DATA)
+        settings = TreeSettings(learning_rate=RATE, num_leaves=LEAVES, subsample=0.5)
+        part = whole.select(draw_queries(settings, whole.queries, 0))
+        least = {"lightgbm": {"min_data_in_leaf": 1}, "xgboost": {}}[engine]
+        own = {"engine": engine, "engine_params": least, "n_estimators": 1}
+        sampled = boosted(1, subsample=0.5, **own).fit(whole)
+        expected = boosted(1, **own).fit(part).predict(whole)
+        assert np.unique(expected).size > 2
+        np.testing.assert_allclose(sampled.predict(whole), expected, rtol=1e-5)
+
+    @both
+    def test_each_model_and_round_has_its_own_columns(self, engine):
+        ranker = boosted(3, engine=engine, colsample_bytree=0.01).fit(DATA)  # one for each tree
+        table = ranker.booster_.trees_to_dataframe()
+        tree, column = (
+            ("tree_index", "split_feature") if "split_feature" in table else ("Tree", "Feature")
+        )
+        table = table[~table[column].isin(["Leaf", None])]
+        used = table.groupby(tree)[column].unique()
+        assert used.map(len).max() == 1
+        assert used.map(lambda columns: columns[0]).nunique() > 2 * ROUNDS
 
     @pytest.mark.parametrize(
         ("engine", "objective"), [("lightgbm", "LambdaMART"), ("xgboost", "rank:ndcg")]
@@ -180,6 +213,14 @@ class TestTrees:
             (
                 {"ensemble_size": 2, "objective": "LambdaMART"},
                 "needs models that differ, but LambdaMART has no random numbers. Set subsample",
+            ),
+            ({"subsample": 0}, "subsample must be a positive number, not 0"),
+            ({"colsample_bytree": 1.5}, "colsample_bytree is a share of at most 1, not 1.5"),
+            ({"subsample_freq": -1}, "subsample_freq must be a whole number of at least 0, not -1"),
+            ({"engine_params": {"feature_fraction": 0.5}}, "set colsample_bytree of the ranker"),
+            (
+                {"subsample": 0.5, "engine_params": {"bagging_fraction": 0.5}},
+                "bagging_fraction, which samples rows, and subsample=0.5 samples queries",
             ),
             ({"engine_params": {"num_classes": 3}}, "set ensemble_size of the ranker"),
             (

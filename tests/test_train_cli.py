@@ -593,7 +593,7 @@ def test_trees_have_the_same_run_folder_as_nets(files, run_folder, tmp_path, cli
 @pytest.mark.parametrize(
     "settings",
     [
-        ["engine=lightgbm", "engine_params={min_data_in_leaf=3, feature_fraction=0.5}"],
+        ["engine=lightgbm", "engine_params={min_data_in_leaf=3}", "colsample_bytree=0.5"],
         ["engine=lightgbm", "engine_params={bagging_fraction=0.5, bagging_freq=1}"],
         ["engine=xgboost", "ensemble_size=2"],
     ],

@@ -297,8 +297,8 @@ def _check_samples(parameters: Mapping[str, Any]) -> None:
         if parameters[name] > 1:
             raise InputError(f"{name} is a share of at most 1, not {parameters[name]!r}.")
     often = parameters["subsample_freq"]
-    if often != 0 or isinstance(often, bool):  # 0 is a number of rounds too: never
-        check_number("subsample_freq", often, whole=True, least=0)
+    if isinstance(often, bool) or not isinstance(often, int | np.integer) or often < 0:
+        raise InputError(f"subsample_freq must be a whole number of at least 0, not {often!r}")
     taken = [name for name in parameters["engine_params"] if name in _ROW_SAMPLES]
     if parameters["subsample"] < 1 and taken:
         raise InputError(

@@ -18,7 +18,6 @@ class EngineParameters:
     """Parameters of LightGBM that a ranker does not have itself, with their defaults."""
 
     min_data_in_leaf: int = 20
-    feature_fraction: float = 1.0
     lambda_l2: float = 0.0
 
 

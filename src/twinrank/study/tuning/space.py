@@ -120,7 +120,8 @@ SPACES: dict[str, Mapping[str, Dimension]] = {
         "learning_rate": Span(0.02, 0.3, log=True, start=0.05),
         "num_leaves": Span(7, 127, log=True, start=15),
         "min_data_in_leaf": Span(5, 200, log=True, start=20),
-        "feature_fraction": Span(0.4, 1.0, start=1.0),
+        "colsample_bytree": Span(0.4, 1.0, start=1.0),
+        "subsample": Span(0.5, 1.0, start=1.0),
         "lambda_l2": Choice((0.0, 0.1, 1.0, 10.0), 0.0),
     },
 }
