@@ -542,6 +542,13 @@ def test_json_gives_the_same_bits(name):
     assert_array_equal(again(X, lists), chosen(X, lists))
 
 
+def nested(levels):
+    data = {"name": "QueryZScore"}
+    for i in range(levels):
+        data = {"name": ("Compose", "Union")[i % 2], "transforms": [data]}
+    return data
+
+
 FITTED = {"name": "Standardise", "mean": [0.5, 1.0], "deviation": [1.0, 0.0]}
 
 
@@ -560,7 +567,9 @@ FITTED = {"name": "Standardise", "mean": [0.5, 1.0], "deviation": [1.0, 0.0]}
         ({"name": "Compose", "transforms": {}}, "must have only a list of transforms"),
         ({"name": "Compose", "transforms": [], "x": 1}, "only a list"),
         ({"name": "Compose", "transforms": [FITTED, None]}, "an object with a name, not None"),
-        ({"name": "Compose", "transforms": [{"name": "Compose"}]}, "Unknown transform 'Compose'"),
+        ({"name": "Compose", "transforms": [{"name": "Union"}]}, "saved Union must have only"),
+        ({"name": "Union", "transforms": []}, "Union needs at least one transform"),
+        (nested(21), "more than 20 levels"),
         (FITTED | {"mean": [0.5]}, "not 1 and 2"),
         (FITTED | {"mean": None}, "not None and 2"),
         (FITTED | {"mean": "ab"}, "a list of numbers, not 'ab'"),

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import transform
 from twinrank.estimators.base_ranker import BaseRanker, labelled
-from twinrank.estimators.checks import check_values, keeps_missing
+from twinrank.estimators.checks import check_values
 from twinrank.estimators.parameters import checked_parameters
 from twinrank.models.saved_model import Model, load_model
 from twinrank.support.errors import InputError
@@ -234,5 +234,5 @@ class Ranker(BaseRanker):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         with suppress(InputError):  # parameters are only checked by fit
-            tags.input_tags.allow_nan = not keeps_missing(transform(self.transforms))
+            tags.input_tags.allow_nan = not transform(self.transforms).keeps_missing
         return tags

@@ -19,10 +19,12 @@ from twinrank.data.transforms import (
     SignedLog1p,
     Standardise,
     Transform,
+    Union,
 )
 from twinrank.models.columns import ExceptColumns
-from twinrank.models.ensemble import Net, models_of
+from twinrank.models.ensemble import models_of
 from twinrank.models.layers import QueryNorm
+from twinrank.models.net_model import NetModel
 from twinrank.models.scorer import Scorer
 from twinrank.support.errors import InputError
 
@@ -106,24 +108,29 @@ class Graph:
         return name
 
 
-def add_scores(graph: Graph, scorer: Net, transform: Transform, per_query: bool) -> str:
+def add_scores(graph: Graph, model: NetModel) -> str:
     """Append the transforms and the net, and return the name of the scores.
 
     A document with a value that `predict` refuses gets NaN. If a score depends on the other
     documents of the query, all of them get NaN.
     """
-    plain = np.array([c for c in range(scorer.features) if c not in scorer.categories], np.int64)
+    scorer, transform = model.net, model.transform
+    plain = np.array([c for c in range(model.features) if c not in scorer.categories], np.int64)
     numbers, refused = [], None
     if plain.size:
         x = graph("Gather", "X", plain, axis=1) if scorer.categories else "X"
-        x, nan_if_refused = transformed(graph, x, transform, plain)
-        numbers, refused = [x], graph("ReduceSum", nan_if_refused, np.array([1]), keepdims=0)
+        x, results = transformed(graph, x, transform, model.features, plain)
+        if transform.keeps_missing:
+            results.append(x)
+        zeros = [graph("Mul", result, np.float32(0)) for result in results]  # NaN if not finite
+        sums = [graph("ReduceSum", zero, np.array([1]), keepdims=0) for zero in zeros]
+        numbers, refused = [x], sums[0] if len(sums) == 1 else graph("Sum", *sums)
     outputs = [_net_output(graph, numbers, net) for net in models_of(scorer)]
     mean = outputs[0] if len(outputs) == 1 else graph("Mean", *outputs)
     scores = graph("Squeeze", mean, np.array([1]))
     if refused is None:
         return scores
-    if per_query:
+    if model.per_query:
         refused = graph("ReduceSum", refused, np.array([0]))
     return graph("Add", scores, refused)
 
@@ -189,26 +196,33 @@ def _values(tensor: Tensor | None) -> Any:
     return tensor.detach().cpu().numpy()
 
 
-def transformed(graph: Graph, x: str, transform: Transform, columns: Columns) -> tuple[str, str]:
-    """Append a transform; return its result, and zeros that are NaN where a value is refused.
+def transformed(
+    graph: Graph, x: str, transform: Transform, features: int, columns: Columns
+) -> tuple[str, list[str]]:
+    """Append a transform; return its result, and those in between that must be finite.
 
-    0 · result is NaN if the result isn't finite. The zeros of every transform with statistics are
-    added up, because the next one would treat its NaN as a missing value.
+    `x` has these columns of the transform's features. The results of every transform that replaces
+    missing values must be finite, because the next one would treat their NaN as a missing value.
     """
     if isinstance(transform, ExceptColumns):
         transform = transform.inner
-    results: list[str] = []
-    for step in transform.transforms if isinstance(transform, Compose) else (transform,):
-        if type(step) not in TRANSFORM_NODES:
+    if isinstance(transform, Union):
+        branches = [transformed(graph, x, b, features, columns) for b in transform.transforms]
+        checked = [name for _, names in branches for name in names]
+        return graph("Concat", *(result for result, _ in branches), axis=1), checked
+    if not isinstance(transform, Compose):
+        if type(transform) not in TRANSFORM_NODES:
             known = ", ".join(kind.__name__ for kind in TRANSFORM_NODES)
-            raise InputError(f"{step} can't be exported to ONNX; transforms that can: {known}")
-        x = TRANSFORM_NODES[type(step)](graph, x, step, columns)
-        if not isinstance(step, Clip | SignedLog1p):
-            results.append(x)
-    if x not in results:
-        results.append(x)
-    zeros = [graph("Mul", result, np.float32(0)) for result in results]
-    return x, zeros[0] if len(zeros) == 1 else graph("Sum", *zeros)
+            raise InputError(f"{transform} can't be exported to ONNX; transforms that can: {known}")
+        x = TRANSFORM_NODES[type(transform)](graph, x, transform, columns)
+        return x, [] if transform.keeps_missing else [x]
+    results: list[str] = []
+    for step in transform.transforms:
+        x, checked = transformed(graph, x, step, features, columns)
+        results += checked
+        columns = np.flatnonzero(np.isin(step.sources(features), columns))
+        features = step.outputs(features)
+    return x, results
 
 
 def _zscore(graph: Graph, x: str, _: Any, __: Columns) -> str:

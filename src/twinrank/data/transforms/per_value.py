@@ -1,7 +1,7 @@
 """Transforms of single values; missing values stay missing."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ class SignedLog1p(Transform):
     array([[ 0.   ,  0.693, -0.693]], dtype=float32)
     """
 
+    keeps_missing: ClassVar[bool] = True
+
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
         """Apply the formula with NumPy, whose logarithm is vectorised."""
         by_tile(_signed_log1p, x.size, _TILE, 4, x.reshape(-1), out.reshape(-1))
@@ -35,6 +37,8 @@ class Clip(Transform):
     >>> Clip(low=-5)(np.array([[-7.0, 2.0, np.inf]]), Lists.from_sizes([1]))
     array([[-5.0000000e+00,  2.0000000e+00,  3.4028235e+38]], dtype=float32)
     """
+
+    keeps_missing: ClassVar[bool] = True
 
     low: float | None = None
     high: float | None = None
