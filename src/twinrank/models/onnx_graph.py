@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from twinrank.data.transforms import (
     Clip,
     Compose,
+    MissingIndicator,
+    PiecewiseLinear,
+    Quantile,
     QueryMinMax,
     QueryZScore,
     SignedLog1p,
@@ -285,12 +288,63 @@ def _clip(graph: Graph, x: str, transform: Clip, _: Columns) -> str:
     return graph("Where", graph("Greater", x, high), high, x)
 
 
+def _missing(graph: Graph, x: str, _: Any, __: Columns) -> str:
+    return graph.cast(graph("IsNaN", x), np.float32)
+
+
+def _bins(graph: Graph, x: str, transform: PiecewiseLinear, columns: Columns) -> str:
+    """(x − low) · factor within bounds, for the bins of these columns."""
+    kept = np.isin(transform.table.sources, columns)
+    sources, low, factor, least, most = (values[kept] for values in transform.table)
+    x, missing = _doubles(graph, graph("Gather", x, np.searchsorted(columns, sources), axis=1))
+    scaled = graph("Mul", graph("Sub", x, low), factor)
+    scaled = graph("Min", graph("Max", scaled, least), most)
+    return graph.cast(graph("Where", missing, _ZERO, scaled), np.float32)
+
+
+def _quantile(graph: Graph, x: str, transform: Quantile, columns: Columns) -> str:
+    """Binary search in the knots of each column, padded to a power of two, and interpolation."""
+    starts, knots, at, right, slope, *ends = transform.table
+    least, median, largest = map(np.float64, ends)
+    sizes = np.diff(starts)[columns]
+    size = 2 ** int(np.ceil(np.log2(max(sizes.max(initial=1), 1))))
+    inside = np.arange(size) < sizes[:, None]
+    place = np.minimum(starts[columns][:, None] + np.arange(size), max(knots.size - 1, 0))
+
+    def padded(values: Any, other: float) -> npt.NDArray[np.float64]:
+        return np.where(inside, np.append(values, other)[place], other).ravel()
+
+    x, missing = _doubles(graph, x)
+    table = padded(knots.astype(np.float64), np.nan)  # no value is at least NaN
+    found: Value = np.arange(columns.size) * size
+    half = size // 2
+    while half:
+        next_one = graph("Add", found, np.int64(half))
+        reached = graph("LessOrEqual", graph("Gather", table, next_one), x)
+        found, half = graph("Where", reached, next_one, found), half // 2
+    away = graph("Sub", x, graph("Gather", table, found))
+    score = graph("Mul", away, graph("Gather", padded(slope, 0.0), found))
+    score = graph("Add", score, graph("Gather", padded(right, median), found))
+    score = graph(
+        "Where", graph("Equal", away, _ZERO), graph("Gather", padded(at, median), found), score
+    )
+    constant = sizes == 0
+    last = np.append(knots, 0.0)[np.where(constant, -1, starts[1:][columns] - 1)]
+    score = graph("Where", graph("Greater", x, np.float64(last)), largest, score)
+    first = np.append(knots, 0.0)[np.where(constant, -1, starts[columns])]
+    score = graph("Where", graph("Less", x, np.float64(first)), least, score)
+    return graph.cast(graph("Where", graph("Or", missing, constant), median, score), np.float32)
+
+
 TRANSFORM_NODES: dict[type[Transform], Callable[[Graph, str, Any, Columns], str]] = {
     QueryZScore: _zscore,
     QueryMinMax: _minmax,
     Standardise: _standardise,
     SignedLog1p: _signed_log1p,
     Clip: _clip,
+    Quantile: _quantile,
+    PiecewiseLinear: _bins,
+    MissingIndicator: _missing,
 }
 """The function that appends each transform, given the graph, its input, the transform, columns."""
 

@@ -265,7 +265,7 @@ class NetLearner(Learner):
 
     def _loss_of(self, batch: Batch) -> tuple[Tensor, str]:
         """The mean loss of a batch's queries, and what is wrong with it, if anything."""
-        X = torch.from_numpy(batch.X).to(self.device, self._precision)
+        X = self._noisy(torch.from_numpy(batch.X).to(self.device, self._precision))
         labels = torch.from_numpy(batch.y).to(self.device)
         weighted = {}
         if self._query_weights is not None:
@@ -288,6 +288,14 @@ class NetLearner(Learner):
         mean = losses[0] if len(losses) == 1 else torch.stack(losses).mean()
         value = float(mean.detach())
         return mean, "" if math.isfinite(value) else f"the loss is {value}"
+
+    def _noisy(self, X: Tensor) -> Tensor:
+        """Add noise to all columns but categories; the nets of an ensemble see the same noise."""
+        if not self._settings.feature_noise:
+            return X
+        noise = torch.randn_like(X)  # seeded by the step, as dropout is
+        noise[:, list(self.net.categories)] = 0
+        return X + self._settings.feature_noise * noise
 
     def _error(self, what: str, where: str, batch: Batch) -> TrainingError:
         infinite = batch.lists.any(~np.isfinite(batch.X).all(axis=1))

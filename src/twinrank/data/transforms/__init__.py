@@ -9,20 +9,25 @@ from typing import Any
 
 from twinrank.data.transforms.combined import Compose, Union
 from twinrank.data.transforms.per_query import QueryMinMax, QueryZScore
-from twinrank.data.transforms.per_value import Clip, SignedLog1p
+from twinrank.data.transforms.per_value import Clip, MissingIndicator, SignedLog1p
+from twinrank.data.transforms.quantiles import PiecewiseLinear, Quantile
 from twinrank.data.transforms.standardise import Standardise
 from twinrank.data.transforms.transform_base import Transform
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
 
 TRANSFORMS: tuple[type[Transform], ...] = (
-    QueryZScore, Standardise, SignedLog1p, QueryMinMax, Clip,
+    QueryZScore, Standardise, SignedLog1p, QueryMinMax, Clip, Quantile, PiecewiseLinear,
+    MissingIndicator,
 )  # fmt: skip
 
 __all__ = [
     "TRANSFORMS",
     "Clip",
     "Compose",
+    "MissingIndicator",
+    "PiecewiseLinear",
+    "Quantile",
     "QueryMinMax",
     "QueryZScore",
     "SignedLog1p",
@@ -41,7 +46,8 @@ _DEEPEST = 20
 def transform(name: str | Transform | Sequence[str | Transform]) -> Transform:
     """Create a transform from its name.
 
-    The names are `QueryZScore`, `QueryMinMax`, `Standardise`, `SignedLog1p` and `Clip`. Options
+    The names are `QueryZScore`, `QueryMinMax`, `Standardise`, `SignedLog1p`, `Clip`, `Quantile`,
+    `PiecewiseLinear` and `MissingIndicator`. Options
     follow in brackets. `+` joins transforms that are applied one after the other, and `|` joins
     transforms whose results stand side by side. `+` binds more tightly; brackets group.
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from twinrank.data.transforms.transform_base import (
-    BLOCK,
     Floats,
     NotFiniteError,
     Transform,
@@ -30,8 +29,8 @@ from twinrank.data.transforms.transform_base import (
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 
-_TILE, _BLOCK = 2**16, BLOCK
-"""Values in a tile, which fits into the processor's cache, and in a block in memory."""
+_TILE = 2**16
+"""Values in a tile, which fits into the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Standardise(Transform):
 def _moments(before: Sequence[Transform], X: Any, lists: Lists) -> Any:
     """Return count, mean and Σ(x − mean)² of each column, after the transforms `before`."""
     total = np.zeros((3, outputs_of(before, X.shape[1])))
-    for begin, block in blocks_after(before, X, lists, _BLOCK):
+    for begin, block in blocks_after(before, X, lists):
         try:
             total = _merge(total, _moments_of_block(block))
         except NotFiniteError as error:

@@ -277,13 +277,13 @@ def outputs_of(transforms: Sequence[Transform], features: int) -> int:
 
 
 def row_blocks(
-    lists: Lists, features: int, per_query: bool, values: int = BLOCK
+    lists: Lists, features: int, per_query: bool, values: int | None = None
 ) -> Iterator[tuple[int, int, Lists]]:
-    """Cut rows into blocks of about so many values: first row, end, and the lists of the block.
+    """Cut rows into blocks of `values`, about: first row, end, and the lists of the block.
 
     A block has whole lists if `per_query`; otherwise its rows are one list.
     """
-    ends = np.r_[0 : lists.documents : rows_for(values, features), lists.documents]
+    ends = np.r_[0 : lists.documents : rows_for(values or BLOCK, features), lists.documents]
     units = lists if per_query else Lists(ends)  # rows that must stay in one block
     cuts = np.unique(np.searchsorted(units.offsets, ends)).tolist()
     for first, last in pairwise(cuts):
@@ -291,9 +291,7 @@ def row_blocks(
         yield int(offsets[0]), int(offsets[-1]), Lists(offsets - offsets[0])
 
 
-def blocks_after(
-    before: Sequence[Transform], X: Any, lists: Lists, values: int = BLOCK
-) -> Iterator[tuple[int, Floats]]:
+def blocks_after(before: Sequence[Transform], X: Any, lists: Lists) -> Iterator[tuple[int, Floats]]:
     """Iterate over blocks of the transformed rows of X, each with the number of its first row.
 
     A block is only valid until the next one.
@@ -301,7 +299,7 @@ def blocks_after(
     width = outputs_of(before, X.shape[1])
     per_query = any(step.per_query for step in before)
     buffer = np.empty((0, width), np.float32)
-    for begin, end, part in row_blocks(lists, width, per_query, values):
+    for begin, end, part in row_blocks(lists, width, per_query):
         block = X[begin:end].view(np.ndarray)
         if before or not is_plain(block):
             if len(buffer) < end - begin:
