@@ -27,6 +27,11 @@ FEATURES = 12
 NAMES = [f"f{i}" for i in range(FEATURES)]
 SIZES = (1, 5, 100, 1000)
 CHAINS = ("none", "Clip(low=-1)", "SignedLog1p + QueryMinMax", "Standardise + QueryZScore")
+UNIONS = (
+    "QueryZScore | SignedLog1p + Standardise",
+    "SignedLog1p + (PiecewiseLinear(bins=5) | Quantile) | MissingIndicator",
+    "Quantile(n_quantiles=9, output_distribution=normal) + PiecewiseLinear(bins=3) + QueryZScore",
+)
 CATEGORIES = {2: 3, 7: 40}
 
 
@@ -46,17 +51,20 @@ def model_of(net, transform):
 def untrained(name="CE4.L", transforms="QueryZScore", mode="default", categories=None):
     """An untrained model with random weights and statistics."""
     generator = torch.Generator().manual_seed(3)
-    scorer = Scorer(FEATURES, architecture(name, mode), categories, generator).eval()
+    X = np.random.default_rng(0).lognormal(size=(200, FEATURES))
+    X[:, 4] = 7  # constant in training
+    X[:, 8] = np.floor(X[:, 8])  # ties
+    fitted = transform(transforms).fit(X, tr.Lists.from_sizes([200]))
+    fitted = except_columns(fitted, categories or {})
+    inputs = fitted.outputs(FEATURES)
+    scorer = Scorer(inputs, architecture(name, mode), categories, generator).eval()
     with torch.no_grad():
         for key, tensor in scorer.state_dict().items():
             if key.endswith(("running_var", "running_mean")):
                 tensor.uniform_(0.3, 2, generator=generator)
             elif tensor.ndim == 1 and tensor.is_floating_point():  # biases, and weights of norms
                 tensor.add_(torch.randn(tensor.shape, generator=generator) / 4)
-    X = np.random.default_rng(0).lognormal(size=(200, FEATURES))
-    X[:, 4] = 7  # constant in training
-    fitted = transform(transforms).fit(X, tr.Lists.from_sizes([200]))
-    return model_of(scorer, except_columns(fitted, scorer.categories))
+    return model_of(scorer, fitted)
 
 
 def features(size, kind, seed=0):
@@ -116,14 +124,14 @@ def test_parity_for_each_transform(kind):
     )
 
 
-@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("chain", [*CHAINS, *UNIONS])
 def test_parity_for_transforms_in_a_row(chain):
     keeps = chain in ("none", "Clip(low=-1)")
     parity(untrained(transforms=chain), ("plain",) if keeps else ("plain", "missing"))
 
 
 @pytest.mark.parametrize("mode", ["default", "paper"])
-@pytest.mark.parametrize("transforms", ["QueryZScore", "Standardise", "none"])
+@pytest.mark.parametrize("transforms", ["QueryZScore", "Standardise", "none", *UNIONS])
 def test_parity_for_categories(transforms, mode):
     kinds = ("plain",) if transforms == "none" else ("plain", "missing")
     parity(untrained(transforms=transforms, mode=mode, categories=CATEGORIES), kinds, (1, 100))
@@ -154,7 +162,7 @@ def test_values_from_tiny_to_huge_go_through_the_logarithm():
         assert np.abs(run.run(None, {"X": X})[0] - ours).max() <= 1e-5, scale
 
 
-@pytest.mark.parametrize("chain", ["QueryZScore", "SignedLog1p + QueryMinMax"])
+@pytest.mark.parametrize("chain", ["QueryZScore", "SignedLog1p + QueryMinMax", UNIONS[1]])
 def test_the_reference_implementation_of_onnx_gives_the_same(chain):
     model = onnx_model(untrained(transforms=chain, categories=CATEGORIES))
     run = session(onnxruntime, model.SerializeToString())
@@ -191,6 +199,10 @@ def test_each_transform_has_its_nodes():
         ("QueryMinMax + Standardise", True),  # which takes NaN for a missing value
         ("QueryZScore + Clip(low=-5, high=5)", True),
         ("Standardise", False),
+        ("PiecewiseLinear", False),
+        ("Clip(high=9) | SignedLog1p", False),
+        ("Clip + Standardise | QueryZScore", True),
+        ("(Clip | QueryZScore) + Standardise", True),
         ("SignedLog1p", False),
         ("none", False),
     ],

@@ -14,17 +14,23 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import zscore
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, QuantileTransformer, StandardScaler
 
 from twinrank.data.transforms import (
     TRANSFORMS,
     Clip,
     Compose,
+    MissingIndicator,
+    PiecewiseLinear,
+    Quantile,
     QueryMinMax,
     QueryZScore,
     SignedLog1p,
     Standardise,
+    Union,
+    combined,
     from_json,
+    quantiles,
     standardise,
     transform,
     transform_base,
@@ -35,6 +41,13 @@ from twinrank.support.errors import InputError
 
 LARGEST = np.finfo(np.float32).max
 STATISTICS = [QueryZScore(), QueryMinMax(), Standardise()]
+UNIONS = [
+    "QueryZScore | SignedLog1p + Standardise",
+    "none | QueryZScore | MissingIndicator",
+    "(none | SignedLog1p) + Standardise | Quantile(n_quantiles=20, output_distribution=normal)",
+    "SignedLog1p + PiecewiseLinear(bins=3) + QueryZScore",
+    "QueryZScore + (PiecewiseLinear(bins=2, subsample=50) | Clip(high=1)) + Standardise",
+]
 quick = settings(deadline=None, max_examples=60)
 every = pytest.mark.parametrize("kind", TRANSFORMS, ids=lambda kind: kind.__name__)
 
@@ -62,6 +75,38 @@ def column_minmax(x):
     return result
 
 
+def column_quantile(x):
+    known = np.sort(x[~np.isnan(x)])
+    result = np.full(x.size, 0.5)
+    if known.size and known[0] < known[-1]:
+        shares = np.linspace(0, 1, min(x.size, 200))
+        places = [k * (known.size - 1) / (shares.size - 1) for k in range(shares.size)]
+        knots = np.interp(places, np.arange(known.size), known).astype(np.float32).astype(float)
+        ours = ~np.isnan(x)
+        upper = np.interp(x[ours], knots, shares)
+        lower = -np.interp(-x[ours], -knots[::-1], -shares[::-1])
+        result[ours] = (lower + upper) / 2
+    return result
+
+
+def column_bins(x, bins=8):
+    known = x[~np.isnan(x)]
+    if not known.size or known.min() == known.max():
+        return np.zeros((x.size, 1))
+    count = min(bins + 1, x.size)
+    places = [k * (known.size - 1) / (count - 1) for k in range(count)]
+    edges = np.interp(places, np.arange(known.size), np.sort(known)).astype(np.float32)
+    edges = np.unique(edges).astype(np.float64)
+    inside = (x[:, None] - edges[:-1]) / np.diff(edges)
+    return np.nan_to_num(np.clip(inside, 0, 1))  # nothing is beyond the first and last edge
+
+
+def per_feature(function):
+    return lambda X, lists: np.hstack(
+        [np.empty((len(X), 0)), *(function(x).reshape(len(X), -1) for x in X.astype(float).T)]
+    )
+
+
 def per_query(function):
     def reference(X, lists):
         result = np.empty(X.shape)
@@ -79,6 +124,9 @@ REFERENCE = {
     Standardise: lambda X, lists: per_query(column_zscore)(X, Lists.from_sizes([len(X)])),
     SignedLog1p: lambda X, lists: np.sign(X) * np.log1p(np.abs(X.astype(np.float64))),
     Clip: lambda X, lists: np.clip(X, -LARGEST, LARGEST),
+    Quantile: per_feature(column_quantile),
+    PiecewiseLinear: per_feature(column_bins),
+    MissingIndicator: lambda X, lists: np.isnan(X),
 }
 
 
@@ -111,7 +159,7 @@ def random_problem(seed=0, sizes=(40, 0, 1, 75, 2, 130), features=5, missing=0.0
 @given(problem=problems())
 def test_against_the_reference(kind, problem):
     X, lists = problem
-    if kind is Standardise and lists.documents == 0:
+    if kind().has_statistics and lists.documents == 0:
         return
     before = X.copy()
     actual = kind().fit(X, lists)(X, lists)
@@ -198,7 +246,7 @@ def test_other_lists_and_other_features_do_not_matter(kind):
             alone = fitted(X[one], Lists.from_sizes([one.stop - one.start]))
             assert_array_equal(alone, whole[one])
     half = kind().fit(X[:, 1:3], lists)(X[:, 1:3], lists)
-    assert_array_equal(half, whole[:, 1:3])
+    assert_array_equal(half, whole[:, np.isin(fitted.sources(5), [1, 2])])
 
 
 @every
@@ -261,7 +309,9 @@ def test_what_the_training_data_does_not_tell_is_zero():
 def small_blocks(monkeypatch):
     """Blocks and tiles of a few rows, so that small data has many."""
     monkeypatch.setattr(standardise, "_TILE", 7 * 5)
-    monkeypatch.setattr(standardise, "_BLOCK", 40 * 5)
+    monkeypatch.setattr(quantiles, "_TILE", 7 * 5)
+    monkeypatch.setattr(transform_base, "BLOCK", 40 * 5)
+    monkeypatch.setattr(combined, "_BLOCK", 20 * 5)
 
 
 CHAINS = ["Standardise", "SignedLog1p + Standardise", "QueryZScore + Clip(high=1) + Standardise",
@@ -303,7 +353,7 @@ def test_means_far_apart_merge_soundly(small_blocks):
     assert_allclose(fitted.deviation_, float(exact.std()), rtol=1e-15)
 
 
-@pytest.mark.parametrize("name", [*(k.__name__ for k in TRANSFORMS), *CHAINS[1:]])
+@pytest.mark.parametrize("name", [*(k.__name__ for k in TRANSFORMS), *CHAINS[1:], *UNIONS])
 def test_the_same_bits_on_any_number_of_threads(name, small_blocks, monkeypatch):
     monkeypatch.setattr(transform_base, "_PER_THREAD", 1)
     results, before = [], torch.get_num_threads()
@@ -319,6 +369,129 @@ def test_the_same_bits_on_any_number_of_threads(name, small_blocks, monkeypatch)
             torch.set_num_threads(before)
         assert results == [results[0]] * len(results)
         results.clear()
+
+
+# Side by side
+
+
+def parts_of(chosen, X, lists):
+    """The result of a fitted transform, part by part, with the feature of each column."""
+    if isinstance(chosen, Union):
+        parts = [parts_of(branch, X, lists) for branch in chosen.transforms]
+        return np.hstack([x for x, _ in parts]), np.concatenate([s for _, s in parts])
+    sources = np.arange(X.shape[1])
+    if isinstance(chosen, Compose):
+        for step in chosen.transforms:
+            X, own = parts_of(step, X, lists)
+            sources = sources[own]
+        return X, sources
+    return chosen(X, lists), chosen.sources(X.shape[1])
+
+
+@pytest.mark.parametrize("name", UNIONS)
+@settings(quick, max_examples=25)
+@given(problem=problems())
+def test_a_union_is_its_parts_side_by_side(name, problem):
+    X, lists = np.clip(problem[0], -1e9, 1e9), problem[1]
+    if lists.documents == 0:
+        return
+    fitted = transform(name).fit(X, lists)
+    expected, sources = parts_of(fitted, X, lists)
+    assert_array_equal(fitted(X, lists), expected)
+    assert_array_equal(fitted.sources(X.shape[1]), sources)
+    assert fitted.outputs(X.shape[1]) == sources.size
+
+
+@pytest.mark.parametrize("name", UNIONS)
+def test_a_union_in_blocks(name, small_blocks, tmp_path):
+    X, lists = random_problem(sizes=[0, 3, 1, 90, 0, 0, 2, 2, 60, 39, 1, 4, 0], missing=0.05)
+    fitted = transform(name).fit(X, lists)
+    expected, _ = parts_of(fitted, X, lists)
+    file = tmp_path / "X"
+    X.tofile(file)
+    for other in (X, np.memmap(file, np.float32, "r", shape=X.shape), X.astype(np.float64)):
+        assert transform(name).fit(other, lists) == fitted
+        assert_array_equal(fitted(other, lists), expected)
+
+
+def test_a_union_keeps_raw_values_and_names_features(small_blocks):
+    X, lists = random_problem(sizes=[30] * 20, missing=0.1)
+    both = transform("none | QueryZScore")
+    assert both.keeps_missing
+    assert_array_equal(both(X, lists)[:, :5], X)
+    assert transform("A | B".replace("A", "Clip").replace("B", "none")) == Union(
+        (Clip(), Compose())
+    )
+    assert Union((Union((Clip(),)), Clip())) == Union((Clip(), Clip()))
+    X[500, 2] = np.inf
+    for chain in (
+        "Clip | QueryZScore",
+        "(none | none) + Standardise",
+        "(Clip | none) + QueryZScore + Standardise",
+        "(Clip | none) + QueryMinMax",
+        "(Clip | none) + Quantile",
+        "(Clip | none) + QueryZScore + PiecewiseLinear",
+    ):
+        with pytest.raises(InputError, match=r"feature 2 of document 500 \(list 16\) is inf"):
+            transform(chain).fit(X, lists)(X, lists)
+    with pytest.raises(InputError, match="at most 16777216 are possible"):
+        transform(["none | none"] * 30)(X, lists)
+
+
+# Quantiles
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "normal"])
+def test_quantiles_against_scikit_learn(distribution):
+    # 257 quantiles: multiples of 1/256, which scikit-learn's percentages do not round.
+    (X, lists), (other, _) = (random_problem(seed, sizes=[100, 57, 100]) for seed in (1, 2))
+    X[:, 1] = np.round(X[:, 1] / 10)  # ties
+    X[[0, 1], 1] = -100, 100
+    theirs = QuantileTransformer(n_quantiles=len(X), output_distribution=distribution)
+    ours = Quantile(n_quantiles=len(X), output_distribution=distribution).fit(X, lists)
+    theirs.fit(X.astype(np.float64))
+    assert_allclose(ours(X, lists), theirs.transform(X), rtol=0, atol=2e-6)
+    if distribution == "uniform":  # normal scores are interpolated otherwise between quantiles
+        assert_allclose(ours(other, lists), theirs.transform(other), rtol=0, atol=2e-6)
+    else:
+        inside = np.abs(theirs.transform(other)) < 2
+        difference = np.abs(ours(other, lists) - theirs.transform(other))
+        assert difference[inside].max() < 0.02
+    ends = ours(np.array([[-np.inf] * 5, [np.inf] * 5, [np.nan] * 5]), Lists.from_sizes([3]))
+    expected = {"uniform": [0, 1, 0.5], "normal": [-5.1993, 5.1993, 0]}[distribution]
+    assert_allclose(ends, np.repeat(expected, 5).reshape(3, 5), atol=1e-4)
+
+
+def test_the_sample_is_spread_over_the_data():
+    X = np.arange(10_000, dtype=np.float32)[:, None]
+    lists = Lists.from_sizes([10] * 1000)
+    for before in ("none", "Clip", "QueryMinMax"):
+        few, all_of_them = (
+            transform([before, Quantile(subsample=n)]).fit(X, lists)(X, lists)
+            for n in (1000, 10_000)
+        )
+        assert abs(few - all_of_them).max() < (0.05 if before == "QueryMinMax" else 0.002)
+    rows = quantiles._sampled_rows(10_000, 1000)
+    assert_array_equal(rows // 10, np.arange(1000))
+    assert len(set((rows % 10).tolist())) == 10  # not the same place of every list
+
+
+def test_bins_by_hand():
+    X = np.array([[0, 5, np.nan, 1], [1, 5, np.nan, 1], [2, 5, np.nan, 1], [10, 5, np.nan, 2]])
+    lists = Lists.from_sizes([4])
+    fitted = PiecewiseLinear(bins=3).fit(X, lists)
+    assert fitted.edges_ == ((0, 1, 2, 10), (5,), (), (1, 2))
+    assert fitted.sources(4).tolist() == [0, 0, 0, 1, 2, 3]
+    new = np.array([[-1, 4, 1, 1.5], [1.5, 7, np.nan, 3], [14, 5, 0, np.nan], [np.nan] * 4])
+    assert_array_equal(
+        fitted(new, lists),
+        [[-1, 0, 0, 0, 0, 0.5], [1, 0.5, 0, 0, 0, 2], [1, 1, 1.5, 0, 0, 0], [0] * 6],
+    )
+    for chosen in (PiecewiseLinear(), Quantile()):
+        with pytest.raises(InputError, match=f"{chosen} is not fitted; call fit"):
+            chosen(X, lists)
+        with pytest.raises(InputError, match=f"{chosen} was fitted on 4 features, but X has 3"):
+            chosen.fit(X, lists)(X[:, :3], lists)
 
 
 # Arrays of all kinds
@@ -356,12 +529,14 @@ def test_into_a_given_array_and_in_place(kind, tmp_path):
     X, lists = random_problem(missing=0.1)
     fitted = Compose((kind(), SignedLog1p())).fit(X, lists)
     expected = fitted(X, lists)
-    out = np.full_like(X, 7)
+    out = np.full_like(expected, 7)
     assert fitted(X, lists, out=out) is out
     assert_array_equal(out, expected)
-    file = np.memmap(tmp_path / "out", np.float32, "w+", shape=X.shape)
+    file = np.memmap(tmp_path / "out", np.float32, "w+", shape=expected.shape)
     assert fitted(X.astype(np.float64), lists, out=file) is file
     assert_array_equal(file, expected)
+    if fitted.outputs(X.shape[1]) != X.shape[1]:
+        return
     assert fitted(X, lists, out=X) is X
     assert_array_equal(X, expected)
 
@@ -375,12 +550,13 @@ def test_nothing_is_fine():
     for shape, sizes in (((0, 3), []), ((0, 3), [0, 0]), ((4, 0), [3, 1])):
         X, lists = np.empty(shape, np.float32), Lists.from_sizes(np.array(sizes, np.int64))
         for kind in TRANSFORMS:
-            chosen = (
-                Standardise((0,) * shape[1], (1,) * shape[1]) if kind is Standardise else kind()
-            )
+            some = np.zeros((2, shape[1]), np.float32)
+            chosen = kind().fit(some, Lists.from_sizes([2]))
             assert chosen(X, lists).shape == shape
-    with pytest.raises(InputError, match="needs at least one document"):
-        Standardise().fit(X[:0], Lists.from_sizes(np.array([0])))
+            assert Union((chosen, Compose()))(X, lists).shape == (shape[0], 2 * shape[1])
+    for kind in (Standardise, Quantile, PiecewiseLinear):
+        with pytest.raises(InputError, match=f"{kind.__name__} needs at least one document"):
+            kind().fit(X[:0], Lists.from_sizes(np.array([0])))
 
 
 # Errors
@@ -388,7 +564,7 @@ def test_nothing_is_fine():
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf])
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
-@pytest.mark.parametrize("chosen", STATISTICS, ids=str)
+@pytest.mark.parametrize("chosen", [*STATISTICS, Quantile(), PiecewiseLinear()], ids=str)
 def test_infinities_are_named(chosen, first, bad, small_blocks):
     X, lists = random_problem(sizes=[30, 0, 50, 9], missing=0.2)
     document = 30 if first else 71
@@ -467,7 +643,7 @@ def test_unfit_outputs():
 @pytest.mark.parametrize(
     "text",
     [*(kind.__name__ for kind in TRANSFORMS), "none", "Clip(low=-5)", "Clip(low=-1e+20, high=2.5)",
-     "Clip(high=1e+22) + QueryZScore", *CHAINS],
+     "Clip(high=1e+22) + QueryZScore", *CHAINS, *UNIONS],
 )  # fmt: skip
 def test_names_round_trip(text):
     chosen = transform(text)
@@ -510,6 +686,12 @@ def test_lists_of_names():
         ("Clip(high=1e39)", "high of Clip"),
         ("Clip(high=true)", "high of Clip"),
         ("Clip(high=much)", "not 'much'"),
+        ("QueryZScore |", "Can't read"),
+        ("(QueryZScore", "Can't read"),
+        ("PiecewiseLinear(bins=0)", "bins of PiecewiseLinear must be a whole number of at least 1"),
+        ("Quantile(n_quantiles=1)", "n_quantiles of Quantile .* at least 2, not 1"),
+        ("Quantile(subsample=0.5)", "subsample of Quantile .* not 0.5"),
+        ("Quantile(output_distribution=norm)", "Did you mean 'normal'"),
     ],
 )
 def test_wrong_names(wrong, message):
@@ -529,7 +711,7 @@ def test_compose_takes_transforms_only():
 # Saving
 
 
-@pytest.mark.parametrize("name", [*(k.__name__ for k in TRANSFORMS), "none", *CHAINS])
+@pytest.mark.parametrize("name", [*(k.__name__ for k in TRANSFORMS), "none", *CHAINS, *UNIONS])
 def test_json_gives_the_same_bits(name):
     X, lists = random_problem(missing=0.1)
     for chosen in (transform(name), transform(name).fit(X / 3, lists)):
@@ -542,6 +724,14 @@ def test_json_gives_the_same_bits(name):
     assert_array_equal(again(X, lists), chosen(X, lists))
 
 
+def nested(levels):
+    data = {"name": "QueryZScore"}
+    for i in range(levels):
+        data = {"name": ("Compose", "Union")[i % 2], "transforms": [data]}
+    return data
+
+
+BINS = {"name": "PiecewiseLinear", "bins": 8, "subsample": 100, "edges": [[0.0, 1.0]]}
 FITTED = {"name": "Standardise", "mean": [0.5, 1.0], "deviation": [1.0, 0.0]}
 
 
@@ -560,8 +750,16 @@ FITTED = {"name": "Standardise", "mean": [0.5, 1.0], "deviation": [1.0, 0.0]}
         ({"name": "Compose", "transforms": {}}, "must have only a list of transforms"),
         ({"name": "Compose", "transforms": [], "x": 1}, "only a list"),
         ({"name": "Compose", "transforms": [FITTED, None]}, "an object with a name, not None"),
-        ({"name": "Compose", "transforms": [{"name": "Compose"}]}, "Unknown transform 'Compose'"),
+        ({"name": "Compose", "transforms": [{"name": "Union"}]}, "saved Union must have only"),
+        ({"name": "Union", "transforms": []}, "Union needs at least one transform"),
+        (nested(21), "more than 20 levels"),
         (FITTED | {"mean": [0.5]}, "not 1 and 2"),
+        (BINS | {"edges": 3}, "statistics of PiecewiseLinear must be a list, not 3"),
+        (BINS | {"edges": [[0.0], 3]}, "feature 1, must be a list of numbers"),
+        (BINS | {"edges": [[0.0, None]]}, "feature 0, must be a list of numbers"),
+        (BINS | {"edges": [[0.0, float("nan")]]}, "feature 0, must be finite"),
+        (BINS | {"edges": [[0.0, 1e39]]}, "feature 0, must be finite"),
+        (BINS | {"edges": [[1.0, 0.0]]}, "feature 0, must not decrease"),
         (FITTED | {"mean": None}, "not None and 2"),
         (FITTED | {"mean": "ab"}, "a list of numbers, not 'ab'"),
         (FITTED | {"mean": [0.5, None]}, "feature 1: None is not a finite number"),

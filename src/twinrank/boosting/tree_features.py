@@ -31,10 +31,10 @@ def features_of(data: Dataset, transform: Transform, categorical: tuple[int, ...
         first, last = int(queries[0]), int(queries[-1])
         docs = slice(int(data.lists.offsets[first]), int(data.lists.offsets[last + 1]))
         if unchanged:
-            _check_values(data.X[docs], categorical, data, docs.start)
+            _check_values(data.X[docs], transform, categorical, data, docs.start)
             continue
         X = transform(data.take(queries), Lists.from_sizes(data.lists.sizes[queries]))
-        _check_values(X, categorical, data, docs.start)
+        _check_values(X, transform, categorical, data, docs.start)
         yield X
     if unchanged and data.documents:
         yield data.X
@@ -47,7 +47,7 @@ def rows_of(
     parts = features_of(data, transform, categorical)
     X = next(parts)
     if len(X) < data.documents:  # copy block by block: a second copy of all may need too much
-        first, X = X, np.empty((data.documents, data.features), np.float32)
+        first, X = X, np.empty((data.documents, X.shape[1]), np.float32)
         place = 0
         for part in chain([first], parts):
             X[place : place + len(part)] = part
@@ -92,11 +92,14 @@ def check_grades(data: Dataset) -> None:
         )
 
 
-def _check_values(X: Any, categorical: tuple[int, ...], data: Dataset, first: int) -> None:
+def _check_values(
+    X: Any, transform: Transform, categorical: tuple[int, ...], data: Dataset, first: int
+) -> None:
     """Refuse infinite values and invalid categories; the first row of X is document `first`."""
     invalid = np.isinf(X)
     if invalid.any():
-        raise InputError(f"{_position(data, invalid, first)} is infinite. Put Clip in transforms.")
+        where = _position(data, invalid, transform, first)
+        raise InputError(f"{where} is infinite. Put Clip in transforms.")
     if not categorical:
         return
     values = X[:, categorical]
@@ -104,14 +107,15 @@ def _check_values(X: Any, categorical: tuple[int, ...], data: Dataset, first: in
     invalid[:, categorical] = (values < 0) | fractional
     if invalid.any():
         raise InputError(
-            f"{_position(data, invalid, first)} is {X[invalid][0]:g}, but a category must be a "
-            f"whole number of at least 0, or missing."
+            f"{_position(data, invalid, transform, first)} is {X[invalid][0]:g}, but a category "
+            f"must be a whole number of at least 0, or missing."
         )
 
 
-def _position(data: Dataset, invalid: Any, first: int) -> str:
+def _position(data: Dataset, invalid: Any, transform: Transform, first: int) -> str:
     """The feature and the query of the first invalid value."""
     row, column = np.argwhere(invalid)[0].tolist()
+    column = int(transform.sources(data.features)[column])
     names = data.feature_names
     name = column + 1 if names is None else repr(names[column])
     query = data.query_ids[int(data.lists.list_of(first + row))]

@@ -41,8 +41,25 @@ class TreeModel(Model):
 
     def contributions(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float64]:
         """SHAP values: a column per feature, and the common base value in the last column."""
-        parts = [self.trees.contributions(X, n_jobs) for X in self._features(data)]
+        parts = [
+            self._by_feature(self.trees.contributions(X, n_jobs)) for X in self._features(data)
+        ]
         return np.concatenate(parts) if parts else np.empty((0, self.features + 1))
+
+    def gains(self) -> npt.NDArray[np.float64]:
+        """The total gain of the splits on each feature."""
+        return self._by_feature(self.trees.gains()[None]).ravel()
+
+    def _by_feature(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Add up the columns that come from the same feature; further columns stay."""
+        sources = self.transform.sources(self.features)
+        if np.array_equal(sources, np.arange(self.features)):
+            return values
+        further = values[:, sources.size :]
+        sums = np.zeros((len(values), self.features + further.shape[1]))
+        np.add.at(sums.T, sources, values[:, : sources.size].T)
+        sums[:, self.features :] = further
+        return sums
 
     def _features(self, data: Dataset) -> Iterator[Any]:
         return features_of(data, self.transform, self.categorical)
@@ -101,7 +118,7 @@ class TreeModel(Model):
             raise InputError(
                 f"{path.name} is damaged: it is not the file that {CONFIG} was saved with"
             )
-        trees = module.from_bytes(content, features, categorical)
+        trees = module.from_bytes(content, transform.outputs(features), categorical)
         if trees.count < common["ensemble_size"]:
             raise damaged(f"{trees.count} trees for ensemble_size {common['ensemble_size']}")
         return cls(

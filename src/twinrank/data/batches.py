@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.transforms.transform_base import FeatureError
+from twinrank.data.transforms.transform_base import FeatureError, Transform
 from twinrank.lists import Lists
 from twinrank.support.compiled import in_threads, spans
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
-    from twinrank.data.transforms import Transform
 
 _BLOCK = 1 << 22  # values of X in a block
 _PER_THREAD = 200_000  # values; below that a second thread costs more than it saves
@@ -66,8 +65,11 @@ class Batches:
         self._transform = transform
         self._ahead = ahead
         self._kept: npt.NDArray[np.float32] | None = None
-        if transform is not None and data.documents * data.features * 4 <= keep:
-            self._kept = np.empty((data.documents, data.features), np.float32)
+        self._columns = data.features
+        if isinstance(transform, Transform):
+            self._columns = transform.outputs(data.features)
+        if transform is not None and data.documents * self._columns * 4 <= keep:
+            self._kept = np.empty((data.documents, self._columns), np.float32)
             self._is_kept = np.zeros(data.queries, np.bool_)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -88,7 +90,7 @@ class Batches:
         """True if batches are copies of kept features, or small and about to be kept."""
         if self._kept is None:
             return False
-        small = self._budget * self._data.features < _PER_THREAD
+        small = self._budget * self._columns < _PER_THREAD
         return small or bool(self._is_kept.all())
 
     def plan(self, number: int) -> list[npt.NDArray[np.int64]]:
@@ -124,7 +126,7 @@ class Batches:
         if self._transform is None:
             return X
         try:
-            return self._transform(X, lists, out=X)
+            return self._transform(X, lists, out=X if self._columns == X.shape[1] else None)
         except FeatureError as error:
             raise error.named(data.query_ids[queries], data.feature_names) from None
 

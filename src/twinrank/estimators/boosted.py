@@ -244,7 +244,7 @@ class BoostedRanker(BaseRanker):
     def feature_importances_(self) -> npt.NDArray[np.float64]:
         """The share of each feature in the total gain of all splits."""
         self._check_fitted()
-        gains: npt.NDArray[np.float64] = self.model_.trees.gains()
+        gains: npt.NDArray[np.float64] = self.model_.gains()
         return gains / gains.sum() if gains.sum() > 0 else gains
 
     def __sklearn_tags__(self) -> Any:

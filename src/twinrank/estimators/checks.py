@@ -7,14 +7,12 @@ import numpy as np
 
 from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
-from twinrank.data.transforms import Clip, Compose, SignedLog1p, Transform
+from twinrank.data.transforms import Compose, Transform, Union
 from twinrank.estimators.inputs import trainable_queries
 from twinrank.lists import Lists
 from twinrank.models.columns import ExceptColumns
 from twinrank.support.errors import InputError
 from twinrank.support.quantities import counted
-
-_KEEP_MISSING = (Clip, SignedLog1p)  # these transform value by value: NaN stays NaN
 
 
 def check_features(
@@ -36,12 +34,15 @@ def check_features(
             )
 
 
-def keeps_missing(transform: Transform) -> bool:
-    """True if missing values are still missing after a transform."""
+def _keeping(transform: Transform) -> Transform:
+    """The transform without the branches that replace missing values; it needs no fit."""
     if isinstance(transform, ExceptColumns):
-        return keeps_missing(transform.inner)
-    parts = transform.transforms if isinstance(transform, Compose) else (transform,)
-    return all(isinstance(part, _KEEP_MISSING) for part in parts)
+        return _keeping(transform.inner)
+    if isinstance(transform, Union):
+        return Union(tuple(_keeping(part) for part in transform.transforms if part.keeps_missing))
+    if isinstance(transform, Compose):
+        return Compose(tuple(map(_keeping, transform.transforms)))
+    return transform
 
 
 def check_values(data: Dataset, transform: Transform, categories: Any = None) -> None:
@@ -50,17 +51,19 @@ def check_values(data: Dataset, transform: Transform, categories: Any = None) ->
     Transforms with statistics replace missing values, and raise their own errors. Categories have
     an embedding for missing values.
     """
-    if not keeps_missing(transform):
+    if not transform.keeps_missing:
         return
+    kept = _keeping(transform)
+    sources = kept.sources(data.features)
     for queries in blocks(data):
         X = data.take(queries)
         if np.isfinite(X).all():
             continue
-        invalid = ~np.isfinite(transform(X, Lists.from_sizes(data.lists.sizes[queries])))
-        invalid[:, list(categories or ())] = False
+        invalid = ~np.isfinite(kept(X, Lists.from_sizes(data.lists.sizes[queries])))
+        invalid[:, np.isin(sources, list(categories or ()))] = False
         if invalid.any():
             row, column = np.argwhere(invalid)[0].tolist()
-            raise _value_error(data, queries, X, row, column, transform)
+            raise _value_error(data, queries, X, row, int(sources[column]), transform)
 
 
 def _value_error(

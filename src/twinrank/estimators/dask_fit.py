@@ -16,7 +16,7 @@ from twinrank.boosting.engines import NO_TREE, TreeSettings, engine, explained_b
 from twinrank.boosting.newton import Newton
 from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
-from twinrank.data.transforms import Compose, Standardise, Transform, transform
+from twinrank.data.transforms import transform
 from twinrank.estimators.inputs import as_dataset, list_weights, trainable_queries
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError
@@ -48,7 +48,7 @@ def train_on_dask(
         raise InputError(
             "On a Dask cluster, subsample only works with LightGBM's own objectives. Leave it out."
         )
-    if _has_statistics(transform(parameters["transforms"])):
+    if transform(parameters["transforms"]).has_statistics:
         raise InputError(
             f"transforms={str(parameters['transforms'])!r} needs statistics of all the data, but "
             f"each worker has only a part. Choose transforms per query or per value."
@@ -103,6 +103,8 @@ class Summary(NamedTuple):
     """Trainable ones."""
     documents: int
     features: int
+    columns: int
+    """Of the transformed features."""
     names: tuple[str, ...] | None
     weighted: bool
     hessian: float
@@ -119,6 +121,8 @@ class Partition(NamedTuple):
     """One per row, or None."""
     ids: Any
     """Of all queries, also those that are not trainable."""
+    features: int
+    """Before the transform."""
     names: tuple[str, ...] | None
 
 
@@ -133,11 +137,6 @@ def _client() -> Any:
         raise InputError(
             "Data on Dask needs a cluster. Make a client first: dask.distributed.Client()."
         ) from missing
-
-
-def _has_statistics(chosen: Transform) -> bool:
-    parts = chosen.transforms if isinstance(chosen, Compose) else (chosen,)
-    return any(isinstance(part, Standardise) for part in parts)
 
 
 def _delayed_partitions(X: Any, y: Any, qid: Any, weights: Any) -> list[list[Any]]:
@@ -181,7 +180,8 @@ def _prepare(X: Any, y: Any, qid: Any, weights: Any, parameters: dict[str, Any])
         queries = trainable_queries(data, per_list)
     names, ids = data.feature_names, data.query_ids
     if not queries.size:
-        return Partition(np.empty((0, data.features), np.float32), None, None, None, ids, names)
+        nothing = np.empty((0, data.features), np.float32)
+        return Partition(nothing, None, None, None, ids, data.features, names)
     trainable = data.select(queries)
     if str(parameters["objective"]) in ENGINE_OBJECTIVES:
         check_grades(trainable)
@@ -190,13 +190,13 @@ def _prepare(X: Any, y: Any, qid: Any, weights: Any, parameters: dict[str, Any])
     rows = rows_of(trainable, chosen, categorical)
     per_row = None if per_list is None else trainable.lists.spread(per_list[queries])
     X = np.ascontiguousarray(rows.X)
-    return Partition(X, rows.y, trainable.lists.sizes, per_row, ids, names)
+    return Partition(X, rows.y, trainable.lists.sizes, per_row, ids, data.features, names)
 
 
 def _summary(partition: Partition, newton: Newton | None) -> Summary:
-    features, names = partition.X.shape[1], partition.names
+    features, columns, names = partition.features, partition.X.shape[1], partition.names
     if partition.y is None:
-        return Summary(0, 0, features, names, False, 0.0)
+        return Summary(0, 0, features, columns, names, False, 0.0)
     lists, total = Lists.from_sizes(partition.sizes), 0.0
     weighted = partition.weights is not None
     if newton is not None:
@@ -204,7 +204,7 @@ def _summary(partition: Partition, newton: Newton | None) -> Summary:
         scores = np.zeros(len(partition.y))
         hessian = newton.sums(scores, partition.y, lists, weights)[1]
         total = float(hessian.sum(dtype=np.float64))
-    return Summary(len(lists), len(partition.y), features, names, weighted, total)
+    return Summary(len(lists), len(partition.y), features, columns, names, weighted, total)
 
 
 def _list_numbers(partition: Partition, first: int) -> Any:
@@ -283,7 +283,7 @@ def _dask_rows(trainable: list[tuple[Any, Summary]]) -> DaskRows:
     first = 0
     for partition, summary in trainable:
         rows, lists = (summary.documents,), (summary.queries,)
-        shape = (*rows, summary.features)
+        shape = (*rows, summary.columns)
         chunks["X"].append(da.from_delayed(get(partition, "X"), shape, np.float32))
         chunks["y"].append(da.from_delayed(get(partition, "y"), rows, np.float32))
         chunks["sizes"].append(da.from_delayed(get(partition, "sizes"), lists, np.int64))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import transform
 from twinrank.estimators.base_ranker import BaseRanker, labelled
-from twinrank.estimators.checks import check_values, keeps_missing
+from twinrank.estimators.checks import check_values
 from twinrank.estimators.parameters import checked_parameters
 from twinrank.models.saved_model import Model, load_model
 from twinrank.support.errors import InputError
@@ -46,8 +46,13 @@ class Ranker(BaseRanker):
         The defaults of all parameters that are "auto". In mode "paper", batch norm uses the
         statistics of each query.
     transforms : str or sequence of str, default "QueryZScore"
-        Transforms of the features. Missing values (NaN) become the mean with QueryZScore and
-        Standardise, the minimum with QueryMinMax, and raise an error elsewhere.
+        Transforms of the features, one after the other with "+", side by side with "|", as in
+        "QueryZScore | SignedLog1p + Standardise". Missing values (NaN) become the mean with
+        QueryZScore and Standardise, the minimum with QueryMinMax, the median with Quantile and 0
+        with PiecewiseLinear. MissingIndicator marks them. They raise an error elsewhere.
+    feature_noise : float, default 0.0
+        The standard deviation of Gaussian noise that is added to the transformed features in
+        training, but not to categories.
     categories : dict of int to int, optional
         The number of categories of categorical columns, by column number; they get embeddings.
     epochs : int, default 100
@@ -108,6 +113,7 @@ class Ranker(BaseRanker):
         ensemble_size: int | str = "auto",
         mode: str = "default",
         transforms: str | Sequence[str] = "QueryZScore",
+        feature_noise: float = 0.0,
         categories: dict[int, int] | None = None,
         epochs: int = 100,
         batch_documents: int | str = "auto",
@@ -136,6 +142,7 @@ class Ranker(BaseRanker):
         self.ensemble_size = ensemble_size
         self.mode = mode
         self.transforms = transforms
+        self.feature_noise = feature_noise
         self.categories = categories
         self.epochs = epochs
         self.batch_documents = batch_documents
@@ -234,5 +241,5 @@ class Ranker(BaseRanker):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         with suppress(InputError):  # parameters are only checked by fit
-            tags.input_tags.allow_nan = not keeps_missing(transform(self.transforms))
+            tags.input_tags.allow_nan = not transform(self.transforms).keeps_missing
         return tags

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.data.transforms import Transform
-from twinrank.data.transforms.transform_base import Floats
+from twinrank.data.transforms.transform_base import Columns, Floats
 from twinrank.lists import Lists
 
 
@@ -15,7 +15,9 @@ from twinrank.lists import Lists
 class ExceptColumns(Transform):
     """A transform of all columns except some, which stay unchanged.
 
-    It is saved as the inner transform: the model's configuration lists the columns.
+    An excepted column appears once in the result, and keeps its number. The other columns fill the
+    remaining places in their order. It is saved as the inner transform: the model's configuration
+    lists the columns.
     """
 
     inner: Transform
@@ -29,17 +31,54 @@ class ExceptColumns(Transform):
         """Check the inner transform."""
         self.inner.check_features(features)
 
+    def outputs(self, features: int) -> int:
+        """The columns of the other features, and one of each excepted feature."""
+        if self.inner.outputs(features) == features:
+            return features
+        return self.transformed_columns(features).size + len(self.columns)
+
+    def sources(self, features: int) -> Columns:
+        """The feature from which each column comes."""
+        sources = np.arange(self.outputs(features))
+        sources[self._places(features)] = self.inner.sources(features)[
+            self.transformed_columns(features)
+        ]
+        return sources
+
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
-        """Transform all columns, then restore the excepted ones."""
-        columns = np.array(self.columns, np.int64)
+        """Transform all columns, and put the excepted ones in their places."""
+        columns, features = np.array(self.columns, np.int64), x.shape[1]
         unchanged = x[:, columns]
-        self.inner.apply(x, lists, out)
+        if out.shape == x.shape:
+            self.inner.apply(x, lists, out)
+        else:
+            whole = np.empty((len(x), self.inner.outputs(features)), np.float32)
+            self.inner.apply(x, lists, whole)
+            out[:, self._places(features)] = whole[:, self.transformed_columns(features)]
         out[:, columns] = unchanged
+
+    def transformed_columns(self, features: int) -> Columns:
+        """The columns of the inner transform's result that do not come from excepted ones."""
+        return np.flatnonzero(~np.isin(self.inner.sources(features), self.columns))
+
+    def _places(self, features: int) -> Columns:
+        """The places of these columns in the result."""
+        return np.delete(np.arange(self.outputs(features)), self.columns)
 
     @property
     def per_query(self) -> bool:  # type: ignore[override]
         """True if the inner transform works per query."""
         return self.inner.per_query
+
+    @property
+    def keeps_missing(self) -> bool:  # type: ignore[override]
+        """True if the inner transform keeps missing values."""
+        return self.inner.keeps_missing
+
+    @property
+    def has_statistics(self) -> bool:
+        """True if the inner transform has statistics."""
+        return self.inner.has_statistics
 
     def to_json(self) -> dict[str, Any]:
         """The inner transform as JSON."""

@@ -24,7 +24,7 @@ from twinrank.models.ensemble import (
     resolve_architecture,
 )
 from twinrank.models.saved_model import CONFIG, Model, damaged
-from twinrank.models.scorer import score_all
+from twinrank.models.scorer import checked_categories, score_all
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_regular
 
@@ -89,17 +89,20 @@ class NetModel(Model):
         categories = config.get("categories")
         if not isinstance(categories, dict):
             raise damaged("categories must be an object")
+        counts = checked_categories(categories, common["features"])
+        transform = except_columns(transform_from_json(config.get("transform")), counts)
+        transform.check_features(common["features"])
+        inputs = transform.outputs(common["features"])
         tensors = _read_tensors(folder / WEIGHTS)
         described = config.get("architecture")
         custom = described.get("custom") if isinstance(described, dict) else None
         if custom is not None:
-            net = _custom_net(custom, architecture, common, tensors)
+            net = _custom_net(custom, architecture, inputs, common, tensors)
         elif architecture is not None:
             raise InputError("it is not a net of your own: load it without architecture=.")
         else:
-            net = _own_net(Architecture.from_json(described), categories, common, tensors)
-        transform = except_columns(transform_from_json(config.get("transform")), net.categories)
-        transform.check_features(common["features"])
+            own = Architecture.from_json(described)
+            net = _own_net(own, inputs, counts, common["ensemble_size"], tensors)
         return cls(net=net.eval(), transform=transform, custom=custom, **common)
 
 
@@ -121,7 +124,11 @@ def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _custom_net(
-    custom: Any, architecture: Any, common: Mapping[str, Any], tensors: dict[str, torch.Tensor]
+    custom: Any,
+    architecture: Any,
+    inputs: int,
+    common: Mapping[str, Any],
+    tensors: dict[str, torch.Tensor],
 ) -> Net:
     if architecture is None:
         raise InputError(
@@ -132,7 +139,7 @@ def _custom_net(
     size = common["ensemble_size"]
     if isinstance(chosen, Architecture):
         raise InputError(f"its net is your own, {custom}, not {architecture}.")
-    net = build_net(common["features"], chosen, size, generator=torch.Generator())
+    net = build_net(inputs, chosen, size, generator=torch.Generator())
     _check_tensors(tensors, net.state_dict())
     net.load_state_dict(tensors)
     return net
@@ -140,20 +147,20 @@ def _custom_net(
 
 def _own_net(
     chosen: Architecture,
-    categories: dict[Any, int],
-    common: Mapping[str, Any],
+    inputs: int,
+    categories: Mapping[int, int],
+    size: int,
     tensors: dict[str, torch.Tensor],
 ) -> Net:
-    features, size = common["features"], common["ensemble_size"]
     if max(max(chosen.depth, 1) * size, len(categories)) > len(tensors):
         raise InputError(f"{WEIGHTS} has {len(tensors)} tensors, too few for {CONFIG}")
     widest = max((max(t.shape, default=0) for t in tensors.values()), default=0)
-    if max(features - len(categories), chosen.width if chosen.depth else 0) > widest:
+    if max(inputs - len(categories), chosen.width if chosen.depth else 0) > widest:
         raise InputError(f"{WEIGHTS} holds weights of another shape than {CONFIG} says")
     with torch.device("meta"):
-        expected = build_net(features, chosen, size, categories).state_dict()
+        expected = build_net(inputs, chosen, size, categories).state_dict()
     _check_tensors(tensors, expected)
-    net = build_net(features, chosen, size, categories, torch.Generator())
+    net = build_net(inputs, chosen, size, categories, torch.Generator())
     net.load_state_dict(tensors)
     return net
 

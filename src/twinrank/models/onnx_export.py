@@ -42,7 +42,7 @@ def export_onnx(model: NetModel, path: Path) -> None:
 def onnx_model(model: NetModel) -> Any:
     """The model as an `onnx.ModelProto`."""
     graph = Graph()
-    scores = add_scores(graph, model.net, model.transform, model.per_query)
+    scores = add_scores(graph, model)
     return graph.model(model.features, scores, metadata(model), summary(model))
 
 

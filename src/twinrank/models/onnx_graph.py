@@ -14,15 +14,20 @@ from torch import Tensor, nn
 from twinrank.data.transforms import (
     Clip,
     Compose,
+    MissingIndicator,
+    PiecewiseLinear,
+    Quantile,
     QueryMinMax,
     QueryZScore,
     SignedLog1p,
     Standardise,
     Transform,
+    Union,
 )
 from twinrank.models.columns import ExceptColumns
-from twinrank.models.ensemble import Net, models_of
+from twinrank.models.ensemble import models_of
 from twinrank.models.layers import QueryNorm
+from twinrank.models.net_model import NetModel
 from twinrank.models.scorer import Scorer
 from twinrank.support.errors import InputError
 
@@ -106,24 +111,29 @@ class Graph:
         return name
 
 
-def add_scores(graph: Graph, scorer: Net, transform: Transform, per_query: bool) -> str:
+def add_scores(graph: Graph, model: NetModel) -> str:
     """Append the transforms and the net, and return the name of the scores.
 
     A document with a value that `predict` refuses gets NaN. If a score depends on the other
     documents of the query, all of them get NaN.
     """
-    plain = np.array([c for c in range(scorer.features) if c not in scorer.categories], np.int64)
+    scorer, transform = model.net, model.transform
+    plain = np.array([c for c in range(model.features) if c not in scorer.categories], np.int64)
     numbers, refused = [], None
     if plain.size:
         x = graph("Gather", "X", plain, axis=1) if scorer.categories else "X"
-        x, nan_if_refused = transformed(graph, x, transform, plain)
-        numbers, refused = [x], graph("ReduceSum", nan_if_refused, np.array([1]), keepdims=0)
+        x, results = transformed(graph, x, transform, model.features, plain)
+        if transform.keeps_missing:
+            results.append(x)
+        zeros = [graph("Mul", result, np.float32(0)) for result in results]  # NaN if not finite
+        sums = [graph("ReduceSum", zero, np.array([1]), keepdims=0) for zero in zeros]
+        numbers, refused = [x], sums[0] if len(sums) == 1 else graph("Sum", *sums)
     outputs = [_net_output(graph, numbers, net) for net in models_of(scorer)]
     mean = outputs[0] if len(outputs) == 1 else graph("Mean", *outputs)
     scores = graph("Squeeze", mean, np.array([1]))
     if refused is None:
         return scores
-    if per_query:
+    if model.per_query:
         refused = graph("ReduceSum", refused, np.array([0]))
     return graph("Add", scores, refused)
 
@@ -189,26 +199,33 @@ def _values(tensor: Tensor | None) -> Any:
     return tensor.detach().cpu().numpy()
 
 
-def transformed(graph: Graph, x: str, transform: Transform, columns: Columns) -> tuple[str, str]:
-    """Append a transform; return its result, and zeros that are NaN where a value is refused.
+def transformed(
+    graph: Graph, x: str, transform: Transform, features: int, columns: Columns
+) -> tuple[str, list[str]]:
+    """Append a transform; return its result, and those in between that must be finite.
 
-    0 · result is NaN if the result isn't finite. The zeros of every transform with statistics are
-    added up, because the next one would treat its NaN as a missing value.
+    `x` has these columns of the transform's features. The results of every transform that replaces
+    missing values must be finite, because the next one would treat their NaN as a missing value.
     """
     if isinstance(transform, ExceptColumns):
         transform = transform.inner
-    results: list[str] = []
-    for step in transform.transforms if isinstance(transform, Compose) else (transform,):
-        if type(step) not in TRANSFORM_NODES:
+    if isinstance(transform, Union):
+        branches = [transformed(graph, x, b, features, columns) for b in transform.transforms]
+        checked = [name for _, names in branches for name in names]
+        return graph("Concat", *(result for result, _ in branches), axis=1), checked
+    if not isinstance(transform, Compose):
+        if type(transform) not in TRANSFORM_NODES:
             known = ", ".join(kind.__name__ for kind in TRANSFORM_NODES)
-            raise InputError(f"{step} can't be exported to ONNX; transforms that can: {known}")
-        x = TRANSFORM_NODES[type(step)](graph, x, step, columns)
-        if not isinstance(step, Clip | SignedLog1p):
-            results.append(x)
-    if x not in results:
-        results.append(x)
-    zeros = [graph("Mul", result, np.float32(0)) for result in results]
-    return x, zeros[0] if len(zeros) == 1 else graph("Sum", *zeros)
+            raise InputError(f"{transform} can't be exported to ONNX; transforms that can: {known}")
+        x = TRANSFORM_NODES[type(transform)](graph, x, transform, columns)
+        return x, [] if transform.keeps_missing else [x]
+    results: list[str] = []
+    for step in transform.transforms:
+        x, checked = transformed(graph, x, step, features, columns)
+        results += checked
+        columns = np.flatnonzero(np.isin(step.sources(features), columns))
+        features = step.outputs(features)
+    return x, results
 
 
 def _zscore(graph: Graph, x: str, _: Any, __: Columns) -> str:
@@ -271,12 +288,63 @@ def _clip(graph: Graph, x: str, transform: Clip, _: Columns) -> str:
     return graph("Where", graph("Greater", x, high), high, x)
 
 
+def _missing(graph: Graph, x: str, _: Any, __: Columns) -> str:
+    return graph.cast(graph("IsNaN", x), np.float32)
+
+
+def _bins(graph: Graph, x: str, transform: PiecewiseLinear, columns: Columns) -> str:
+    """(x − low) · factor within bounds, for the bins of these columns."""
+    kept = np.isin(transform.table.sources, columns)
+    sources, low, factor, least, most = (values[kept] for values in transform.table)
+    x, missing = _doubles(graph, graph("Gather", x, np.searchsorted(columns, sources), axis=1))
+    scaled = graph("Mul", graph("Sub", x, low), factor)
+    scaled = graph("Min", graph("Max", scaled, least), most)
+    return graph.cast(graph("Where", missing, _ZERO, scaled), np.float32)
+
+
+def _quantile(graph: Graph, x: str, transform: Quantile, columns: Columns) -> str:
+    """Binary search in the knots of each column, padded to a power of two, and interpolation."""
+    starts, knots, at, right, slope, *ends = transform.table
+    least, median, largest = map(np.float64, ends)
+    sizes = np.diff(starts)[columns]
+    size = 2 ** int(np.ceil(np.log2(max(sizes.max(initial=1), 1))))
+    inside = np.arange(size) < sizes[:, None]
+    place = np.minimum(starts[columns][:, None] + np.arange(size), max(knots.size - 1, 0))
+
+    def padded(values: Any, other: float) -> npt.NDArray[np.float64]:
+        return np.where(inside, np.append(values, other)[place], other).ravel()
+
+    x, missing = _doubles(graph, x)
+    table = padded(knots.astype(np.float64), np.nan)  # no value is at least NaN
+    found: Value = np.arange(columns.size) * size
+    half = size // 2
+    while half:
+        next_one = graph("Add", found, np.int64(half))
+        reached = graph("LessOrEqual", graph("Gather", table, next_one), x)
+        found, half = graph("Where", reached, next_one, found), half // 2
+    away = graph("Sub", x, graph("Gather", table, found))
+    score = graph("Mul", away, graph("Gather", padded(slope, 0.0), found))
+    score = graph("Add", score, graph("Gather", padded(right, median), found))
+    score = graph(
+        "Where", graph("Equal", away, _ZERO), graph("Gather", padded(at, median), found), score
+    )
+    constant = sizes == 0
+    last = np.append(knots, 0.0)[np.where(constant, -1, starts[1:][columns] - 1)]
+    score = graph("Where", graph("Greater", x, np.float64(last)), largest, score)
+    first = np.append(knots, 0.0)[np.where(constant, -1, starts[columns])]
+    score = graph("Where", graph("Less", x, np.float64(first)), least, score)
+    return graph.cast(graph("Where", graph("Or", missing, constant), median, score), np.float32)
+
+
 TRANSFORM_NODES: dict[type[Transform], Callable[[Graph, str, Any, Columns], str]] = {
     QueryZScore: _zscore,
     QueryMinMax: _minmax,
     Standardise: _standardise,
     SignedLog1p: _signed_log1p,
     Clip: _clip,
+    Quantile: _quantile,
+    PiecewiseLinear: _bins,
+    MissingIndicator: _missing,
 }
 """The function that appends each transform, given the graph, its input, the transform, columns."""
 

@@ -21,7 +21,7 @@ from twinrank.losses.ranking_loss import RankingLoss
 from twinrank.models.columns import except_columns
 from twinrank.models.ensemble import Net, build_net, models_of, resolve_architecture
 from twinrank.models.net_model import SCORED_TOGETHER, NetModel, path_of
-from twinrank.models.scorer import score_all
+from twinrank.models.scorer import checked_categories, score_all
 from twinrank.models.threads import threads_for
 from twinrank.support.errors import InputError, TwinRankError
 from twinrank.training.distributed import explaining_lost_processes
@@ -211,7 +211,7 @@ class NetLearner(Learner):
             self.net.load_state_dict(self._best)
         net = self.net.cpu().eval()
         return NetModel(
-            features=net.features,
+            features=self.task.data.features,
             feature_names=self.task.data.feature_names,
             transform=self.transform,
             ensemble_size=net.ensemble_size,
@@ -222,7 +222,7 @@ class NetLearner(Learner):
     def _threads(self) -> AbstractContextManager[None]:
         """One thread for small steps, unless batches are prepared beside them."""
         data = self.task.data
-        kept = data.documents * data.features * 4 <= _KEEP_BYTES
+        kept = data.documents * self.net.features * 4 <= _KEEP_BYTES
         documents = max(self._settings.batch_documents, data.documents // max(data.queries, 1))
         return threads_for(self.net, documents) if kept else nullcontext()
 
@@ -265,7 +265,7 @@ class NetLearner(Learner):
 
     def _loss_of(self, batch: Batch) -> tuple[Tensor, str]:
         """The mean loss of a batch's queries, and what is wrong with it, if anything."""
-        X = torch.from_numpy(batch.X).to(self.device, self._precision)
+        X = self._noisy(torch.from_numpy(batch.X).to(self.device, self._precision))
         labels = torch.from_numpy(batch.y).to(self.device)
         weighted = {}
         if self._query_weights is not None:
@@ -288,6 +288,14 @@ class NetLearner(Learner):
         mean = losses[0] if len(losses) == 1 else torch.stack(losses).mean()
         value = float(mean.detach())
         return mean, "" if math.isfinite(value) else f"the loss is {value}"
+
+    def _noisy(self, X: Tensor) -> Tensor:
+        """Add noise to all columns but categories; the nets of an ensemble see the same noise."""
+        if not self._settings.feature_noise:
+            return X
+        noise = torch.randn_like(X)  # seeded by the step, as dropout is
+        noise[:, list(self.net.categories)] = 0
+        return X + self._settings.feature_noise * noise
 
     def _error(self, what: str, where: str, batch: Batch) -> TrainingError:
         infinite = batch.lists.any(~np.isfinite(batch.X).all(axis=1))
@@ -327,12 +335,14 @@ def _fresh_net(parameters: Mapping[str, Any], chosen: Any, task: Task) -> tuple[
     data = task.data
     generator = torch.Generator().manual_seed(seed_of(parameters["random_state"]))
     size = _ensemble_size(parameters)
-    net = build_net(data.features, chosen, size, parameters["categories"], generator)
+    categories = checked_categories(parameters["categories"], data.features)
     try:
-        fitted = except_columns(transform(parameters["transforms"]), net.categories)
+        fitted = except_columns(transform(parameters["transforms"]), categories)
         fitted = fitted.fit(data.X, data.lists)
     except FeatureError as error:
         raise error.named(data.query_ids, data.feature_names) from None
+    fitted.check_features(data.features)
+    net = build_net(fitted.outputs(data.features), chosen, size, categories, generator)
     if net.architecture is None:
         _try_net(net, data, fitted)
     return net, fitted
@@ -347,8 +357,8 @@ def _try_net(net: Net, data: Dataset, fitted: Transform) -> None:
         if isinstance(error, TwinRankError):
             raise
         raise InputError(
-            f"Your net cannot score X of shape {query.X.shape}: {error}. Build it for "
-            f"{data.features} features."
+            f"Your net cannot score X of shape {(query.documents, net.features)}: {error}. Build "
+            f"it for {net.features} features."
         ) from error
 
 

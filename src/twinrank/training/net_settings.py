@@ -36,6 +36,8 @@ class NetSettings:
     halve_every: int = 20
     clip: float | None = None
     """The largest norm of the gradient."""
+    feature_noise: float = 0.0
+    """The deviation of the Gaussian noise on transformed features, in training only."""
     precision: str = "full"
     """ "mixed": the net computes in bfloat16 where that is safe; losses and measures never do."""
 
@@ -45,6 +47,8 @@ class NetSettings:
         check_number("learning_rate", self.learning_rate)
         if self.weight_decay != 0:
             check_number("weight_decay", self.weight_decay)
+        if self.feature_noise != 0:
+            check_number("feature_noise", self.feature_noise)
         if self.clip is not None:
             check_number("clip", self.clip)
         if not isinstance(self.shuffle, bool):

@@ -247,13 +247,14 @@ class TreeLearner(Learner):
             best = enumerate(self._best_deviations)
             factors = [1 / (size * (value or self._deviation(model))) for model, value in best]
         categorical = self._settings.categorical
+        columns = self._transform.outputs(data.features)
         return TreeModel(
             features=data.features,
             feature_names=data.feature_names,
             transform=self._transform,
             ensemble_size=size,
             engine=self._engine,
-            trees=engine(self._engine).merged_trees(models, factors, data.features, categorical),
+            trees=engine(self._engine).merged_trees(models, factors, columns, categorical),
             categorical=categorical,
         )
 

@@ -3,44 +3,53 @@
 Internal: import public names from `twinrank`.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from twinrank.data.transforms.combined import Compose, Union
 from twinrank.data.transforms.per_query import QueryMinMax, QueryZScore
-from twinrank.data.transforms.per_value import Clip, SignedLog1p
+from twinrank.data.transforms.per_value import Clip, MissingIndicator, SignedLog1p
+from twinrank.data.transforms.quantiles import PiecewiseLinear, Quantile
 from twinrank.data.transforms.standardise import Standardise
-from twinrank.data.transforms.transform_base import Compose, Transform
+from twinrank.data.transforms.transform_base import Transform
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
 
 TRANSFORMS: tuple[type[Transform], ...] = (
-    QueryZScore, Standardise, SignedLog1p, QueryMinMax, Clip,
+    QueryZScore, Standardise, SignedLog1p, QueryMinMax, Clip, Quantile, PiecewiseLinear,
+    MissingIndicator,
 )  # fmt: skip
 
 __all__ = [
     "TRANSFORMS",
     "Clip",
     "Compose",
+    "MissingIndicator",
+    "PiecewiseLinear",
+    "Quantile",
     "QueryMinMax",
     "QueryZScore",
     "SignedLog1p",
     "Standardise",
     "Transform",
+    "Union",
     "from_json",
     "transform",
 ]
 
 _BY_NAME = {kind.__name__: kind for kind in TRANSFORMS}
-_PLUS_OUTSIDE_BRACKETS = re.compile(r"\+(?![^(]*\))")
+_COMBINED: dict[str, type[Compose | Union]] = {"Compose": Compose, "Union": Union}
+_DEEPEST = 20
 
 
 def transform(name: str | Transform | Sequence[str | Transform]) -> Transform:
     """Create a transform from its name.
 
-    The names are `QueryZScore`, `QueryMinMax`, `Standardise`, `SignedLog1p` and `Clip`. Options
-    follow in brackets, and `+` joins transforms that are applied one after the other.
+    The names are `QueryZScore`, `QueryMinMax`, `Standardise`, `SignedLog1p`, `Clip`, `Quantile`,
+    `PiecewiseLinear` and `MissingIndicator`. Options
+    follow in brackets. `+` joins transforms that are applied one after the other, and `|` joins
+    transforms whose results stand side by side. `+` binds more tightly; brackets group.
 
     Parameters
     ----------
@@ -66,34 +75,61 @@ def transform(name: str | Transform | Sequence[str | Transform]) -> Transform:
     'SignedLog1p + QueryZScore'
     >>> transform("SignedLog1p + QueryZScore") == transform(["SignedLog1p", "QueryZScore"])
     True
+    >>> transform("QueryZScore | SignedLog1p + Standardise").outputs(46)
+    92
     """
     if isinstance(name, Transform):
         return name
     if isinstance(name, list | tuple):
-        steps = [transform(step) for step in name]
-        return steps[0] if len(steps) == 1 else Compose(tuple(steps))
+        steps = Compose(tuple(transform(step) for step in name))
+        return steps.transforms[0] if len(steps.transforms) == 1 else steps
     if not isinstance(name, str):
         raise InputError(
             f"a transform must be a name, a Transform or a list of these, not {name!r}"
         )
-    if name.strip() == "none":
+    if len(branches := _split(name, "|")) > 1:
+        return Union(tuple(map(transform, branches)))
+    if len(steps_of := _split(name, "+")) > 1:
+        return transform(steps_of)
+    text = name.strip()
+    if text == "none":
         return Compose()
-    parts = _PLUS_OUTSIDE_BRACKETS.split(name)
-    return transform(parts) if len(parts) > 1 else _by_notation(name)
+    if text.startswith("(") and text.endswith(")"):
+        return transform(text[1:-1])
+    return _by_notation(name)
 
 
-def from_json(data: Any) -> Transform:
+def _split(text: str, sign: str) -> list[str]:
+    """Split at a sign outside brackets.
+
+    >>> _split("(A | B) + C | D", "|")
+    ['(A | B) + C ', ' D']
+    """
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == sign and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def from_json(data: Any, depth: int = 0) -> Transform:
     """Create the transform that `to_json` describes, and check every part.
 
     >>> from_json({"name": "Clip", "low": 0, "high": None})
     Clip(low=0, high=None)
     """
-    if isinstance(data, dict) and data.get("name") == "Compose":
-        parts = data.get("transforms")
-        if not isinstance(parts, list) or len(data) != 2:
-            raise InputError("a saved Compose must have only a list of transforms")
-        return Compose(tuple(map(_from_object, parts)))
-    return _from_object(data)
+    name = data.get("name") if isinstance(data, dict) else None
+    if not isinstance(name, str) or name not in _COMBINED:
+        return _from_object(data)
+    parts = data.get("transforms")
+    if not isinstance(parts, list) or len(data) != 2:
+        raise InputError(f"a saved {name} must have only a list of transforms")
+    if depth == _DEEPEST:
+        raise InputError(f"a saved transform has more than {_DEEPEST} levels")
+    return _COMBINED[name](tuple(from_json(part, depth + 1) for part in parts))
 
 
 def _by_notation(text: str) -> Transform:

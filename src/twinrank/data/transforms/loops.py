@@ -1,4 +1,4 @@
-"""Compiled loops of the transforms: moments, extremes and rescaling, row by row.
+"""Compiled loops of the transforms: moments, extremes, rescaling and bins, row by row.
 
 The inner loops run over the features of a row, which are adjacent in memory. They are vectorised
 without reordering a sum: each feature is summed in document order. A list of ordinary length fits
@@ -76,6 +76,79 @@ def rescale_rows(
     low, high = _bounds(0, 1, features)
     for i in range(start * height, min(stop * height, documents)):
         bad[i] = not _rescale(x, i, low, high, centre, factor, row, out)
+
+
+@compiled
+def quantile_rows(
+    start: int,
+    stop: int,
+    height: int,
+    x: Any,
+    starts: Any,
+    knots: Any,
+    at: Any,
+    right: Any,
+    slope: Any,
+    least: float,
+    median: float,
+    largest: float,
+    out: Any,
+) -> None:
+    """Look values up in a `QuantileTable`, in the tiles start…stop − 1 of `height` rows each."""
+    documents, features = x.shape
+    one, two = np.uint64(1), np.uint64(2)
+    for tile in range(start, stop):
+        begin, end = tile * height, min((tile + 1) * height, documents)
+        for f in range(features):  # the knots of one feature stay in the cache
+            first, size = np.uint64(starts[f]), np.uint64(starts[f + 1] - starts[f])
+            if size == 0:
+                for i in range(begin, end):
+                    out[i, f] = median
+                continue
+            for i in range(begin, end):
+                value, low, left = x[i, f], first, size
+                while left > one:  # the last knot that is not larger; no branches but this
+                    half = left // two
+                    low += half * np.uint64(knots[low + half] <= value)
+                    left -= half
+                away = np.float64(value) - np.float64(knots[low])
+                score = right[low] + away * slope[low] if away > 0 else at[low]
+                score = largest if low == first + size - one and away > 0 else score
+                score = least if away < 0 else score
+                out[i, f] = median if value != value else score
+
+
+@compiled
+def bin_rows(
+    start: int,
+    stop: int,
+    height: int,
+    x: Any,
+    sources: Any,
+    low: Any,
+    factor: Any,
+    least: Any,
+    most: Any,
+    out: Any,
+    bad: Any,
+) -> None:
+    """Encode rows by a `BinTable`, in the tiles start…stop − 1; `bad` as in `rescale_rows`."""
+    documents, columns = out.shape
+    values, row = np.empty(columns), np.empty(columns, np.float32)
+    low_end, high_end = _bounds(0, 1, columns)
+    for i in range(start * height, min(stop * height, documents)):
+        for c in range(low_end, high_end):
+            values[c] = x[i, np.uint64(sources[c])]
+        wrong = 0
+        for c in range(low_end, high_end):
+            scaled = 0.0 if values[c] != values[c] else (values[c] - low[c]) * factor[c]
+            cut = min(max(scaled, least[c]), most[c])
+            wrong |= (scaled != scaled) | (not abs(cut) <= LARGEST)
+            row[c] = cut
+        bad[i] = wrong != 0
+        if not wrong:
+            for c in range(low_end, high_end):
+                out[i, c] = row[c]
 
 
 @compiled

@@ -1,7 +1,7 @@
-"""Transforms of single values; missing values stay missing."""
+"""Transforms of single values, which need no fitting."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,9 +17,13 @@ _TILE = 16_384
 class SignedLog1p(Transform):
     """sign(x) · log(1 + |x|): compresses counts and lengths, keeps order, zero and sign.
 
+    Missing values stay missing.
+
     >>> SignedLog1p()(np.array([[0.0, 1.0, -1.0]]), Lists.from_sizes([1])).round(3)
     array([[ 0.   ,  0.693, -0.693]], dtype=float32)
     """
+
+    keeps_missing: ClassVar[bool] = True
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
         """Apply the formula with NumPy, whose logarithm is vectorised."""
@@ -31,10 +35,13 @@ class Clip(Transform):
     """min(max(x, low), high); the default bounds are ± the largest finite float32.
 
     `Clip()` without bounds makes infinities finite, as the statistics of other transforms need.
+    Missing values stay missing.
 
     >>> Clip(low=-5)(np.array([[-7.0, 2.0, np.inf]]), Lists.from_sizes([1]))
     array([[-5.0000000e+00,  2.0000000e+00,  3.4028235e+38]], dtype=float32)
     """
+
+    keeps_missing: ClassVar[bool] = True
 
     low: float | None = None
     high: float | None = None
@@ -60,6 +67,24 @@ class Clip(Transform):
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
         """Clip with NumPy."""
         by_tile(_clip, x.size, _TILE, 1, x.reshape(-1), *self.bounds(), out.reshape(-1))
+
+
+@dataclass(frozen=True)
+class MissingIndicator(Transform):
+    """1 where a value is missing, 0 elsewhere.
+
+    >>> MissingIndicator()(np.array([[np.nan, 2.0]]), Lists.from_sizes([1]))
+    array([[1., 0.]], dtype=float32)
+    """
+
+    def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
+        """Compare with NumPy."""
+        by_tile(_missing, x.size, _TILE, 1, x.reshape(-1), out.reshape(-1))
+
+
+def _missing(start: int, stop: int, height: int, x: Any, out: Any) -> None:
+    rows = slice(start * height, stop * height)
+    out[rows] = np.isnan(x[rows])
 
 
 def _signed_log1p(start: int, stop: int, height: int, x: Any, out: Any) -> None:

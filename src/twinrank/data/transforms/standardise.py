@@ -11,7 +11,6 @@ Tiles and the order of merging depend only on the shape of the data.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,18 @@ from twinrank.data.transforms.transform_base import (
     Floats,
     NotFiniteError,
     Transform,
-    apply_all,
+    blocks_after,
     by_tile,
-    is_plain,
+    outputs_of,
     read_only,
+    rows_for,
+    sources_of,
 )
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 
-_TILE, _BLOCK = 2**16, 2**22
-"""Values in a tile, which fits into the processor's cache, and in a block in memory."""
+_TILE = 2**16
+"""Values in a tile, which fits into the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ class Standardise(Transform):
         factor = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
         bad = np.zeros(len(x), np.bool_)
         features = x.shape[1]
-        by_tile(rescale_rows, len(x), _rows(_TILE, features), features, x, centre, factor, out, bad)
+        height = rows_for(_TILE, features)
+        by_tile(rescale_rows, len(x), height, features, x, centre, factor, out, bad)
         if bad.any():
             row = int(bad.argmax())
             with np.errstate(invalid="ignore", over="ignore"):
@@ -96,25 +98,15 @@ class Standardise(Transform):
 
 
 def _moments(before: Sequence[Transform], X: Any, lists: Lists) -> Any:
-    """Return count, mean and Σ(x − mean)² of each feature, after the transforms `before`."""
-    features = X.shape[1]
-    ends = np.r_[0 : lists.documents : _rows(_BLOCK, features), lists.documents]
-    per_query = any(step.per_query for step in before)
-    units = lists if per_query else Lists(ends)  # rows that must stay in one block
-    cuts = np.unique(np.searchsorted(units.offsets, ends)).tolist()
-    buffer = np.empty((int(np.diff(units.offsets[cuts]).max()), features), np.float32)
-    total = np.zeros((3, features))
-    for first, last in pairwise(cuts):
-        offsets = units.offsets[first : last + 1]
-        begin, end = int(offsets[0]), int(offsets[-1])
-        block = X[begin:end].view(np.ndarray)
+    """Return count, mean and Σ(x − mean)² of each column, after the transforms `before`."""
+    total = np.zeros((3, outputs_of(before, X.shape[1])))
+    for begin, block in blocks_after(before, X, lists):
         try:
-            if before or not is_plain(block):
-                apply_all(before, block, Lists(offsets - begin), buffer[: end - begin])
-                block = buffer[: end - begin]
             total = _merge(total, _moments_of_block(block))
         except NotFiniteError as error:
-            raise error.within(lists, begin) from None
+            error.row += begin
+            error.feature = int(sources_of(before, X.shape[1])[error.feature])
+            raise
     return total
 
 
@@ -123,7 +115,7 @@ def _moments_of_block(x: Floats) -> Any:
     from twinrank.data.transforms.loops import moments_of_tiles
 
     rows, features = x.shape
-    height = _rows(_TILE, features)
+    height = rows_for(_TILE, features)
     tiles = -(-rows // height)
     moments, bad = np.empty((3, tiles, features)), np.zeros(tiles, np.bool_)
     by_tile(moments_of_tiles, rows, height, features, read_only(x), *moments, bad)
@@ -144,11 +136,6 @@ def _merge(a: Any, b: Any) -> Any:
     share = b[0] / np.maximum(count, 1)
     away = b[1] - a[1]
     return np.stack([count, a[1] + away * share, a[2] + b[2] + away * away * a[0] * share])
-
-
-def _rows(values: int, features: int) -> int:
-    """Return the number of rows that contain about this many values."""
-    return max(values // max(features, 1), 1)
 
 
 def _numbers(name: str, values: Any) -> tuple[float, ...] | None:

@@ -1,7 +1,8 @@
-"""The base class of transforms, their composition, and the functions that run their loops."""
+"""The base class of transforms, and the functions that run their loops."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,9 +14,12 @@ from twinrank.support.errors import InputError
 from twinrank.support.notation import Term, Value
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
+Columns = np.ndarray[Any, np.dtype[np.int64]]
 
 _PER_THREAD = 200_000
 """Below this many values a second thread costs more than it saves."""
+BLOCK = 2**22
+"""Values in a block in memory."""
 
 
 class FeatureError(InputError):
@@ -39,9 +43,9 @@ class NotFiniteError(Exception):
         self.transform, self.row, self.feature = transform, row, int(invalid.argmax())
         self.value = x[row, self.feature]
 
-    def within(self, lists: Lists, first: int = 0) -> FeatureError:
-        """Return the error for the user, if the rows start at document `first` of the lists."""
-        document = first + self.row
+    def within(self, lists: Lists) -> FeatureError:
+        """Return the error for the user, if the rows are the documents of the lists."""
+        document = self.row
         number = int(lists.list_of(document))
         reason = f"{self.value:g}, which {self.transform} can't use; add Clip before it"
         error = FeatureError(
@@ -59,7 +63,8 @@ class Transform:
     A transform is an immutable value. `fit` returns a new transform with the statistics of the
     training data, and calling that one transforms any data. Subclasses define `apply`. Subclasses
     with statistics also define `fit_after` and `check_features`, and store the statistics in fields
-    whose names end in `_`. All other fields are options.
+    whose names end in `_`. All other fields are options. Subclasses that make several columns of a
+    feature define `outputs` and `sources`; every feature needs at least one column.
 
     Examples
     --------
@@ -71,6 +76,14 @@ class Transform:
 
     per_query: ClassVar[bool] = False
     """True if a document's result depends on the other documents of its list."""
+
+    keeps_missing: ClassVar[bool] = False
+    """True if a missing value is still missing in the result."""
+
+    @property
+    def has_statistics(self) -> bool:
+        """True if the transform needs statistics of training data."""
+        return any(field.name.endswith("_") for field in fields(self))
 
     def fit(self, X: Any, lists: Lists) -> Self:
         """Return the transform with the statistics of the training data.
@@ -87,7 +100,10 @@ class Transform:
         Transform
             A fitted transform; `self` does not change.
         """
-        return self.fit_after((), _matrix(X, lists), lists)
+        try:
+            return self.fit_after((), _matrix(X, lists), lists)
+        except NotFiniteError as error:
+            raise error.within(lists) from None
 
     def __call__(self, X: Any, lists: Lists, out: Floats | None = None) -> Floats:
         """Return the transformed features.
@@ -99,11 +115,12 @@ class Transform:
         lists : Lists
             Which documents belong together.
         out : array of float32, optional
-            Where to write the result; may be `X` itself. After an error its content is undefined.
+            Where to write the result; may be `X` itself if the number of columns stays the same.
+            After an error its content is undefined.
 
         Returns
         -------
-        array of float32, shape (n_documents, n_features)
+        array of float32, shape (n_documents, outputs(n_features))
             The transformed features, in a new array or in `out`.
 
         Raises
@@ -113,10 +130,11 @@ class Transform:
         """
         X = _matrix(X, lists)
         self.check_features(X.shape[1])
+        shape = (X.shape[0], self.outputs(X.shape[1]))
         if out is None:
-            out = np.empty(X.shape, np.float32)
+            out = np.empty(shape, np.float32)
         else:
-            _check_out(out, X)
+            _check_out(out, X, shape)
         try:
             apply_all([self], X, lists, out)
         except NotFiniteError as error:
@@ -144,13 +162,45 @@ class Transform:
             The number of features of the data to transform.
         """
 
+    def outputs(self, features: int) -> int:
+        """Return the number of columns of the result; by default one per feature.
+
+        Parameters
+        ----------
+        features : int
+            The number of features of the data to transform.
+
+        Returns
+        -------
+        int
+            The number of columns, at least `features`.
+        """
+        return features
+
+    def sources(self, features: int) -> Columns:
+        """Return the feature from which each column of the result comes.
+
+        Parameters
+        ----------
+        features : int
+            The number of features of the data to transform.
+
+        Returns
+        -------
+        array of int, shape (outputs(features),)
+            Numbers of features, from 0.
+        """
+        return np.arange(features)
+
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
         """Write the transformed rows of `x` to `out`.
 
         Parameters
         ----------
-        x, out : array of float32, shape (n_documents, n_features)
-            Contiguous arrays, which may be the same.
+        x : array of float32, shape (n_documents, n_features)
+            A contiguous array.
+        out : array of float32, shape (n_documents, outputs(n_features))
+            A contiguous array, which may be `x` if the shape is the same.
         lists : Lists
             Which documents belong together.
         """
@@ -172,64 +222,100 @@ class Transform:
         return str(Term(type(self).__name__, self.options()))
 
 
-@dataclass(frozen=True)
-class Compose(Transform):
-    """Transforms applied one after the other, written `SignedLog1p + QueryZScore`.
-
-    Each is fitted on the output of those before it. Nested `Compose` objects are flattened. An
-    empty `Compose` leaves features unchanged.
-    """
-
-    transforms: tuple[Transform, ...] = ()
-
-    def __post_init__(self) -> None:
-        flat: list[Transform] = []
-        for step in self.transforms:
-            if not isinstance(step, Transform):
-                raise InputError(
-                    f"Compose needs Transform objects, not {step!r}; create them with transform()"
-                )
-            flat += step.transforms if isinstance(step, Compose) else [step]
-        object.__setattr__(self, "transforms", tuple(flat))
-
-    @property
-    def per_query(self) -> bool:  # type: ignore[override]
-        """True if a step depends on the other documents of a list."""
-        return any(step.per_query for step in self.transforms)
-
-    def fit_after(self, before: Sequence[Transform], X: Any, lists: Lists) -> "Compose":
-        """Fit each step in turn, in blocks of X, without a transformed copy of X."""
-        fitted = list(before)
-        for step in self.transforms:
-            fitted.append(step.fit_after(fitted, X, lists))
-        return Compose(tuple(fitted[len(before) :]))
-
-    def check_features(self, features: int) -> None:
-        """Check each step; no transform changes the number of features."""
-        for step in self.transforms:
-            step.check_features(features)
-
-    def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
-        """Apply the steps, all but the first in place."""
-        apply_all(self.transforms, x, lists, out)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the steps as plain JSON."""
-        return {"name": "Compose", "transforms": [step.to_json() for step in self.transforms]}
-
-    def __str__(self) -> str:
-        return " + ".join(map(str, self.transforms)) or "none"
-
-
 def apply_all(transforms: Sequence[Transform], X: Any, lists: Lists, out: Floats) -> None:
-    """Apply transforms one after the other, all but the first in place."""
+    """Apply transforms one after the other, in place where the number of columns allows it.
+
+    Results of another width than `out` are kept for one block of rows at a time.
+    """
     x, result = X.view(np.ndarray), out.view(np.ndarray)  # a memory map as a plain array
-    if not transforms or not is_plain(x):
-        np.copyto(result, x, casting="same_kind")
-        x = result
+    widths = [x.shape[1]]
     for step in transforms:
-        step.apply(read_only(x), lists, result)
-        x = result
+        widths.append(step.outputs(widths[-1]))
+    between = widths[:-1] if not is_plain(x) else widths[1:-1]
+    if all(width == widths[-1] for width in between):
+        _apply_steps(transforms, x, lists, result)
+        return
+    per_query = any(step.per_query for step in transforms)
+    for begin, end, part in row_blocks(lists, max(widths), per_query):
+        try:
+            _apply_steps(transforms, x[begin:end], part, result[begin:end])
+        except NotFiniteError as error:
+            error.row += begin
+            raise
+
+
+def _apply_steps(transforms: Sequence[Transform], x: Any, lists: Lists, out: Floats) -> None:
+    features = x.shape[1]
+    if not transforms or not is_plain(x):
+        plain = out if out.shape == x.shape else np.empty(x.shape, np.float32)
+        np.copyto(plain, x, casting="same_kind")
+        x = plain
+    for i, step in enumerate(transforms):
+        width = step.outputs(x.shape[1])
+        target = out if width == out.shape[1] else np.empty((len(x), width), np.float32)
+        try:
+            step.apply(read_only(x), lists, target)
+        except NotFiniteError as error:  # name the feature of the data, not a column in between
+            error.feature = int(sources_of(transforms[:i], features)[error.feature])
+            raise
+        x = target
+
+
+def sources_of(transforms: Sequence[Transform], features: int) -> Columns:
+    """Return the feature from which each column comes after several transforms."""
+    sources = np.arange(features)
+    for step in transforms:
+        sources = sources[step.sources(sources.size)]
+    return sources
+
+
+def outputs_of(transforms: Sequence[Transform], features: int) -> int:
+    """Return the number of columns after several transforms."""
+    for step in transforms:
+        features = step.outputs(features)
+    return features
+
+
+def row_blocks(
+    lists: Lists, features: int, per_query: bool, values: int | None = None
+) -> Iterator[tuple[int, int, Lists]]:
+    """Cut rows into blocks of `values`, about: first row, end, and the lists of the block.
+
+    A block has whole lists if `per_query`; otherwise its rows are one list.
+    """
+    ends = np.r_[0 : lists.documents : rows_for(values or BLOCK, features), lists.documents]
+    units = lists if per_query else Lists(ends)  # rows that must stay in one block
+    cuts = np.unique(np.searchsorted(units.offsets, ends)).tolist()
+    for first, last in pairwise(cuts):
+        offsets = units.offsets[first : last + 1]
+        yield int(offsets[0]), int(offsets[-1]), Lists(offsets - offsets[0])
+
+
+def blocks_after(before: Sequence[Transform], X: Any, lists: Lists) -> Iterator[tuple[int, Floats]]:
+    """Iterate over blocks of the transformed rows of X, each with the number of its first row.
+
+    A block is only valid until the next one.
+    """
+    width = outputs_of(before, X.shape[1])
+    per_query = any(step.per_query for step in before)
+    buffer = np.empty((0, width), np.float32)
+    for begin, end, part in row_blocks(lists, width, per_query):
+        block = X[begin:end].view(np.ndarray)
+        if before or not is_plain(block):
+            if len(buffer) < end - begin:
+                buffer = np.empty((end - begin, width), np.float32)
+            try:
+                apply_all(before, block, part, buffer[: end - begin])
+            except NotFiniteError as error:
+                error.row += begin
+                raise
+            block = buffer[: end - begin]
+        yield begin, block
+
+
+def rows_for(values: int, features: int) -> int:
+    """Return the number of rows that contain about this many values."""
+    return max(values // max(features, 1), 1)
 
 
 def is_plain(x: Any) -> bool:
@@ -284,16 +370,17 @@ def _matrix(X: Any, lists: Lists) -> Any:
     return X
 
 
-def _check_out(out: Any, X: Any) -> None:
+def _check_out(out: Any, X: Any, shape: tuple[int, int]) -> None:
     if not isinstance(out, np.ndarray):
         raise InputError(f"out must be a NumPy array, not {type(out).__name__}")
-    if out.dtype != np.float32 or out.shape != X.shape:
+    if out.dtype != np.float32 or out.shape != shape:
         raise InputError(
-            f"out must be float32 of shape {X.shape}, not {out.dtype} of shape {out.shape}"
+            f"out must be float32 of shape {shape}, not {out.dtype} of shape {out.shape}"
         )
     if not (out.flags.c_contiguous and out.flags.writeable):
         raise InputError("out must be C-contiguous and writeable")
     addresses = [array.__array_interface__["data"][0] for array in (X, out)]
-    same = addresses[0] == addresses[1] and (X.dtype, X.strides) == (out.dtype, out.strides)
+    same = addresses[0] == addresses[1] and X.shape == shape
+    same = same and (X.dtype, X.strides) == (out.dtype, out.strides)
     if not same and np.may_share_memory(X, out):
         raise InputError("out overlaps X partly; pass X itself or a separate array")
