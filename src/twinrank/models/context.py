@@ -123,7 +123,8 @@ class AttentionBlock(nn.Module):
         values = x.reshape(len(x), x.shape[1] // self.width, self.width)
         values = values + self.mix(self._attended(self.project(self.norm(values)), lists))
         hidden = functional.relu(self.widen(self.second_norm(values)))
-        return (values + self.narrow(hidden)).flatten(1)
+        out: Tensor = values + self.narrow(hidden)
+        return out.flatten(1)
 
     def _attended(self, projected: Tensor, lists: Lists) -> Tensor:
         """Attention within each query, block by block."""

@@ -1,5 +1,6 @@
-"""Layers that torch lacks: a norm per query, fast dropout, weights that an ensemble shares."""
+"""Layers that torch lacks: norms per query, fast dropout, shared weights, numeric embeddings."""
 
+import math
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from twinrank.support.compiled import in_threads, pieces
 from twinrank.support.errors import InputError
 
 _VALUES_PER_THREAD = 200_000  # fewer values are faster on one thread
+_FREQUENCY = 0.1  # of waves at the start, on average: smooth functions of standardised features
 
 
 class QueryNorm(nn.Module):
@@ -131,7 +133,8 @@ class SharedLinear(DropoutLinear):
         self.models, self.first = models, first
         self.scale = nn.Parameter(torch.ones(models, inputs))
         self.output_scale = nn.Parameter(torch.ones(models * outputs)) if scaled else None
-        self.bias = nn.Parameter(torch.zeros(models * outputs)) if bias else None
+        if bias:
+            self.bias = nn.Parameter(torch.zeros(models * outputs))
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Random signs as the scales of a first layer."""
@@ -174,6 +177,41 @@ class SeparateLinear(nn.Module):
         """The scores, [documents, models]."""
         values = x.view(len(x), *self.weight.shape)
         return torch.einsum("nkw,kw->nk", values, self.weight) + self.bias
+
+
+class NumericEmbedding(nn.Module):
+    """φ(x_j) = relu(W_j v(x_j) + b_j) for each feature j.
+
+    v(x) is x itself, or, if `periodic`, the sines and cosines of 2π·c·x for learned frequencies c.
+
+    Gorishniy, Rubachev & Babenko, "On embeddings for numerical features in tabular deep learning"
+    (NeurIPS 2022).
+    """
+
+    def __init__(self, features: int, size: int, periodic: bool) -> None:
+        super().__init__()
+        self.frequencies = nn.Parameter(torch.empty(features, size)) if periodic else None
+        self.weight = nn.Parameter(torch.empty(features, 2 * size if periodic else 1, size))
+        self.bias = nn.Parameter(torch.empty(features, size))
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Uniform weights and biases, small frequencies."""
+        if self.frequencies is not None:
+            nn.init.normal_(self.frequencies, std=_FREQUENCY, generator=generator)
+        inputs, size = self.weight.shape[1:]
+        limit = (inputs if self.frequencies is not None else size) ** -0.5
+        for values in (self.weight, self.bias):
+            nn.init.uniform_(values, -limit, limit, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The embeddings of all features side by side, [documents, features · size]."""
+        if self.frequencies is None:
+            embedded = torch.addcmul(self.bias, x[:, :, None], self.weight[:, 0])
+        else:
+            angles = 2 * math.pi * self.frequencies * x[:, :, None]
+            waves = torch.cat([angles.sin(), angles.cos()], dim=2)
+            embedded = torch.einsum("nfi,fio->nfo", waves, self.weight) + self.bias
+        return functional.relu(embedded).flatten(1)
 
 
 def draw_dropout_key(p: float) -> fused_kernels.DropoutKey:

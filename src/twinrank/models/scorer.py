@@ -13,8 +13,13 @@ from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture
 from twinrank.models.context import AttentionBlock, PooledLinear
 from twinrank.models.fused import can_fuse, fused
-from twinrank.models.layers import DropoutLinear, QueryNorm, SeparateLinear, SharedLinear
-from twinrank.models.numeric_embeddings import NumericEmbedding
+from twinrank.models.layers import (
+    DropoutLinear,
+    NumericEmbedding,
+    QueryNorm,
+    SeparateLinear,
+    SharedLinear,
+)
 from twinrank.models.threads import threads_for
 from twinrank.support.errors import InputError
 
