@@ -19,16 +19,16 @@ _FREE_WASTE = 40_000  # padded pairs that cost less than another block
 class PooledLinear(nn.Module):
     """A linear layer that reads a document's values beside their mean and maximum in its query.
 
-    z = W x + U mean_q(x) + V max_q(x) + b. This equals one product with the three side by side, but
-    the products with U and V are computed once per query. Mean and maximum are taken before
-    dropout, which would enlarge the maximum in training.
+    z = W x + U [mean_q(x), max_q(x)] + b. This equals one product with the three side by side, but
+    the product with U is computed once per query. Mean and maximum are taken before dropout, which
+    would enlarge the maximum in training.
 
     Zaheer et al., "Deep sets" (NeurIPS 2017); Qi et al., "PointNet" (CVPR 2017).
     """
 
-    def __init__(self, linear: DropoutLinear, mean: DropoutLinear, maximum: DropoutLinear) -> None:
+    def __init__(self, linear: DropoutLinear, context: DropoutLinear) -> None:
         super().__init__()
-        self.linear, self.mean, self.maximum = linear, mean, maximum
+        self.linear, self.context = linear, context
 
     @property
     def weight(self) -> Tensor:
@@ -47,10 +47,12 @@ class PooledLinear(nn.Module):
     def product(self, x: Tensor, lists: Lists | None, dropped: bool = False) -> Tensor:  # noqa: ARG002
         """As `forward`, without the bias. The inputs never come dropped."""
         lists = needed(lists, "context='pool'")
-        pooled = x if x.dtype == torch.float64 else x.float()  # bfloat16 is too inexact for sums
-        index = lists.index(x)
-        mean, maximum = _MeanMax.apply(pooled, index, len(lists))  # type: ignore[no-untyped-call]
-        of_query = self.mean.product(mean) + self.maximum.product(maximum)
+        index, width = lists.index(x), self.linear.in_features
+        rows = x if x.dtype == torch.float64 else x.float()  # sums in bfloat16 are too inexact
+        sizes = torch.from_numpy(lists.sizes.copy()).to(rows).clamp(min=1)[:, None]
+        pooled = _MeanMax.apply(rows, index, sizes)  # type: ignore[no-untyped-call]
+        by_net = [values.view(len(lists), x.shape[1] // width, width) for values in pooled]
+        of_query = self.context.product(torch.cat(by_net, dim=2).flatten(1))
         return self.linear.product(x) + of_query.index_select(0, index)
 
 
@@ -62,9 +64,8 @@ class _MeanMax(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, queries: int) -> tuple[Tensor, Tensor]:
-        sizes = torch.bincount(index, minlength=queries).clamp(min=1).to(x)[:, None]
-        mean = sum_by_query(x, index, queries) / sizes
+    def forward(ctx: Any, x: Tensor, index: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        mean = sum_by_query(x, index, len(sizes)) / sizes
         columns = index[:, None].expand_as(x)
         maximum = torch.zeros_like(mean).scatter_reduce(0, columns, x, "amax", include_self=False)
         ctx.save_for_backward(x, index, sizes, maximum)

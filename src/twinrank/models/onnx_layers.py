@@ -75,11 +75,15 @@ def _separate_linear(graph: "Graph", x: str, layer: SeparateLinear) -> str:
 
 
 def _pooled_linear(graph: "Graph", x: str, layer: PooledLinear) -> str:
-    """W x + U mean(x) + V max(x) + b."""
+    """W x + U [mean(x), max(x)] + b."""
     mean = graph.cast(graph("ReduceMean", graph.cast(x, np.float64), axes=[0]), np.float32)
-    maximum = graph("ReduceMax", x, axes=[0])
-    parts = ((x, layer.linear), (mean, layer.mean), (maximum, layer.maximum))
-    return graph("Sum", *(_product(graph, *part) for part in parts), values_of(layer.bias))
+    by_net = [
+        _reshaped(graph, values, -1, layer.linear.in_features)
+        for values in (mean, graph("ReduceMax", x, axes=[0]))
+    ]
+    pooled = _reshaped(graph, graph("Concat", *by_net, axis=2), -1)
+    products = _product(graph, x, layer.linear), _product(graph, pooled, layer.context)
+    return graph("Sum", *products, values_of(layer.bias))
 
 
 def _attention(graph: "Graph", x: str, block: AttentionBlock) -> str:

@@ -238,7 +238,7 @@ def _layers(inputs: int, a: Architecture, models: int) -> list[nn.Module]:
 def _linear(inputs: int, a: Architecture, models: int, number: int) -> nn.Module:
     """The linear layer of a hidden layer, counted from 0."""
 
-    def linear(bias: bool = True) -> DropoutLinear:
+    def linear(inputs: int, bias: bool = True) -> DropoutLinear:
         dropout = a.dropout if number else 0.0
         if models == 1:
             return DropoutLinear(inputs, a.width, dropout, bias)
@@ -248,8 +248,8 @@ def _linear(inputs: int, a: Architecture, models: int, number: int) -> nn.Module
         )
 
     if a.context != "pool" or number != 1:
-        return linear()
-    return PooledLinear(linear(), mean=linear(bias=False), maximum=linear(bias=False))
+        return linear(inputs)
+    return PooledLinear(linear(inputs), context=linear(2 * inputs, bias=False))
 
 
 def _norm(kind: str, width: int, models: int) -> list[nn.Module]:
