@@ -152,6 +152,8 @@ def _own_net(
     if chosen.context == "attention":
         least.append(chosen.blocks * nets)
         sizes.append(chosen.induced)
+    if chosen.embedding != "none":
+        sizes.append(chosen.embedding_size)
     if max(least) > len(tensors):
         raise InputError(f"{WEIGHTS} has {len(tensors)} tensors, too few for {CONFIG}")
     widest = max((max(t.shape, default=0) for t in tensors.values()), default=0)
