@@ -15,6 +15,7 @@ from twinrank.data.transforms import TRANSFORMS, QueryZScore, Transform, transfo
 from twinrank.models import onnx_graph
 from twinrank.models.architecture import ACTIVATIONS, architecture
 from twinrank.models.columns import except_columns
+from twinrank.models.ensemble import build_net
 from twinrank.models.net_model import NetModel
 from twinrank.models.onnx_export import onnx_model, session
 from twinrank.models.scorer import Scorer, score_all
@@ -149,6 +150,27 @@ def test_parity_for_each_activation(name):
 @pytest.mark.parametrize("norm", ["layer", "none"])
 def test_parity_for_other_norms(norm):
     parity(untrained(f"MLP(norm={norm}, width=20, depth=2)"), ("plain",), (1, 100))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "context=pool",
+        "context=attention",
+        "context=attention, blocks=2, induced=5, shared=true",
+        "shared=true, context=pool, norm=layer",
+        "shared=true, norm=none",
+        "embedding=linear",
+        "embedding=periodic, shared=true",
+    ],
+)
+def test_parity_for_each_option(options, size):
+    generator = torch.Generator().manual_seed(3)
+    chosen = architecture(f"Small(width=20, {options})")
+    net = build_net(FEATURES, chosen, size, CATEGORIES, generator).eval()
+    model = untrained(categories=CATEGORIES)
+    parity(model_of(net, model.transform), ("plain", "missing"), (1, 7, 100))
 
 
 def test_values_from_tiny_to_huge_go_through_the_logarithm():

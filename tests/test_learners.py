@@ -181,6 +181,9 @@ VARIANTS = {
         {"optimiser": "adamw", "weight_decay": 0.1, "shuffle": False, "categories": {0: 4}},
         {"mode": "paper", "batch_documents": 600},
         {"objective": "ListNet", "data": MISSING},
+        {"architecture": "MLP(width=8, depth=2, context=pool, embedding=linear)"},
+        {"architecture": "MLP(width=8, depth=2, context=attention, shared=true)", "clip": 0.1}
+        | {"ensemble_size": 2},
     ],
     "lightgbm": [
         {},

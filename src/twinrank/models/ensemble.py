@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture, architecture
-from twinrank.models.scorer import Scorer
+from twinrank.models.scorer import Scorer, SharedEnsemble
 from twinrank.support.errors import InputError
 
 
@@ -67,7 +67,7 @@ class Ensemble(nn.Module):
         return torch.stack([model(X, lists) for model in self.models], dim=1)
 
 
-Net = Scorer | Ensemble | CustomNet
+Net = Scorer | Ensemble | SharedEnsemble | CustomNet
 
 
 def build_net(
@@ -78,6 +78,8 @@ def build_net(
     generator: torch.Generator | None = None,
 ) -> Net:
     """A net with fresh weights, or an ensemble of nets."""
+    if isinstance(chosen, Architecture) and chosen.shared and ensemble_size > 1:
+        return SharedEnsemble(features, chosen, ensemble_size, categories, generator)
     build: Callable[[], Scorer | CustomNet]
     if isinstance(chosen, Architecture):
 
@@ -101,7 +103,7 @@ def build_net(
 
 
 def models_of(net: Net) -> list[Any]:
-    """The nets of an ensemble, or the net itself."""
+    """The nets of an ensemble; the net itself if it is one, or if its nets share weights."""
     return list(net.models) if isinstance(net, Ensemble) else [net]
 
 

@@ -8,8 +8,8 @@ is exactly 0 here, and rounding noise in torch.
 **Used when** all of these hold (`can_fuse`); otherwise the scorer runs the layers one by one:
 
 1. The scorer is in training mode.
-2. The layers are a `DropoutLinear`, a `BatchNorm1d` in training mode or a `QueryNorm`, an
-   activation, and one more layer, which reads the result.
+2. The layers are a `DropoutLinear` or `PooledLinear`, a `BatchNorm1d` in training mode or a
+   `QueryNorm`, an activation, and one more linear layer, which reads the result.
 3. Input and weights are on a CPU, both float32 or both float64, without autocast and outside
    torch.compile.
 4. The layer has at least two rows and `MIN_VALUES` values. Smaller inputs qualify only for a
@@ -37,11 +37,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.nn import functional
 
 from twinrank.lists import Lists
 from twinrank.models import fused_kernels
-from twinrank.models.layers import DropoutLinear, QueryNorm, draw_dropout_key
+from twinrank.models.context import PooledLinear
+from twinrank.models.layers import DropoutLinear, QueryNorm, SeparateLinear, draw_dropout_key
 from twinrank.support.compiled import in_threads, spans, threads
 
 MIN_VALUES = 50_000
@@ -58,20 +58,22 @@ _ACTIVATIONS: dict[type[nn.Module], tuple[float, float]] = {
     nn.CELU: (1.0, 0.0),
 }
 _IDENTITY = (0.0, 1.0)
+_LINEAR = (nn.Linear, PooledLinear, SeparateLinear)
 
 
 def can_fuse(x: Tensor, layers: list[nn.Module], lists: Lists | None) -> bool:
     """True if conditions 2 to 5 of this module hold for the first four of these layers."""
-    if len(layers) < 4 or type(layers[0]) is not DropoutLinear:
+    if len(layers) < 4 or not isinstance(layers[0], DropoutLinear | PooledLinear):
         return False
-    linear, norm, *_ = layers
-    is_large = len(x) > 1 and len(x) * layers[0].out_features >= MIN_VALUES
+    linear, norm, _, reader = layers
+    is_large = len(x) > 1 and len(x) * linear.bias.numel() >= MIN_VALUES  # type: ignore[operator]
     if type(norm) is QueryNorm:
         fits = lists is not None and lists.documents == len(x) and (is_large or len(lists) > 1)
     else:
         fits = type(norm) is nn.BatchNorm1d and norm.training and is_large
     return (
         fits
+        and isinstance(reader, _LINEAR)
         and x.device.type == "cpu"
         and x.dtype == linear.weight.dtype
         and x.dtype in (torch.float32, torch.float64)
@@ -99,8 +101,8 @@ def fused(x: Tensor, layers: Any, lists: Lists | None, dropped: bool) -> Tensor:
     """
     linear, norm, activation, reader = layers
     is_known = type(activation) in _ACTIVATIONS
-    has_dropout = type(reader) is DropoutLinear
-    z = functional.linear(x if dropped else linear.dropped(x), linear.weight)
+    has_dropout = isinstance(reader, DropoutLinear)
+    z = linear.product(x, lists, dropped)
     u = _NormedActivated.apply(  # type: ignore[no-untyped-call]
         z,
         linear.bias,

@@ -152,10 +152,19 @@ def _own_net(
     size: int,
     tensors: dict[str, torch.Tensor],
 ) -> Net:
-    if max(max(chosen.depth, 1) * size, len(categories)) > len(tensors):
+    nets, sizes = size, [inputs - len(categories), chosen.width if chosen.depth else 0]
+    if chosen.shared:
+        nets, sizes = 1, [*sizes, size]
+    least = [max(chosen.depth, 1) * nets, len(categories)]
+    if chosen.context == "attention":
+        least.append(chosen.blocks * nets)
+        sizes.append(chosen.induced)
+    if chosen.embedding != "none":
+        sizes.append(chosen.embedding_size)
+    if max(least) > len(tensors):
         raise InputError(f"{WEIGHTS} has {len(tensors)} tensors, too few for {CONFIG}")
     widest = max((max(t.shape, default=0) for t in tensors.values()), default=0)
-    if max(inputs - len(categories), chosen.width if chosen.depth else 0) > widest:
+    if max(sizes) > widest:
         raise InputError(f"{WEIGHTS} holds weights of another shape than {CONFIG} says")
     with torch.device("meta"):
         expected = build_net(inputs, chosen, size, categories).state_dict()

@@ -1,4 +1,4 @@
-"""A model as an ONNX graph: its transforms, its embeddings and its layers.
+"""A model as an ONNX graph: its transforms, its embeddings and its layers (`onnx_layers.py`).
 
 The arithmetic is that of our own code. Statistics are float64, and the result of each transform is
 rounded to float32. All documents of a call are one query. NaN is a missing value.
@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor, nn
 
 from twinrank.data.transforms import (
     Clip,
@@ -26,8 +25,8 @@ from twinrank.data.transforms import (
 )
 from twinrank.models.columns import ExceptColumns
 from twinrank.models.ensemble import models_of
-from twinrank.models.layers import QueryNorm
 from twinrank.models.net_model import NetModel
+from twinrank.models.onnx_layers import add_layer, values_of
 from twinrank.models.scorer import Scorer
 from twinrank.support.errors import InputError
 
@@ -40,14 +39,6 @@ OPSET, IR = 17, 8
 """Runtimes since 2022 read these versions; the newest operator in use is LayerNormalization."""
 
 _ZERO, _ONE, _INFINITY = np.float64(0), np.float64(1), np.float64(np.inf)
-
-_ACTIVATIONS: dict[type[nn.Module], tuple[str, dict[str, float]]] = {
-    nn.ReLU: ("Relu", {}),
-    nn.CELU: ("Elu", {"alpha": 1.0}),  # equal for α = 1, and more runtimes have Elu
-    nn.LeakyReLU: ("LeakyRelu", {"alpha": 0.01}),
-    nn.Tanh: ("Tanh", {}),
-    nn.Sigmoid: ("Sigmoid", {}),
-}
 
 
 def onnx_library() -> Any:
@@ -130,7 +121,8 @@ def add_scores(graph: Graph, model: NetModel) -> str:
         numbers, refused = [x], sums[0] if len(sums) == 1 else graph("Sum", *sums)
     outputs = [_net_output(graph, numbers, net) for net in models_of(scorer)]
     mean = outputs[0] if len(outputs) == 1 else graph("Mean", *outputs)
-    scores = graph("Squeeze", mean, np.array([1]))
+    # The columns are one, or those of nets that share weights.
+    scores = graph("ReduceMean", mean, axes=[1], keepdims=0)
     if refused is None:
         return scores
     if model.per_query:
@@ -141,11 +133,13 @@ def add_scores(graph: Graph, model: NetModel) -> str:
 def _net_output(graph: Graph, numbers: list[str], scorer: Scorer) -> str:
     """The output of one net; `numbers` names its numeric features, if it has any."""
     parts = list(numbers)
+    if scorer.numbers is not None:
+        parts = [add_layer(graph, x, scorer.numbers) for x in numbers]
     for (column, count), table in zip(scorer.categories.items(), scorer.embeddings, strict=True):
         parts.append(_embedded(graph, column, count, table))
     x = parts[0] if len(parts) == 1 else graph("Concat", *parts, axis=1)
     for layer in scorer.layers:
-        x = _layer(graph, x, layer)
+        x = add_layer(graph, x, layer)
     return x
 
 
@@ -156,47 +150,7 @@ def _embedded(graph: Graph, column: int, count: int, table: Any) -> str:
     within = graph("And", graph("GreaterOrEqual", x, np.float32(0)), graph("Less", x, end))
     known = graph("And", within, graph("Equal", x, graph("Floor", x)))
     number = graph.cast(graph("Where", known, x, end), np.int64)
-    return graph("Gather", _values(table.weight), number, axis=0)
-
-
-def _layer(graph: Graph, x: str, layer: nn.Module) -> str:
-    kind = type(layer)
-    if kind in _ACTIVATIONS:
-        operator, options = _ACTIVATIONS[kind]
-        return graph(operator, x, **options)
-    if isinstance(layer, nn.Linear):
-        return graph("Gemm", x, _values(layer.weight), _values(layer.bias), transB=1)
-    if isinstance(layer, nn.BatchNorm1d):
-        tensors = (layer.weight, layer.bias, layer.running_mean, layer.running_var)
-        return graph("BatchNormalization", x, *map(_values, tensors), epsilon=layer.eps)
-    if isinstance(layer, nn.LayerNorm):
-        weight, bias = _values(layer.weight), _values(layer.bias)
-        return graph("LayerNormalization", x, weight, bias, axis=-1, epsilon=layer.eps)
-    if isinstance(layer, QueryNorm):
-        return _query_norm(graph, x, layer)
-    if kind is nn.GELU:  # x · (1 + erf(x / √2)) / 2; opset 17 has no Gelu
-        error = graph("Erf", graph("Mul", x, np.float32(np.sqrt(0.5))))
-        half = graph("Mul", x, np.float32(0.5))
-        return graph("Mul", half, graph("Add", error, np.float32(1)))
-    if kind is nn.SiLU:
-        return graph("Mul", x, graph("Sigmoid", x))
-    raise InputError(f"a layer {kind.__name__} can't be exported to ONNX")
-
-
-def _query_norm(graph: Graph, x: str, layer: QueryNorm) -> str:
-    """(x − mean) / √(var + ε) · weight + bias, with the statistics of this call's documents."""
-    x = graph.cast(x, np.float64)
-    centred = graph("Sub", x, graph("ReduceMean", x, axes=[0]))
-    variance = graph("ReduceMean", graph("Mul", centred, centred), axes=[0])
-    deviation = graph("Sqrt", graph("Add", variance, np.float64(layer.epsilon)))
-    weight, bias = (_values(tensor).astype(np.float64) for tensor in (layer.weight, layer.bias))
-    scaled = graph("Mul", graph("Div", centred, deviation), weight)
-    return graph.cast(graph("Add", scaled, bias), np.float32)
-
-
-def _values(tensor: Tensor | None) -> Any:
-    assert tensor is not None  # our norms always have weights and running statistics
-    return tensor.detach().cpu().numpy()
+    return graph("Gather", values_of(table.weight), number, axis=0)
 
 
 def transformed(

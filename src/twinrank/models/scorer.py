@@ -8,16 +8,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture
+from twinrank.models.context import AttentionBlock, PooledLinear
 from twinrank.models.fused import can_fuse, fused
-from twinrank.models.layers import DropoutLinear, QueryNorm
+from twinrank.models.layers import (
+    DropoutLinear,
+    NumericEmbedding,
+    QueryNorm,
+    SeparateLinear,
+    SharedLinear,
+)
 from twinrank.models.threads import threads_for
 from twinrank.support.errors import InputError
 
-__all__ = ["QueryNorm", "Scorer", "checked_categories", "score_all"]
+__all__ = ["QueryNorm", "Scorer", "SharedEnsemble", "checked_categories", "score_all"]
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -34,13 +40,15 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh,
     "sigmoid": nn.Sigmoid,
 }
+_WITH_LISTS = (QueryNorm, PooledLinear, AttentionBlock)
 
 
 class Scorer(nn.Module):
     """A feed-forward net from features to a score; categorical columns go through embeddings.
 
-    `categories` gives the number of categories of a column. Its values are whole numbers from 0 on;
-    all other values (unknown, missing) share one embedding.
+    Documents may see the others of their query (`Architecture.context`). `categories` gives the
+    number of categories of a column. Its values are whole numbers from 0 on; all other values
+    (unknown, missing) share one embedding.
     """
 
     def __init__(
@@ -58,12 +66,17 @@ class Scorer(nn.Module):
         sizes = {count: _embedding_size(count) for count in self.categories.values()}
         plain = [c for c in range(features) if c not in self.categories]
         self.register_buffer("_plain", torch.tensor(plain, dtype=torch.long), persistent=False)
-        inputs = len(plain) + sum(sizes[n] for n in self.categories.values())
+        of_number = 1 if architecture.embedding == "none" else architecture.embedding_size
+        inputs = len(plain) * of_number + sum(sizes[n] for n in self.categories.values())
         with torch.random.fork_rng([]):  # torch's layers draw weights, which are replaced below
             self.embeddings = nn.ModuleList(
                 nn.Embedding(n + 1, sizes[n]) for n in self.categories.values()
             )
-            self.layers = nn.ModuleList(_layers(inputs, architecture))
+            self.numbers: NumericEmbedding | None = None
+            if architecture.embedding != "none" and plain:
+                is_periodic = architecture.embedding == "periodic"
+                self.numbers = NumericEmbedding(len(plain), of_number, is_periodic)
+            self.layers = nn.ModuleList(_layers(inputs, architecture, self.ensemble_size))
         self._initialise(generator)
 
     ensemble_size = 1
@@ -75,22 +88,27 @@ class Scorer(nn.Module):
 
     def forward(self, X: Tensor, lists: Lists | None = None) -> Tensor:
         """The score of every document; `lists` is needed if `per_query`."""
-        x = self._embedded(X) if self.categories else X
+        return self._outputs(X, lists).squeeze(-1)
+
+    def _outputs(self, X: Tensor, lists: Lists | None) -> Tensor:
+        """The output of the last layer, [documents, 1 or the number of nets]."""
+        x = self._embedded(X) if self.categories or self.numbers is not None else X
         left, dropped = list(self.layers), False
         while left:
             if self.training and can_fuse(x, left[:4], lists):
                 x, left, dropped = fused(x, left[:4], lists, dropped), left[3:], True
                 continue
             layer = left.pop(0)
-            if dropped and type(layer) is DropoutLinear:
-                x = functional.linear(x, layer.weight, layer.bias)
+            if isinstance(layer, DropoutLinear):
+                x = layer(x, dropped)
             else:
-                x = layer(x, lists) if isinstance(layer, QueryNorm) else layer(x)
+                x = layer(x, lists) if isinstance(layer, _WITH_LISTS) else layer(x)
             dropped = False
-        return x.squeeze(-1)
+        return x
 
     def _embedded(self, X: Tensor) -> Tensor:
-        parts = [X[:, self._plain]]  # type: ignore[index]
+        numbers = X[:, self._plain] if self.categories else X  # type: ignore[index]
+        parts = [numbers if self.numbers is None else self.numbers(numbers)]
         for (column, count), table in zip(self.categories.items(), self.embeddings, strict=True):
             value = X[:, column]
             known = (value >= 0) & (value < count) & (value == value.floor())
@@ -102,9 +120,43 @@ class Scorer(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_normal_(module.weight, generator=generator)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.1, generator=generator)
+            if isinstance(module, _OWN_WEIGHTS):
+                module.initialise(generator)
+
+
+_OWN_WEIGHTS = (SharedLinear, SeparateLinear, AttentionBlock, NumericEmbedding)
+
+
+class SharedEnsemble(Scorer):
+    """Several nets that share the weights of their hidden layers; their mean ranks.
+
+    One product computes all nets. In training each has its own column of scores. They are selected
+    as a whole, since the best weights of one are also those of the others.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        architecture: Architecture,
+        ensemble_size: int,
+        categories: Mapping[int, int] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self.ensemble_size = ensemble_size
+        super().__init__(features, architecture, categories, generator)
+
+    def forward(self, X: Tensor, lists: Lists | None = None) -> Tensor:
+        """The mean of the scores; in training a column for each net."""
+        scores = self.columns(X, lists)
+        return scores if self.training else scores.mean(dim=1)
+
+    def columns(self, X: Tensor, lists: Lists | None = None) -> Tensor:
+        """The scores of each net, [documents, ensemble_size]."""
+        return self._outputs(X, lists)
 
 
 def checked_categories(categories: Any, features: int) -> dict[int, int]:
@@ -161,28 +213,47 @@ def _embedding_size(categories: int) -> int:
     return min(16, (categories + 1) // 2 + 1)
 
 
-def _layers(inputs: int, a: Architecture) -> list[nn.Module]:
+def _layers(inputs: int, a: Architecture, models: int) -> list[nn.Module]:
+    """The layers of a net, or of several that share weights; rows hold the values of all."""
     layers: list[nn.Module] = []
     for i in range(a.depth):
-        dropout = a.dropout if i else 0.0
         layers += [
-            DropoutLinear(inputs, a.width, dropout),
-            *_norm(a.norm, a.width),
+            _linear(inputs, a, models, i),
+            *_norm(a.norm, a.width, models),
             _ACTIVATIONS[a.activation](),
         ]
+        if i == 0 and a.context == "attention":
+            layers += [
+                AttentionBlock(a.width, a.heads, a.dropout, a.induced) for _ in range(a.blocks)
+            ]
         inputs = a.width
-    layers.append(nn.Linear(inputs, 1))
+    layers.append(nn.Linear(inputs, 1) if models == 1 else SeparateLinear(inputs, models))
     if a.last_norm:
-        layers += _norm(a.norm, 1)
+        layers += _norm(a.norm, 1, models)
     if a.last_activation:
         layers.append(_ACTIVATIONS[a.activation]())
     return layers
 
 
-def _norm(kind: str, width: int) -> list[nn.Module]:
-    kinds: dict[str, type[nn.Module]] = {
-        "batch": nn.BatchNorm1d,
-        "query": QueryNorm,
-        "layer": nn.LayerNorm,
-    }
-    return [kinds[kind](width)] if kind in kinds else []
+def _linear(inputs: int, a: Architecture, models: int, number: int) -> nn.Module:
+    """The linear layer of a hidden layer, counted from 0."""
+
+    def linear(inputs: int, bias: bool = True) -> DropoutLinear:
+        dropout = a.dropout if number else 0.0
+        if models == 1:
+            return DropoutLinear(inputs, a.width, dropout, bias)
+        scaled = a.norm in ("layer", "none")
+        return SharedLinear(
+            inputs, a.width, dropout, models, first=not number, scaled=scaled, bias=bias
+        )
+
+    if a.context != "pool" or number != 1:
+        return linear(inputs)
+    return PooledLinear(linear(inputs), context=linear(2 * inputs, bias=False))
+
+
+def _norm(kind: str, width: int, models: int) -> list[nn.Module]:
+    if kind == "layer":
+        return [nn.LayerNorm(width) if models == 1 else nn.GroupNorm(models, models * width)]
+    kinds: dict[str, type[nn.Module]] = {"batch": nn.BatchNorm1d, "query": QueryNorm}
+    return [kinds[kind](models * width)] if kind in kinds else []

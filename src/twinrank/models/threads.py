@@ -25,9 +25,12 @@ def threads_for(scorer: "Net", documents: int) -> AbstractContextManager[None]:
     weights = list(scorer.parameters())
     if weights[0].device.type != "cpu":
         return nullcontext()
-    # The nets of an ensemble run one after the other.
-    weights_per_net = sum(w.numel() for w in weights) // scorer.ensemble_size
-    is_small = documents * weights_per_net < _MIN_PRODUCTS
+    number, size = sum(w.numel() for w in weights), scorer.ensemble_size
+    if scorer.architecture is not None and scorer.architecture.shared:
+        products = number * size  # all nets use the same weights, in one product
+    else:
+        products = number // size  # the nets of an ensemble run one after the other
+    is_small = documents * products < _MIN_PRODUCTS
     return one_torch_thread() if is_small else nullcontext()
 
 

@@ -122,7 +122,10 @@ class Learner(ABC):
 
     @abstractmethod
     def scores(self, name: str) -> Scores:
-        """The scores of an evaluation set, [documents, selected_models]; their mean ranks."""
+        """The scores of an evaluation set, [documents, selected_models]; their mean ranks.
+
+        If the model is selected as a whole, any number of columns will do.
+        """
 
     @abstractmethod
     def snapshot(self, models: list[int]) -> None:

@@ -62,7 +62,7 @@ class NetLearner(Learner):
             task.plan,
             torch.device(device),
         )
-        self._settings, self.selected_models = settings, net.ensemble_size
+        self._settings, self.selected_models = settings, len(models_of(net))
         net.to(self.device)
         self._weights = list(net.parameters())
         self._precision = self._weights[0].dtype
@@ -241,8 +241,8 @@ class NetLearner(Learner):
         self.optimiser.zero_grad()
         with explaining_lost_processes():
             # Processes average their gradients, so a share is multiplied by their number. The loss
-            # is the mean over an ensemble, and each net learns as if it were alone.
-            factor = share * self.group.size * self.net.ensemble_size
+            # is the mean over an ensemble; separate nets learn as if they were alone.
+            factor = share * self.group.size * self.selected_models
             (loss * factor).backward()  # type: ignore[no-untyped-call]
         if not self._clip_gradient():  # before the weights are spoilt
             raise self._error("the gradient is not finite", where, batch)
@@ -254,7 +254,7 @@ class NetLearner(Learner):
     def _clip_gradient(self) -> bool:
         """Clip the gradient if the settings say so; True if it is finite."""
         clip = self._settings.clip
-        if clip is not None:  # each net of an ensemble by itself
+        if clip is not None:  # each net of an ensemble by itself, unless they share weights
             parts = [net.parameters() for net in models_of(self.net)]
             norms = [torch.nn.utils.clip_grad_norm_(part, clip) for part in parts]
             norm = torch.stack(norms).max()
