@@ -171,6 +171,7 @@ def test_callbacks_and_evaluation_do_not_change_the_model(name, tmp_path):
 
 # Resuming
 
+UNION = "QueryZScore | SignedLog1p + Standardise"
 MISSING, CATEGORICAL = "missing values", {"categorical_features": [0]}
 VARIANTS = {
     "net": [
@@ -181,6 +182,7 @@ VARIANTS = {
         {"optimiser": "adamw", "weight_decay": 0.1, "shuffle": False, "categories": {0: 4}},
         {"mode": "paper", "batch_documents": 600},
         {"objective": "ListNet", "data": MISSING},
+        {"transforms": UNION, "feature_noise": 0.2, "categories": {0: 4}},
     ],
     "lightgbm": [
         {},
@@ -190,7 +192,7 @@ VARIANTS = {
         {"engine_params": {"feature_fraction": 0.5}},
         {"engine_params": {"feature_fraction_bynode": 0.5, "extra_trees": True}},
         {"engine_params": {"colsample_bytree": 0.5, "min_child_samples": 5}},
-        {"data": MISSING, **CATEGORICAL},
+        {"data": MISSING, "transforms": "none | QueryZScore", **CATEGORICAL},
         {"objective": "LambdaMART", "engine_params": {"feature_fraction": 0.5}},
         {"objective": "rank_xendcg"},
         {"engine_params": {"bagging_fraction": 0.5, "bagging_freq": 1}},

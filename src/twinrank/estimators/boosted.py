@@ -51,7 +51,8 @@ class BoostedRanker(BaseRanker):
     num_leaves : int or "auto" (15 / 400)
         The maximum number of leaves of a tree, for both engines.
     transforms : str or sequence of str, or "auto" ("none" / "QueryZScore")
-        Transforms of the features. Missing values (NaN) are left to the engine.
+        Transforms of the features, such as "none | QueryZScore" for raw values beside z-scores.
+        Missing values (NaN) that stay missing are left to the engine.
     categorical_features : sequence of int or str, optional
         Columns, by number from 0 or by name, that hold the number of a category.
     validation_measure : str or Measure, default "nDCG@5"
