@@ -122,8 +122,12 @@ def test_categories(engine):
 
 
 @both
-def test_contributions_add_up_to_scores(engine):
-    ranker = small(**engine, categorical_features=[2], transforms="QueryZScore").fit(DATA)
+@pytest.mark.parametrize("transforms", ["QueryZScore", "none | QueryZScore | PiecewiseLinear"])
+def test_contributions_add_up_to_scores(engine, transforms, tmp_path):
+    ranker = small(**engine, categorical_features=[2], transforms=transforms).fit(DATA)
+    ranker.save(tmp_path / "model")
+    loaded = tr.BoostedRanker.load(tmp_path / "model")
+    assert np.array_equal(loaded.predict(DATA), ranker.predict(DATA))
     parts = ranker.contributions(DATA)
     assert parts.shape == (Y.size, 5)
     np.testing.assert_allclose(parts.sum(1), ranker.predict(DATA), atol=1e-5)

@@ -171,6 +171,7 @@ def test_callbacks_and_evaluation_do_not_change_the_model(name, tmp_path):
 
 # Resuming
 
+UNION = "QueryZScore | SignedLog1p + Standardise"
 MISSING, CATEGORICAL = "missing values", {"categorical_features": [0]}
 VARIANTS = {
     "net": [
@@ -184,6 +185,7 @@ VARIANTS = {
         {"architecture": "MLP(width=8, depth=2, context=pool, embedding=linear)"},
         {"architecture": "MLP(width=8, depth=2, context=attention, shared=true)", "clip": 0.1}
         | {"ensemble_size": 2},
+        {"transforms": UNION, "feature_noise": 0.2, "categories": {0: 4}},
     ],
     "lightgbm": [
         {},
@@ -194,7 +196,7 @@ VARIANTS = {
         {"colsample_bytree": 0.5},
         {"engine_params": {"feature_fraction_bynode": 0.5, "extra_trees": True}},
         {"engine_params": {"colsample_bynode": 0.5, "min_child_samples": 5}},
-        {"data": MISSING, **CATEGORICAL},
+        {"data": MISSING, "transforms": "none | QueryZScore", **CATEGORICAL},
         {"objective": "LambdaMART", "colsample_bytree": 0.5},
         {"objective": "LambdaMART", "ensemble_size": 2, "subsample": 0.7},
         {"objective": "rank_xendcg"},

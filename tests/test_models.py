@@ -229,6 +229,23 @@ def test_a_transform_leaves_categories_alone(name):
     assert mine.per_query == plain.per_query == (name != "Standardise")
 
 
+def test_a_category_appears_once_beside_transforms_side_by_side():
+    X = np.random.default_rng(0).random((11, 3), np.float32)
+    X[:, 1] = np.arange(11)
+    union = transform("PiecewiseLinear(bins=2) | QueryZScore")
+    plain = union.fit(X, LISTS)
+    mine = except_columns(union, {1: 11}).fit(X, LISTS)
+    assert plain.sources(3).tolist() == [0, 0, 1, 1, 2, 2, 0, 1, 2]
+    assert mine.sources(3).tolist() == [0, 1, 0, 2, 2, 0, 2]
+    assert mine.outputs(3) == 7
+    result = mine(X, LISTS)
+    assert np.array_equal(result[:, 1], X[:, 1])
+    others = plain(X, LISTS)[:, [0, 1, 4, 5, 6, 8]]
+    assert np.array_equal(result[:, [0, 2, 3, 4, 5, 6]], others)
+    every = except_columns(union, {0: 1, 1: 11, 2: 1}).fit(X, LISTS)
+    assert np.array_equal(every(X, LISTS), X)
+
+
 def test_a_category_decides():
     """Relevance depends on a category in a way that no linear function of its number gives."""
     random = np.random.default_rng(0)

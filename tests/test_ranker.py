@@ -280,6 +280,7 @@ def test_invalid_data(arguments, message):
         ({"learning_rate": 0}, "learning_rate"),
         ({"optimiser": "adamm"}, "adam"),
         ({"weight_decay": -1}, "weight_decay"),
+        ({"feature_noise": -1}, "feature_noise"),
         ({"early_stopping": 0}, "early_stopping"),
         ({"shuffle": "yes"}, "shuffle must be true or false"),
         ({"halve_every": "auto"}, "halve_every"),
@@ -348,7 +349,10 @@ def test_column_numbers_are_not_names():
 # Missing values
 
 
-@pytest.mark.parametrize("transforms", ["QueryZScore", "QueryMinMax", "Standardise"])
+@pytest.mark.parametrize(
+    "transforms",
+    ["QueryZScore", "QueryMinMax", "Standardise", "Quantile + Standardise | PiecewiseLinear"],
+)
 def test_transforms_with_statistics_fill_in_missing_values(transforms):
     gaps = np.where(np.arange(X.size).reshape(X.shape) % 7 == 0, np.nan, X)
     ranker = small(transforms=transforms).fit(gaps, Y, qid=QID)
@@ -370,7 +374,10 @@ def test_transforms_with_statistics_fill_in_missing_values(transforms):
         small(transforms=transforms).fit(DATA, eval_set=(gaps, Y, QID))
 
 
-@pytest.mark.parametrize("transforms", ["none", "SignedLog1p", ["SignedLog1p", "Clip(low=-5)"]])
+@pytest.mark.parametrize(
+    "transforms",
+    ["none", "SignedLog1p", ["SignedLog1p", "Clip(low=-5)"], "Standardise | (none | Quantile)"],
+)
 def test_other_transforms_refuse_missing_values(transforms):
     ranker = small(transforms=transforms).fit(DATA)
     gaps = X.copy()
@@ -392,6 +399,31 @@ def test_other_transforms_refuse_missing_values(transforms):
 
 
 # Training
+
+
+def test_transforms_side_by_side(tmp_path):
+    union = "QueryZScore | SignedLog1p + PiecewiseLinear(bins=3) | MissingIndicator"
+    ranker = small(transforms=union, categories={2: 3}).fit(DATA)
+    assert ranker.n_features_in_ == 3
+    assert ranker.model_.net.features == 2 + 2 * 3 + 2 + 1  # the category appears once
+    ranker.save(tmp_path / "model")
+    loaded = Ranker.load(tmp_path / "model")
+    assert same(loaded, ranker)
+    assert loaded.transforms == union
+    assert np.array_equal(loaded.predict(DATA), ranker.predict(DATA))
+    assert ranker.partial_fit(DATA).predict(DATA).shape == Y.shape
+    with pytest.raises(InputError, match="X has 2 features, but Ranker is expecting 3"):
+        ranker.predict(X[:, :2], qid=QID)
+
+
+def test_noise_on_features_is_for_training_only():
+    plain, noisy, again = (small(feature_noise=n).fit(DATA) for n in (0.0, 0.5, 0.5))
+    assert same(noisy, again)
+    assert not same(noisy, plain)
+    assert np.array_equal(noisy.predict(DATA), noisy.predict(DATA))
+    coded = np.abs(X).astype(int)
+    only = {"categories": {0: 3, 1: 3, 2: 3}, "objective": "ListNet"}  # draws no noise itself
+    assert same(*(small(feature_noise=n, **only).fit(coded, Y, qid=QID) for n in (0.0, 0.5)))
 
 
 def test_the_same_random_state_gives_the_same_weights(fitted):

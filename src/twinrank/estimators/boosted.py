@@ -58,7 +58,8 @@ class BoostedRanker(BaseRanker):
     subsample_freq : int or "auto" (0 / 0)
         Draw the queries again after so many rounds; 0 draws them once for each model.
     transforms : str or sequence of str, or "auto" ("none" / "QueryZScore")
-        Transforms of the features. Missing values (NaN) are left to the engine.
+        Transforms of the features, such as "none | QueryZScore" for raw values beside z-scores.
+        Missing values (NaN) that stay missing are left to the engine.
     categorical_features : sequence of int or str, optional
         Columns, by number from 0 or by name, that hold the number of a category.
     validation_measure : str or Measure, default "nDCG@5"

@@ -49,7 +49,7 @@ class ExceptColumns(Transform):
         """Transform all columns, and put the excepted ones in their places."""
         columns, features = np.array(self.columns, np.int64), x.shape[1]
         unchanged = x[:, columns]
-        if out.shape == x.shape:
+        if self.inner.outputs(features) == features:
             self.inner.apply(x, lists, out)
         else:
             whole = np.empty((len(x), self.inner.outputs(features)), np.float32)

@@ -47,9 +47,9 @@ def transform(name: str | Transform | Sequence[str | Transform]) -> Transform:
     """Create a transform from its name.
 
     The names are `QueryZScore`, `QueryMinMax`, `Standardise`, `SignedLog1p`, `Clip`, `Quantile`,
-    `PiecewiseLinear` and `MissingIndicator`. Options
-    follow in brackets. `+` joins transforms that are applied one after the other, and `|` joins
-    transforms whose results stand side by side. `+` binds more tightly; brackets group.
+    `PiecewiseLinear` and `MissingIndicator`. Options follow in brackets. `+` joins transforms that
+    are applied one after the other, and `|` joins transforms whose results stand side by side. `+`
+    binds more tightly; brackets group.
 
     Parameters
     ----------
