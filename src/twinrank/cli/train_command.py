@@ -58,8 +58,9 @@ def train(
     architecture: Annotated[
         str | None,
         typer.Option(
-            help="Small, R5, CE5, R4.L, CE4.L, Linear, MLP(width=64), …, or your own net as "
-            "package.module:name."
+            help="Small, R5, CE5, R4.L, CE4.L, Linear, MLP(width=64), …, with options such as "
+            "Small(context=pool), context=attention, shared=true or embedding=linear; or your own "
+            "net as package.module:name."
         ),
     ] = None,
     trees: Annotated[

@@ -36,12 +36,16 @@ class Ranker(BaseRanker):
         The number of perturbed rankings that a gradient is averaged over.
     architecture : str, torch.nn.Module or callable, or "auto" ("Small" / "CE4.L")
         "Small" is "MLP(width=64, depth=3, dropout=0.3)". Others: any "MLP(…)", "Linear", the
-        paper's "R5", "CE5", "R4.L" and "CE4.L". Or your own net: a module, a function or class
-        called with the number of features, or its import path "package.module:name". It is called
-        as `net(X, lists)` or `net(X)` and returns one score per document.
+        paper's "R5", "CE5", "R4.L" and "CE4.L". Options are written in brackets: "context=pool" or
+        "context=attention" (documents see the others of their query), "shared=true" (the nets of
+        an ensemble share weights), "embedding=linear" or "embedding=periodic". Or your own net: a
+        module, a function or class called with the number of features, or its import path
+        "package.module:name". It is called as `net(X, lists)` or `net(X)` and returns one score
+        per document.
     ensemble_size : int or "auto" (5 or 1 / 1)
-        The number of nets that are trained and averaged, each kept at its own best epoch. The
-        default is 5 for the default architecture on up to 100,000 documents, else 1.
+        The number of nets that are trained and averaged, each kept at its own best epoch unless
+        they share weights. The default is 5 for the default architecture on up to 100,000
+        documents, else 1.
     mode : {"default", "paper"}, default "default"
         The defaults of all parameters that are "auto". In mode "paper", batch norm uses the
         statistics of each query.
