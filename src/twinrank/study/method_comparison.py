@@ -25,10 +25,9 @@ METHODS = (
     "LambdaMART",
     "CatBoost",
     "ListNet",
-    "ApproxNDCG",
-    "AP-type3",
     "nDCG-type3",
     "nDCG-type3 (Boosted)",
+    "nDCG-type3 (Boosted(ensemble_size=5))",
 )
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     NET.name: {"epochs": 30, "transforms": "SignedLog1p + QueryZScore"},
