@@ -6,6 +6,7 @@ import twinrank as tr
 from twinrank.study.method_comparison import METHODS, comparison_study
 from twinrank.study.methods import Method, method
 from twinrank.study.source import Source
+from twinrank.study.units import full_parameters
 
 
 @pytest.mark.parametrize(
@@ -40,10 +41,10 @@ def test_methods_are_read_and_written(name, expected):
             "ensemble_size must be a whole number of at least 1, not 0",
         ),
         ("AP-type3 (Boosted(leaves=3))", "Unknown option of Boosted 'leaves'"),
-        (
-            "LambdaMART (Boosted(ensemble_size=5))",
-            "LambdaMART needs lightgbm; remove (Boosted(ensemble_size=5)).",
-        ),
+        ("AP-type3 (Boosted(random_state=3))", "Unknown option of Boosted 'random_state'"),
+        ("LambdaMART(leaves=3)", "Unknown option of Boosted 'leaves'"),
+        ("LambdaMART(engine=xgboost)", "LambdaMART needs lightgbm; remove engine=xgboost."),
+        ("AP-type3 (Small(ensemble_size=0))", "ensemble_size must be a whole number"),
     ],
 )
 def test_a_method_that_is_none(name, complaint):
@@ -62,6 +63,40 @@ def test_the_name_or_a_parameter_gives_the_ensemble_size():
 
     assert sizes() == ["auto", 1, 4]  # which is one for LambdaMART
     assert sizes(ensemble_size=3) == ["auto", 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "parameters"),
+    [
+        ("LambdaMART(num_leaves=7)", "LambdaMART(num_leaves=7)", {"num_leaves": 7}),
+        (
+            "LambdaMART (Boosted(num_leaves=7, learning_rate=0.1))",
+            "LambdaMART(learning_rate=0.1, num_leaves=7)",
+            {"num_leaves": 7, "learning_rate": 0.1},
+        ),
+        (
+            "rank:ndcg(num_leaves=7) (XGBoost)",
+            "rank:ndcg(num_leaves=7) (XGBoost)",
+            {"num_leaves": 7, "engine": "xgboost"},
+        ),
+        (
+            "AP-type3 (Boosted(samples=2, perturbation=0.5))",
+            "AP-type3 (Boosted(perturbation=0.5, samples=2))",
+            {"samples": 2, "perturbation": 0.5},
+        ),
+        (
+            "AP-type3 (Small(dropout=0.1, epochs=3))",
+            "AP-type3 (Small(dropout=0.1, epochs=3))",
+            {"epochs": 3, "architecture": "Small(dropout=0.1)"},
+        ),
+    ],
+)
+def test_parameters_in_brackets_go_to_the_estimator(name, written, parameters):
+    chosen = method(name)
+    assert str(chosen) == written
+    assert method(written) == chosen
+    full = full_parameters(name)
+    assert {key: full[key] for key in parameters} == parameters
 
 
 def test_the_default_methods_exist():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import rankdata
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
@@ -91,6 +92,15 @@ def test_queries_differ_in_how_much_is_relevant(drawn):
     _, y, sizes = drawn
     relevant = np.add.reduceat(y > 0, np.cumsum(sizes) - sizes) / sizes
     assert relevant.std() > 0.15
+
+
+def test_features_differ_between_queries_as_in_mslr(drawn):
+    """Queries explain 28 % of the variance of the median feature of MSLR, by rank."""
+    sizes = drawn[2][:160]
+    ranks = rankdata(drawn[0][: sizes.sum()], axis=0)
+    means = np.add.reduceat(ranks, np.cumsum(sizes) - sizes) / sizes[:, None]
+    squares = (sizes[:, None] * (means - ranks.mean(0)) ** 2).sum(0) / sizes.sum()
+    assert 0.18 < np.median(squares / ranks.var(0)) < 0.38
 
 
 # Reproducible
@@ -223,7 +233,8 @@ def standardised(X, sizes):
     return X / np.repeat(np.maximum(deviation, 1e-9), sizes, 0)
 
 
-def test_trees_beat_a_line_which_beats_chance(drawn):
+def test_trees_are_at_most_a_little_better_than_a_line_which_beats_chance(drawn):
+    """As on real data: relevance is mostly additive, and features differ in scale by query."""
     X, y, sizes = drawn[0], drawn[1], drawn[2][:500]
     train, test = slice(0, sizes[:300].sum()), slice(sizes[:300].sum(), sizes.sum())
     Z = standardised(X[: test.stop], sizes)
@@ -235,7 +246,8 @@ def test_trees_beat_a_line_which_beats_chance(drawn):
     by_tree, by_line, by_chance = (ndcg(s, y[test], sizes[300:]) for s in (tree, line, chance))
     assert 0.12 < by_chance < 0.22
     assert by_chance + 0.15 < by_line
-    assert by_line + 0.03 < by_tree < 0.6
+    assert abs(by_tree - by_line) < 0.04
+    assert by_tree < 0.6
 
 
 def test_one_feature_tells_nothing(drawn):

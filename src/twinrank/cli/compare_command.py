@@ -35,7 +35,8 @@ def compare(
         str | None,
         typer.Option(
             help="Methods, separated by ';': 'AP-type3; nDCG-type2 (R4.L); nDCG-type3 (Boosted); "
-            "LambdaMART; ListNet'."
+            "LambdaMART; ListNet; CatBoost'. Parameters are in brackets: "
+            "'LambdaMART(num_leaves=31); nDCG-type3 (Small(ensemble_size=5))'."
         ),
     ] = None,
     measures: Annotated[
@@ -124,7 +125,7 @@ def _study(
     cut = {} if chosen["cut"] is None else {"cut": chosen["cut"]}
     return defaults.comparison_study(
         source_of(data, reading, **{**built_in, **cut}),
-        defaults.METHODS if chosen["methods"] is None else chosen["methods"],
+        chosen["methods"],
         MEASURES if chosen["measures"] is None else chosen["measures"],
         chosen["folds"],
         (0,) if chosen["seeds"] is None else chosen["seeds"],
@@ -155,6 +156,7 @@ def _finish(results: "Results", folder: Path) -> None:
     from twinrank.study.method_comparison import (
         headline,
         main_measure,
+        note_on_missing,
         report_content,
         table_of,
         write_comparison,
@@ -165,6 +167,8 @@ def _finish(results: "Results", folder: Path) -> None:
     typer.echo(headline(comparison, main_measure(results)))
     write_comparison(results, comparison, folder)
     write_report(folder / "report.html", report_content(results, comparison, command_line()))
+    if note := note_on_missing(results.study):
+        typer.echo(note)
     typer.echo(f"Report: {folder / 'report.html'}")
     for failure in results.failures:
         typer.echo(f"Failed: {failure}", err=True)

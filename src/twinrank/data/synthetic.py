@@ -1,18 +1,22 @@
 """Synthetic web search data in the shape of MSLR-WEB30K, for examples, tests and demos.
 
 The model: A query has one to seven terms, rare or common, and an intent between informational and
-navigational. A page has a quality, a popularity, a depth in its site, a length per field and a
-match with the query's topic; it may be spam. Term frequencies are Poisson draws that depend on
-these. The 125 text features are computed from the term frequencies as their names say, so they are
-consistent: the whole document is the sum of its fields, and a mean lies between minimum and
-maximum. The order of the features, list lengths, label shares and approximately the marginals
-(heavy tails, counts, many zeros) are those of MSLR-WEB30K (Qin & Liu, arXiv:1306.2597).
+navigational. A page has a match with the query's topic, a quality, a popularity, a depth in its
+site and a length per field; it may be spam. Each field is a noisy view of the match. Term
+frequencies are Poisson draws that depend on these, and on how often the pages of the query use each
+term. So the scale of most features depends on the query, as in MSLR-WEB30K, where queries explain
+about a quarter of the variance of a feature. The 125 text features are computed from the term
+frequencies as their names say, so they are consistent: the whole document is the sum of its fields,
+and a mean lies between minimum and maximum. The order of the features, list lengths, label shares,
+correlations between features, the nDCG of single features and approximately the marginals (heavy
+tails, counts, many zeros) are those of MSLR-WEB30K (Qin & Liu, arXiv:1306.2597).
 
-Relevance is a nonlinear function of the latent properties of query and page, not of single
-features. For an informational query, a relevant page has all terms, the topic, quality and a
-suitable length. For a navigational query, it is popular, near the root of its site, and has the
-query's terms in its title, URL or anchors. Spam is not relevant, although its text matches best.
-Queries differ in difficulty, and each document has noise, so no method is perfect.
+Relevance is mostly monotone and additive in the latent properties of query and page, which many
+features show with noise. Its main part is the match of the text, which counts more the better it
+is. Popularity counts for pages on the topic, and more for navigational queries. Long pages and spam
+are less relevant, although the text of spam matches best. Queries differ in the share of relevant
+pages, and each document has noise, so no method is perfect. `benchmarks/synthetic.py` compares
+methods and features with those of real data.
 
 Limits: There are no words, links or users, no position bias, no change over time, and no page
 occurs twice. Results say nothing about the web or about MSLR-WEB30K. They only show that code
@@ -55,10 +59,11 @@ FEATURE_NAMES: tuple[str, ...] = (*(f"{a}_{b}" for b in _TEXT for a in FIELDS), 
 # seed and its number, and a smaller dataset is a prefix of a larger one.
 _BLOCK = 64
 _TERMS = 7
+_NOISE = 2.0  # the standard deviation of the scores' noise
 # Scores above these thresholds have labels 1, 2, 3 and 4. They are constants, so that a label does
-# not depend on the other queries: quantiles of the scores of 64,000 queries (6,400 of each seed
+# not depend on the other queries: quantiles of the scores of 19,200 queries (1,920 of each seed
 # from 0 to 9) at the label shares of MSLR-WEB30K, 0.514, 0.325, 0.134, 0.019 and 0.008.
-_THRESHOLDS = np.array([0.974, 3.178, 5.536, 6.823])
+_THRESHOLDS = np.array([1.150, 4.151, 7.458, 9.347])
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,9 @@ class _Queries:
     ease: Floats
     terms: Integers
     rarity: Floats  # [terms, N]: the idf in bodies, 0 for terms that the query lacks
+    absent: Floats  # [terms, N]: the probability that a page does not have a term at all
+    usage: Floats  # [terms, fields, N]: how often pages use a term, on a logarithmic scale
+    pages: Floats  # [3, N]: what its pages share in quality, popularity and depth
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ class _Pages:
     """Properties of pages: approximately standard normal, except spam, which is 0 or 1."""
 
     topic: Floats
+    fields: Floats  # [fields, N]: the match of each field with the topic
     quality: Floats
     popularity: Floats
     depth: Floats
@@ -153,11 +162,11 @@ def _list_lengths(rng: Generator) -> Integers:
 def _block(rng: Generator, sizes: Integers) -> tuple[Floats, Floats]:
     """Return the features [136, N] and labels [N] of a block."""
     query = _draw_queries(rng, sizes)
-    page = _draw_pages(rng, len(query.terms))
+    page = _draw_pages(rng, query)
     tf, length = _draw_text(rng, query, page)
     features = (*_text_features(tf, length, query), _page_features(rng, query, page, length[3]))
     score = _relevance(query, page, (tf > 0).sum(0) / query.terms, length)
-    score += 1.5 * rng.standard_normal(len(score))
+    score += _NOISE * rng.standard_normal(len(score))
     labels = np.searchsorted(_THRESHOLDS, score).astype(np.float32)
     return np.concatenate(features, dtype=np.float32, casting="same_kind"), labels
 
@@ -168,18 +177,29 @@ def _draw_queries(rng: Generator, sizes: Integers) -> _Queries:
     terms = 1 + rng.binomial(_TERMS - 1, 0.38 - 0.3 * navigational)
     rarity = rng.gamma(3, 1 + 0.5 * navigational, (_TERMS, _BLOCK)).clip(0.05, 12)
     rarity *= np.arange(_TERMS)[:, None] < terms
+    absent = _logistic(2 * rng.standard_normal((_TERMS, _BLOCK)) - 2.5)
+    usage = 0.7 * rng.standard_normal((_TERMS, 1, _BLOCK)) + 0.7 * rng.standard_normal((4, _BLOCK))
+    pages = 0.5 * rng.standard_normal((3, _BLOCK))
     # One query per 64th of a logistic distribution keeps label shares stable for few queries.
     level = (rng.permutation(_BLOCK) + rng.uniform(0.01, 0.99, _BLOCK)) / _BLOCK
+    ease = np.log(level / (1 - level))
     i = np.repeat(np.arange(_BLOCK), sizes)
-    return _Queries(navigational[i], np.log(level / (1 - level))[i], terms[i], rarity[:, i])
+    return _Queries(
+        *(navigational[i], ease[i], terms[i], rarity[:, i]),
+        *(absent[:, i], usage[:, :, i], pages[:, i]),
+    )
 
 
-def _draw_pages(rng: Generator, documents: int) -> _Pages:
+def _draw_pages(rng: Generator, query: _Queries) -> _Pages:
     """Draw pages; popular pages have higher quality and lower depth, and spam has low quality."""
-    topic, quality, popularity, depth = rng.standard_normal((4, documents))
+    documents = len(query.terms)
+    topic, *others = rng.standard_normal((4, documents))
+    quality, popularity, depth = np.array(others) + query.pages
+    fields = 0.75 * topic + 0.65 * rng.standard_normal((4, documents))
     spam = (rng.random(documents) < 0.04).astype(np.float64)
     quality -= 1.5 * spam
-    return _Pages(topic, quality, 0.8 * popularity + 0.4 * quality - 0.4 * depth, depth, spam)
+    popularity = 0.8 * popularity + 0.4 * quality - 0.4 * depth
+    return _Pages(topic, fields, quality, popularity, depth, spam)
 
 
 def _draw_text(rng: Generator, query: _Queries, page: _Pages) -> tuple[Floats, Floats]:
@@ -195,9 +215,9 @@ def _draw_text(rng: Generator, query: _Queries, page: _Pages) -> tuple[Floats, F
     chance = _column(0.014, 0.4, 0.25, 0.05)
     topic, spam = _column(0.8, 1.0, 1.2, 1.2), _column(1.2, 0.5, 0.7, 0.3)
     spread, most = _column(0.7, 0.4, 0.2, 0.2), _column(0.12, 0.3, 0.25, 0.15)
-    matching = rng.random(len(page.topic)) > 0.07
-    chance = chance * np.exp(topic * page.topic + spam * page.spam) * matching
-    chance = chance * np.exp(spread * rng.standard_normal((_TERMS, *chance.shape)))
+    has_term = (rng.random((_TERMS, len(page.topic))) > query.absent)[:, None]
+    own = spread * rng.standard_normal((_TERMS, len(chance), len(page.topic)))
+    chance = chance * np.exp(topic * page.fields + spam * page.spam + query.usage + own) * has_term
     counts = rng.poisson(length * chance / (1 + chance / most) * (query.rarity > 0)[:, None])
     length = np.maximum(length, counts.sum(0))
     tf = np.concatenate([counts, counts.sum(1, keepdims=True)], 1, dtype=np.float64)
@@ -267,14 +287,15 @@ def _page_features(rng: Generator, query: _Queries, page: _Pages, words: Floats)
 
 def _relevance(query: _Queries, page: _Pages, ratio: Floats, length: Floats) -> Floats:
     """Return the relevance without noise; `ratio` is the share of terms found in each field."""
-    topical = _logistic(1.5 * page.topic) * ratio[4] ** 2
-    fitting = np.exp(-(np.log((1 + length[0]) / 500) ** 2))
-    good = 0.2 + 0.8 * _logistic(1.5 * page.quality)
-    informational = 6 * topical * fitting * good + 0.3 * page.depth
-    known = _logistic(2 * page.popularity) * _logistic(-1.5 * page.depth)
-    navigational = 6 * ratio[1:4].max(0) * known
-    mixed: Floats = informational + query.navigational * (navigational - informational)
-    return mixed * (1 - page.spam) + 0.75 * query.ease
+    text = 0.7 * page.topic + 0.4 * page.fields[2] + ratio[4] + 0.5 * ratio[2]
+    text += 0.4 * np.maximum(text, 0) ** 2 * _logistic(1 + 1.5 * page.quality)
+    size = np.log((20 + length[0]) / 320)
+    known = page.popularity - 0.5 * page.depth + 0.5 * ratio[1:4].max(0)
+    weight = (0.2 + 0.5 * query.navigational) * _logistic(2 * page.topic)
+    score = (1 - 0.3 * query.navigational) * text + weight * known
+    score += 0.1 * page.quality - 0.3 * size - 0.1 * size**2 - 1.5 * page.spam
+    relevance: Floats = score + 0.75 * query.ease
+    return relevance
 
 
 def _logistic(x: Floats) -> Floats:

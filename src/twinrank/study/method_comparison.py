@@ -11,7 +11,8 @@ from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.comparison import Comparison
 from twinrank.evaluation.result import systems_csv
 from twinrank.report.content import ReportContent
-from twinrank.study.methods import ENSEMBLE_SIZE, NET, TREES, Method, method
+from twinrank.study.catboost_ranker import INSTALL, is_installed
+from twinrank.study.methods import CATBOOST, ENSEMBLE_SIZE, NET, TREES, Method, method
 from twinrank.study.result_files import write_tables, write_text
 from twinrank.study.results import Results
 from twinrank.study.source import Source
@@ -22,11 +23,11 @@ from twinrank.support.quantities import counted
 
 METHODS = (
     "LambdaMART",
+    "CatBoost",
     "ListNet",
-    "ApproxNDCG",
-    "AP-type3",
     "nDCG-type3",
     "nDCG-type3 (Boosted)",
+    "nDCG-type3 (Boosted(ensemble_size=5))",
 )
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     NET.name: {"epochs": 30, "transforms": "SignedLog1p + QueryZScore"},
@@ -40,9 +41,22 @@ QUICK_QUERIES = 150
 CUTOFFS = (1, 3, 5, 10, 20)
 
 
+def default_methods() -> list[str]:
+    """The default methods, without CatBoost if it is not installed."""
+    installed = [name for name in METHODS if is_installed() or method(name).kind is not CATBOOST]
+    return [str(method(name)) for name in installed]
+
+
+def note_on_missing(study: Study) -> str:
+    """How to add the default method that a study lacks; empty if it lacks none."""
+    if is_installed() or study.method_names != default_methods():
+        return ""
+    return f"CatBoost is not installed, so this comparison lacks it. To add it: {INSTALL}"
+
+
 def comparison_study(
     source: Source,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] | None = None,
     measures: Sequence[str] = MEASURES,
     folds: Sequence[int] | None = None,
     seeds: Sequence[int] = (0,),
@@ -50,18 +64,18 @@ def comparison_study(
     own: Mapping[str, Mapping[str, Any]] | None = None,
     quick: bool = False,
 ) -> Study:
-    """The study that compares methods.
+    """The study that compares methods, by default those of `default_methods`.
 
     Each of the `shared` parameters goes to all methods that have it, `own` parameters go to one
     method. A quick study has fewer epochs and rounds, and only the first fold.
     """
     shared = shared or {}
-    chosen = [method(name) for name in methods]
+    chosen = [method(name) for name in (default_methods() if methods is None else methods)]
     _check_known(chosen, shared)
     by_method = {str(method(name)): dict(values) for name, values in (own or {}).items()}
     parameters = {
         str(each): {
-            **_known_to(each, DEFAULTS[each.kind.name]),
+            **_known_to(each, DEFAULTS.get(each.kind.name, {})),
             **(_known_to(each, QUICK) if quick else {}),
             **_known_to(each, shared),
             **by_method.pop(str(each), {}),

@@ -1,9 +1,10 @@
 """Methods by name, such as `AP-type3 (CE4.L)`, and the two kinds of models: nets and trees."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from twinrank.boosting.engines import ENGINES
 from twinrank.measures import measure
@@ -20,24 +21,37 @@ if TYPE_CHECKING:
 _DIRECT = re.compile(r"(?P<objective>.+?)-(?P<strategy>type\w*|swap)\s*(?:\((?P<model>.+)\))?")
 _NAMED = re.compile(r"(?P<objective>[\w:]+(?:\([^()]*\))?)(?:\s+\((?P<model>.+)\))?")
 
-_BOOSTED, _ENGINE, _ARCHITECTURE = "Boosted", "lightgbm", "Small"
+_BOOSTED, _CATBOOST, _ENGINE, _ARCHITECTURE = "Boosted", "CatBoost", "lightgbm", "Small"
 _EXAMPLES = (
     "write objective-strategy (model), such as AP-type3, nDCG-type2 (R4.L) or nDCG-type3 (Boosted)"
+)
+_NOT_IN_NAMES = (
+    *("objective", "strategy", "architecture", "validation_measure"),
+    *("random_state", "n_jobs", "verbose", "device"),
 )
 
 
 @dataclass(frozen=True)
 class ModelKind:
-    """Nets or trees: an estimator by its name in `twinrank.models.kinds`."""
+    """Nets or trees: an estimator by its name in `twinrank.models.kinds`; or CatBoost."""
 
     name: str
 
     @property
     def estimator(self) -> "type[BaseRanker]":
-        """The class that is trained."""
+        """The class that is trained; that of CatBoost has only what studies use."""
+        if self.name == "catboost":
+            from twinrank.study.catboost_ranker import CatBoostMethod
+
+            return cast("type[BaseRanker]", CatBoostMethod)
         from twinrank.estimators.base_ranker import estimator_class
 
         return estimator_class(self.name)
+
+    @property
+    def options(self) -> list[str]:
+        """The parameters of the estimator that the name of a method can set in brackets."""
+        return [n for n in self.estimator._get_param_names() if n not in _NOT_IN_NAMES]
 
     @property
     def unit(self) -> str:
@@ -51,7 +65,7 @@ class ModelKind:
 
 
 KINDS = {name: ModelKind(name) for name in kinds.KINDS}
-NET, TREES = KINDS["net"], KINDS["trees"]
+NET, TREES, CATBOOST = KINDS["net"], KINDS["trees"], ModelKind("catboost")
 ENSEMBLE_SIZE = "ensemble_size"
 """The parameter of estimators with the number of models in an ensemble."""
 
@@ -60,9 +74,10 @@ ENSEMBLE_SIZE = "ensemble_size"
 class Method:
     """A method that can be trained: an objective, a strategy and a model.
 
-    `strategy` is empty for baseline losses and for the own objectives of boosters. `model` is the
-    architecture of a net ("Small", "Small(ensemble_size=5)", or your own net as
-    "package.module:name"), "Boosted", or "Boosted(engine=xgboost, ensemble_size=5)".
+    `strategy` is empty for baseline losses, for the own objectives of boosters, and for CatBoost.
+    `model` is the architecture of a net ("Small", or your own net as "package.module:name"),
+    "Boosted" or "CatBoost". In brackets, it has parameters of the estimator, and options of the
+    architecture: "Small(ensemble_size=5, width=32)", "Boosted(engine=xgboost, num_leaves=7)".
     """
 
     objective: str
@@ -70,16 +85,21 @@ class Method:
     model: str = _ARCHITECTURE
 
     def __str__(self) -> str:
+        if self.kind is CATBOOST:
+            return self.model
         if self.objective in ENGINE_OBJECTIVES:
-            xgboost = self._options.get("engine") == "xgboost"
-            return f"{self.objective} (XGBoost)" if xgboost else self.objective
+            options = dict(self._options)
+            xgboost = options.pop("engine", _ENGINE) == "xgboost"
+            name = self.objective + _brackets(options)
+            return f"{name} (XGBoost)" if xgboost else name
         name = f"{self.objective}-{self.strategy}" if self.strategy else self.objective
         return f"{name} ({self.model})"
 
     @property
     def kind(self) -> ModelKind:
-        """Whether it trains a net or trees."""
-        return TREES if self.model.startswith(_BOOSTED) else NET
+        """Whether it trains a net, trees or CatBoost."""
+        by_name = {_BOOSTED: TREES, _CATBOOST: CATBOOST}
+        return by_name.get(self.model.partition("(")[0], NET)
 
     @property
     def estimator(self) -> "type[BaseRanker]":
@@ -88,13 +108,15 @@ class Method:
 
     def parameters(self) -> dict[str, Any]:
         """The parameters of the estimator that the name of the method fixes."""
+        if self.kind is CATBOOST:
+            return self._options
         named: dict[str, Any] = {"objective": self.objective}
         if self.strategy:
             named["strategy"] = self.strategy
         if self.kind is TREES:
             return named | {"engine": _ENGINE} | self._options
-        name, size = _without_size(self.model)
-        return named | {"architecture": name} | ({} if size is None else {ENSEMBLE_SIZE: size})
+        name, options = _architecture_and_options(self.model)
+        return named | {"architecture": name} | options
 
     def has(self, parameter: str) -> bool:
         """True if the method has a parameter of this name."""
@@ -104,8 +126,8 @@ class Method:
 
     @property
     def _options(self) -> dict[str, Any]:
-        """The options of boosted trees in the name of the model."""
-        return parse(self.model).options
+        """The parameters in the name of boosted trees."""
+        return dict(parse(self.model).options)
 
 
 def method(name: "str | Method") -> Method:
@@ -117,6 +139,10 @@ def method(name: "str | Method") -> Method:
     Method(objective='nDCG@10', strategy='type3', model='Linear')
     >>> method("LambdaMART")
     Method(objective='LambdaMART', strategy='', model='Boosted')
+    >>> method("LambdaMART(num_leaves=31)").parameters()["num_leaves"]
+    31
+    >>> str(method("CatBoost(loss=StochasticRank)"))
+    'CatBoost(loss=StochasticRank)'
     """
     if isinstance(name, Method):
         return name
@@ -127,7 +153,10 @@ def method(name: "str | Method") -> Method:
         as_strategy(direct.strategy)
         return direct
     match = _NAMED.fullmatch(text)
-    if match is not None and match["objective"] in ENGINE_OBJECTIVES:
+    head = "" if match is None else match["objective"].partition("(")[0]
+    if match is not None and head == _CATBOOST and match["model"] is None:
+        return Method(_CATBOOST, "", _with_options(CATBOOST, match["objective"]))
+    if match is not None and head in ENGINE_OBJECTIVES:
         return _own(match["objective"], match["model"])
     if match is None or not _is_loss(match["objective"]):
         raise InputError(_unreadable(text))
@@ -143,61 +172,79 @@ def _model(name: str | None) -> str:
     """The checked name of a net's architecture or of boosted trees."""
     if name is None:
         return _ARCHITECTURE
-    if not name.strip().startswith(_BOOSTED):
-        chosen, size = _without_size(name.strip())
-        if ":" in chosen:
-            from twinrank.models.ensemble import resolve_architecture
+    text = name.strip()
+    if text.startswith(_BOOSTED):
+        return _with_options(TREES, text)
+    chosen, options = _architecture_and_options(text)
+    if ":" in chosen:
+        from twinrank.models.ensemble import resolve_architecture
 
-            resolve_architecture(chosen)
-        else:
-            architecture(chosen)
-        if size is not None:
-            _check_size(size)
-        return name.strip()
-    term = parse(name.strip())
-    if term.name != _BOOSTED or term.cutoff is not None:
-        raise InputError(unknown("model", name, [_BOOSTED]))
-    check_options(_BOOSTED, term, ["engine", ENSEMBLE_SIZE])
-    engine = str(term.options.get("engine", _ENGINE))
-    if engine not in ENGINES:
-        raise InputError(unknown("engine", engine, ENGINES))
-    boosted_size: Any = term.options.get(ENSEMBLE_SIZE)
-    if boosted_size is not None:
-        _check_size(boosted_size)
-    return _boosted(engine, boosted_size)
+        resolve_architecture(chosen)
+    else:
+        architecture(chosen)
+    _check_options(options)
+    return text
 
 
-def _without_size(model: str) -> tuple[str, Any]:
-    """The architecture of a net without its ensemble size, and that size or None.
+def _with_options(kind: ModelKind, text: str) -> str:
+    """The checked name of boosted trees or of CatBoost, with its options in a fixed order."""
+    name = _CATBOOST if kind is CATBOOST else _BOOSTED
+    term = parse(text)
+    if term.name != name or term.cutoff is not None:
+        raise InputError(unknown("model", text, [name]))
+    check_options(name, term, kind.options)
+    _check_options(term.options)
+    options = dict(sorted(term.options.items(), key=lambda option: option[0]))
+    if options.get("engine") == _ENGINE:
+        del options["engine"]
+    return str(Term(name, options))
 
-    >>> _without_size("CE4.L(dropout=0.1, ensemble_size=3)")
-    ('CE4.L(dropout=0.1)', 3)
+
+def _architecture_and_options(model: str) -> tuple[str, dict[str, Any]]:
+    """The architecture of a net with its own options, and the parameters of the estimator.
+
+    >>> _architecture_and_options("CE4.L(dropout=0.1, ensemble_size=3)")
+    ('CE4.L(dropout=0.1)', {'ensemble_size': 3})
     """
     head, bracket, rest = model.partition("(")
-    if not bracket or ENSEMBLE_SIZE not in rest:
-        return model, None
+    if not bracket or ")" not in rest:
+        return model, {}
     options = dict(parse(f"X({rest}").options)
-    size = options.pop(ENSEMBLE_SIZE, None)
-    return str(Term("X", options)).replace("X", head.strip(), 1), size
+    taken = {name: options.pop(name) for name in NET.options if name in options}
+    return (head.strip() + _brackets(options), taken) if taken else (model, {})
 
 
-def _check_size(size: Any) -> None:
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+def _brackets(options: dict[str, Any]) -> str:
+    """Options in brackets, or nothing."""
+    return str(Term("X", options))[1:]
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Check the options that every name shows; the estimator checks the others."""
+    size, engine = options.get(ENSEMBLE_SIZE), options.get("engine", _ENGINE)
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
         raise InputError(f"{ENSEMBLE_SIZE} must be a whole number of at least 1, not {size!r}.")
-
-
-def _boosted(engine: str, ensemble_size: int | None = None) -> str:
-    options: dict[str, Any] = {} if engine == _ENGINE else {"engine": engine}
-    options |= {} if ensemble_size is None else {ENSEMBLE_SIZE: ensemble_size}
-    return str(Term(_BOOSTED, options))
+    if engine not in ENGINES:
+        raise InputError(unknown("engine", str(engine), ENGINES))
 
 
 def _own(objective: str, model: str | None) -> Method:
-    """The method of a booster's own objective, with or without the name of the booster."""
-    engine = ENGINE_OBJECTIVES[objective][0]
-    if model is not None and model.lower() != engine:
-        raise InputError(f"{objective} needs {engine}; remove ({model}).")
-    return Method(objective, "", _boosted(engine))
+    """The method of a booster's own objective, with or without the name of the booster.
+
+    Parameters of the estimator are in brackets behind the objective or behind "Boosted".
+    """
+    name, bracket, rest = objective.partition("(")
+    engine = ENGINE_OBJECTIVES[name][0]
+    if model is not None and model.startswith(_BOOSTED) and not bracket:
+        _, bracket, rest = model.partition("(")
+    elif model is not None and model.lower() != engine:
+        raise InputError(f"{name} needs {engine}; remove ({model}).")
+    options = parse(f"X({rest}").options if bracket else {}
+    if options.get("engine", engine) != engine:
+        raise InputError(f"{name} needs {engine}; remove engine={options['engine']}.")
+    return Method(
+        name, "", _with_options(TREES, str(Term(_BOOSTED, {**options, "engine": engine})))
+    )
 
 
 def _is_loss(name: str) -> bool:
@@ -213,7 +260,7 @@ def _unreadable(text: str) -> str:
     """The message for a name that cannot be read, with similar baselines or the forms of names."""
     from twinrank.losses import NAMES
 
-    baselines, name = [*ENGINE_OBJECTIVES, *NAMES], text.partition("(")[0].strip()
+    baselines, name = [*ENGINE_OBJECTIVES, _CATBOOST, *NAMES], text.partition("(")[0].strip()
     if get_close_matches(name.lower(), [baseline.lower() for baseline in baselines]):
         return unknown("method", name, baselines)
     return f"Cannot read the method {text!r}; {_EXAMPLES}; or a baseline: {', '.join(baselines)}."
