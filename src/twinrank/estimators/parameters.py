@@ -95,6 +95,8 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, Architecture):
         return str(Term("MLP", asdict(value)))
+    if hasattr(value, "check_parameters"):  # a ranker of a blend
+        return {"kind": value.kind, **saved_parameters(value._parameters())}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
