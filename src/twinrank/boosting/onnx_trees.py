@@ -25,7 +25,7 @@ Integers = npt.NDArray[np.int64]
 
 _CATEGORICAL, _DEFAULT_LEFT = 1, 2  # bits of LightGBM's decision_type
 _ZERO_MISSING, _NAN_MISSING = 1, 2  # its bits 2 and 3
-_ADVICE = "Export it in the engine's own format instead."
+_ADVICE = "Or export them in the engine's own format."
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +54,11 @@ def add_trees(
     if transform != Compose():
         x, refusable = transformed(graph, "X", transform, columns)
     mode, offset, nodes = _READERS[engine](trees)
+    if mode == "BRANCH_LT" and SignedLog1p.__name__ in str(transform):
+        raise _unable(
+            "XGBoost's thresholds are values of the training data, and logarithms of two libraries "
+            "differ in the last bit; train without SignedLog1p, or with engine='lightgbm'"
+        )
     attributes = _attributes(graph, mode, offset, list(nodes))
     wide = graph.cast(x, np.float64)
     scores = graph("TreeEnsembleRegressor", wide, domain=DOMAIN, **attributes)
@@ -126,26 +131,25 @@ def _attributes(graph: Graph, mode: str, offset: float, trees: list[Tree]) -> di
 def _lightgbm(trees: Trees) -> tuple[str, float, Iterator[Tree]]:
     """LightGBM's trees, from its text."""
     text = trees.to_bytes().decode()
-    header, *blocks = re.split(r"^Tree=\d+\n", text.partition("end of trees")[0], flags=re.M)
-    share = len(blocks) if re.search(r"^average_output$", header, re.M) else 1
-    return "BRANCH_LEQ", 0.0, (_lightgbm_tree(block, share) for block in blocks)
+    _, *blocks = re.split(r"^Tree=\d+\n", text.partition("end of trees")[0], flags=re.M)
+    return "BRANCH_LEQ", 0.0, (_lightgbm_tree(block) for block in blocks)
 
 
-def _lightgbm_tree(block: str, share: int) -> Tree:
+def _lightgbm_tree(block: str) -> Tree:
     lines = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
     if lines.get("is_linear", "0") != "0":
-        raise _unable("linear_tree has a linear model in each leaf")
+        raise _unable("linear_tree has a linear model in each leaf; train without it")
 
     def numbers(name: str, dtype: Any) -> Any:
         return np.array(lines.get(name, "").split(), np.float64).astype(dtype)
 
-    leaves = numbers("leaf_value", np.float64) / share
+    leaves = numbers("leaf_value", np.float64)
     if int(lines["num_leaves"]) == 1:
         return _leaf(leaves[0])
     decision, threshold = numbers("decision_type", np.int64), numbers("threshold", np.float64)
     kind = decision >> 2
     if (decision & _CATEGORICAL).any():
-        raise _unable("it splits on categories; encode them as numbers without order")
+        raise _unable("it splits on categories; encode them as numbers instead")
     if (kind == _ZERO_MISSING).any():
         raise _unable("zero_as_missing treats 0 as missing; train without it")
     # Without missing values in training, LightGBM takes a missing value as 0.
@@ -178,7 +182,7 @@ def _xgboost(trees: Trees) -> tuple[str, float, Iterator[Tree]]:
     if weights is not None:
         booster = booster["gbtree"]
     if "trees" not in booster.get("model", {}):
-        raise _unable(f"booster={booster.get('name')!r} has no trees")
+        raise _unable(f"booster={booster.get('name')!r} has no trees; train with 'gbtree'")
     grown = booster["model"]["trees"]
     base = str(learner["learner_model_param"]["base_score"]).strip("[]")
     factors = weights or [1.0] * len(grown)
@@ -188,7 +192,7 @@ def _xgboost(trees: Trees) -> tuple[str, float, Iterator[Tree]]:
 
 def _xgboost_tree(tree: dict[str, Any], factor: float) -> Tree:
     if any(tree.get("split_type", ())):
-        raise _unable("it splits on categories; encode them as numbers without order")
+        raise _unable("it splits on categories; encode them as numbers instead")
     left = np.array(tree["left_children"], np.int64)
     value = np.array(tree["split_conditions"], np.float32).astype(np.float64)
     return Tree(
