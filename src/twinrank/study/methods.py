@@ -1,6 +1,7 @@
 """Methods by name, such as `AP-type3 (CE4.L)`, and the two kinds of models: nets and trees."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ _DIRECT = re.compile(r"(?P<objective>.+?)-(?P<strategy>type\w*|swap)\s*(?:\((?P<
 _NAMED = re.compile(r"(?P<objective>[\w:]+(?:\([^()]*\))?)(?:\s+\((?P<model>.+)\))?")
 
 _BOOSTED, _ENGINE, _ARCHITECTURE = "Boosted", "lightgbm", "Small"
+_BLEND = "Blend"
 _EXAMPLES = (
     "write objective-strategy (model), such as AP-type3, nDCG-type2 (R4.L) or nDCG-type3 (Boosted)"
 )
@@ -51,7 +53,7 @@ class ModelKind:
 
 
 KINDS = {name: ModelKind(name) for name in kinds.KINDS}
-NET, TREES = KINDS["net"], KINDS["trees"]
+NET, TREES, BLEND = KINDS["net"], KINDS["trees"], KINDS["blend"]
 ENSEMBLE_SIZE = "ensemble_size"
 """The parameter of estimators with the number of models in an ensemble."""
 
@@ -62,7 +64,8 @@ class Method:
 
     `strategy` is empty for baseline losses and for the own objectives of boosters. `model` is the
     architecture of a net ("Small", "Small(ensemble_size=5)", or your own net as
-    "package.module:name"), "Boosted", or "Boosted(engine=xgboost, ensemble_size=5)".
+    "package.module:name"), "Boosted", "Boosted(engine=xgboost, ensemble_size=5)", or "Blend". The
+    method "Blend" is `tr.Blend()` with its defaults: it has no objective of its own.
     """
 
     objective: str
@@ -70,6 +73,8 @@ class Method:
     model: str = _ARCHITECTURE
 
     def __str__(self) -> str:
+        if not self.objective:
+            return self.model
         if self.objective in ENGINE_OBJECTIVES:
             xgboost = self._options.get("engine") == "xgboost"
             return f"{self.objective} (XGBoost)" if xgboost else self.objective
@@ -78,7 +83,9 @@ class Method:
 
     @property
     def kind(self) -> ModelKind:
-        """Whether it trains a net or trees."""
+        """Whether it trains a net, trees or a blend."""
+        if self.model == _BLEND:
+            return BLEND
         return TREES if self.model.startswith(_BOOSTED) else NET
 
     @property
@@ -91,6 +98,8 @@ class Method:
         named: dict[str, Any] = {"objective": self.objective}
         if self.strategy:
             named["strategy"] = self.strategy
+        if self.kind is BLEND:
+            return self.known(named) if self.objective else {}
         if self.kind is TREES:
             return named | {"engine": _ENGINE} | self._options
         name, size = _without_size(self.model)
@@ -100,7 +109,20 @@ class Method:
         """True if the method has a parameter of this name."""
         if parameter == ENSEMBLE_SIZE and self.objective in ENGINE_OBJECTIVES:
             return False
+        if self.kind is BLEND:
+            return bool(self.known({parameter: None}))
         return parameter in self.estimator._get_param_names()
+
+    def known(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of shared parameters that the method has; in a blend, those of its rankers."""
+        if self.kind is not BLEND:
+            return {name: value for name, value in parameters.items() if self.has(name)}
+        own = self.estimator().get_params()
+        named: dict[str, Any] = {}
+        for name, value in parameters.items():
+            of_rankers = [key for key in own if key.partition("__")[2] == name]
+            named |= dict.fromkeys([name] if name in own else of_rankers, value)
+        return named
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -121,6 +143,8 @@ def method(name: "str | Method") -> Method:
     if isinstance(name, Method):
         return name
     text = str(name).strip()
+    if text == _BLEND:
+        return Method("", "", _BLEND)
     if (match := _DIRECT.fullmatch(text)) is not None:
         direct = Method(match["objective"], match["strategy"], _model(match["model"]))
         measure(direct.objective)
@@ -143,6 +167,8 @@ def _model(name: str | None) -> str:
     """The checked name of a net's architecture or of boosted trees."""
     if name is None:
         return _ARCHITECTURE
+    if name.strip() == _BLEND:
+        return _BLEND
     if not name.strip().startswith(_BOOSTED):
         chosen, size = _without_size(name.strip())
         if ":" in chosen:
@@ -213,7 +239,7 @@ def _unreadable(text: str) -> str:
     """The message for a name that cannot be read, with similar baselines or the forms of names."""
     from twinrank.losses import NAMES
 
-    baselines, name = [*ENGINE_OBJECTIVES, *NAMES], text.partition("(")[0].strip()
+    baselines, name = [*ENGINE_OBJECTIVES, *NAMES, _BLEND], text.partition("(")[0].strip()
     if get_close_matches(name.lower(), [baseline.lower() for baseline in baselines]):
         return unknown("method", name, baselines)
     return f"Cannot read the method {text!r}; {_EXAMPLES}; or a baseline: {', '.join(baselines)}."
