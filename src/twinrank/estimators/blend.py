@@ -1,6 +1,5 @@
 """`Blend`: several rankers, such as trees and nets, whose weighted scores rank as one model."""
 
-import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,8 @@ from twinrank.data.dataset import Dataset
 from twinrank.estimators.base_ranker import BaseRanker, estimator_class
 from twinrank.estimators.blend_weights import best_weights, equal_weights, spread
 from twinrank.estimators.checks import check_evaluation, trainable_part
-from twinrank.estimators.parameters import loaded_parameters, saved_parameters
+from twinrank.estimators.named_rankers import as_ranker, check_shared, named_rankers
+from twinrank.estimators.parameters import saved_parameters
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.models.blend_model import BlendModel, check_names
 from twinrank.models.saved_model import RUN_MODEL, Model, load_model, needs_architecture, save_model
@@ -148,7 +148,7 @@ class Blend(BaseRanker):
             return self
         rankers = dict(named_rankers(self.rankers))
         for key in [key for key in parameters if key in rankers]:
-            rankers[key] = _ranker(key, parameters.pop(key))
+            rankers[key] = as_ranker(key, parameters.pop(key))
         for key, value in parameters.items():
             name, _, own = key.partition("__")
             if name not in rankers or own not in rankers[name].get_params(deep=False):
@@ -316,7 +316,7 @@ class Blend(BaseRanker):
             if name in self._get_param_names():
                 raise InputError(f"A ranker cannot be called {name!r}: Blend has that parameter.")
             for key in _SHARED:
-                _check_shared(name, ranker, key, getattr(self, key))
+                check_shared(name, ranker, key, getattr(self, key))
         shared = {key: getattr(self, key) for key in (*_SHARED, "verbose")}
         return {name: clone(ranker).set_params(**shared) for name, ranker in rankers.items()}
 
@@ -405,54 +405,3 @@ def _train_ranker(
             raise
         how = f"fit(…, run={str(run.folder)!r}, resume=True)"
         raise TrainingInterrupted(f"{stop}. Continue with {how}.") from None
-
-
-def named_rankers(rankers: Any) -> dict[str, BaseRanker]:
-    """The rankers of a blend by name, from any form that `Blend(rankers=…)` takes."""
-    if rankers is None:
-        rankers = {"trees": {"kind": "trees"}, "net": {"kind": "net"}}
-    if isinstance(rankers, Mapping):
-        named = {name: _ranker(name, ranker) for name, ranker in rankers.items()}
-    elif isinstance(rankers, list | tuple):
-        listed = [_ranker(str(i), ranker) for i, ranker in enumerate(rankers)]
-        kinds = [ranker.kind for ranker in listed]
-        named = {}
-        for i, ranker in enumerate(listed):
-            number = kinds[: i + 1].count(ranker.kind)
-            several = kinds.count(ranker.kind) > 1
-            named[f"{ranker.kind}_{number}" if several else ranker.kind] = ranker
-    else:
-        named = {}
-    if not named:
-        raise InputError(
-            f"rankers must be a list of rankers, or a dict of them by name, not {rankers!r}."
-        )
-    return named
-
-
-def _ranker(name: str, value: Any) -> BaseRanker:
-    """A ranker, or the ranker that a dict with its kind and parameters describes."""
-    if isinstance(value, Mapping):
-        own = dict(value)
-        estimator = estimator_class(str(own.pop("kind", None)))
-        known = estimator._get_param_names()
-        for key in own:
-            if key not in known:
-                raise InputError(unknown(f"parameter of {estimator.__name__}", str(key), known))
-        value = estimator(**loaded_parameters({"parameters": own}, known))
-    if not isinstance(value, BaseRanker) or isinstance(value, Blend):
-        raise InputError(
-            f"Ranker {name!r} of a blend must be a Ranker or a BoostedRanker, not {value!r:.80}."
-        )
-    return value
-
-
-def _check_shared(name: str, ranker: BaseRanker, key: str, value: Any) -> None:
-    """Refuse a ranker's own value where the blend has another one."""
-    own = getattr(ranker, key)
-    usual = inspect.signature(type(ranker)).parameters[key].default
-    if str(own) not in (str(usual), str(value)):
-        raise InputError(
-            f"Ranker {name!r} has {key}={own!r}, but the blend sets {key}={value!r} for all "
-            f"rankers: pass {key} to Blend."
-        )

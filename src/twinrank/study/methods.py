@@ -117,11 +117,9 @@ class Method:
         """Those of shared parameters that the method has; in a blend, those of its rankers."""
         if self.kind is not BLEND:
             return {name: value for name, value in parameters.items() if self.has(name)}
-        own = self.estimator().get_params()
-        named: dict[str, Any] = {}
+        blend, named = self.estimator(), {}
         for name, value in parameters.items():
-            of_rankers = [key for key in own if key.partition("__")[2] == name]
-            named |= dict.fromkeys([name] if name in own else of_rankers, value)
+            named |= dict.fromkeys(blend._named(name), value)
         return named
 
     @property
