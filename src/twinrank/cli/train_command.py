@@ -174,7 +174,7 @@ def _ranker(
     from twinrank.estimators.parameters import parameters_of
 
     estimator = estimator_class(kind)
-    ranker = estimator().set_params(**parameters_of(estimator, config, settings))
+    ranker: BaseRanker = estimator().set_params(**parameters_of(estimator, config, settings))
     for name, value in options.items():
         if value is None:
             continue

@@ -393,7 +393,7 @@ def _train_ranker(
     part = None if run is None else run.part(name)
     if part is not None and part.resume and (part.folder / RUN_MODEL).is_dir():
         own = needs_architecture(part.folder)
-        ranker._adopt(load_model(part.folder, ranker.architecture if own else None))  # type: ignore[attr-defined]
+        ranker._adopt(load_model(part.folder, ranker.architecture if own else None))
         return
     watch = _Interrupted()
     try:

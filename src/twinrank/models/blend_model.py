@@ -128,7 +128,7 @@ def weighted_sum(
     """Σ weight · score / scale, summed in float64."""
     factors = [weight / scale for weight, scale in zip(weights, scales, strict=True)]
     terms = [f * np.asarray(s, np.float64) for f, s in zip(factors, scores, strict=True)]
-    return np.sum(terms, axis=0).astype(np.float32)
+    return np.asarray(np.sum(terms, axis=0), np.float32)
 
 
 def check_names(names: Iterable[str]) -> None:

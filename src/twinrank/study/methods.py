@@ -117,7 +117,8 @@ class Method:
         """Those of shared parameters that the method has; in a blend, those of its rankers."""
         if self.kind is not BLEND:
             return {name: value for name, value in parameters.items() if self.has(name)}
-        blend, named = self.estimator(), {}
+        blend = self.estimator()
+        named: dict[str, Any] = {}
         for name, value in parameters.items():
             named |= dict.fromkeys(blend._named(name), value)
         return named

@@ -110,7 +110,8 @@ def fingerprints(
     own = fingerprint(data)
     if weights is not None:
         own = f"{own}-{zlib.crc32(weights.tobytes()):08x}"
-    return {"train": own, **{name: fingerprint(part) for name, part in evaluation.items()}}
+    sets = {name: fingerprint(part) for name, part in evaluation.items()}
+    return {**sets, "train": own}  # an evaluation set may be called "train" too
 
 
 def identities(parameters: Mapping[str, Any]) -> dict[str, str]:
