@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from twinrank.data.dataset import Dataset
 from twinrank.estimators.base_ranker import BaseRanker, estimator_class
-from twinrank.estimators.blend_weights import best_weights, equal_weights, spread
+from twinrank.estimators.blend_weights import best_weights, equal_weights, given_weights, spread
 from twinrank.estimators.checks import check_evaluation, trainable_part
 from twinrank.estimators.named_rankers import as_ranker, check_shared, named_rankers
 from twinrank.estimators.parameters import saved_parameters
@@ -29,7 +29,7 @@ from twinrank.training.console import Bar, Lines
 from twinrank.training.fitting import fingerprints, identities
 from twinrank.training.learner import learner_class
 from twinrank.training.run_folder import Run
-from twinrank.training.settings import Plan, is_auto
+from twinrank.training.settings import Plan
 from twinrank.training.validation import selecting_set
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Blend(BaseRanker):
                 ranker.check_parameters(documents)
             except InputError as error:
                 raise InputError(f"Ranker {name!r}: {error}") from error
-        self._given_weights(list(parameters["rankers"]))
+        given_weights(self.weights, list(parameters["rankers"]))
         self._plan()
         return parameters
 
@@ -264,7 +264,7 @@ class Blend(BaseRanker):
             else scores[selecting]
         )
         scales = tuple(spread(column, data.lists) for column in selected)
-        chosen = self._given_weights(list(rankers))
+        chosen = given_weights(self.weights, list(rankers))
         if chosen is None and selecting is None:
             chosen = equal_weights(len(rankers))
         elif chosen is None:
@@ -319,28 +319,6 @@ class Blend(BaseRanker):
                 check_shared(name, ranker, key, getattr(self, key))
         shared = {key: getattr(self, key) for key in (*_SHARED, "verbose")}
         return {name: clone(ranker).set_params(**shared) for name, ranker in rankers.items()}
-
-    def _given_weights(self, names: list[str]) -> tuple[float, ...] | None:
-        """The user's weights, made to add up to 1; None if they are "auto"."""
-        given = self.weights
-        if is_auto(given):
-            return None
-        if isinstance(given, Mapping):
-            if given.keys() != set(names):
-                raise InputError(f"weights must have the keys {', '.join(names)}, not {given!r}.")
-            given = [given[name] for name in names]
-        try:
-            values = np.asarray(given, np.float64)
-        except (TypeError, ValueError):
-            values = np.empty(0)
-        if values.shape != (len(names),):
-            raise InputError(
-                f"weights must be 'auto', or a number for each of {', '.join(names)}, not "
-                f"{self.weights!r}."
-            )
-        if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
-            raise InputError(f"weights must be finite, at least 0 and not all 0, not {given!r}.")
-        return tuple((values / values.sum()).tolist())
 
     def _parameters(self) -> dict[str, Any]:
         """The parameters, with all rankers by name."""

@@ -1,7 +1,8 @@
 """The weights of a blend: a grid of weights, and the choice among them by validation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import comb
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,8 @@ from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.lists import Lists
 from twinrank.models.blend_model import Scores, weighted_sum
+from twinrank.support.errors import InputError
+from twinrank.training.settings import is_auto
 
 _STEPS, _POINTS = 10, 100  # steps of 0.1, or larger ones if that makes too many combinations
 
@@ -44,6 +47,28 @@ def best_weights(
     loss = values[values.mean(axis=1).argmax()] - values
     error = loss.std(axis=1, ddof=1) / np.sqrt(queries)
     return tuple(grid[loss.mean(axis=1) <= error].mean(axis=0).tolist())
+
+
+def given_weights(given: Any, names: Sequence[str]) -> tuple[float, ...] | None:
+    """The user's weights, made to add up to 1; None if they are "auto"."""
+    if is_auto(given):
+        return None
+    values = given
+    if isinstance(given, Mapping):
+        if given.keys() != set(names):
+            raise InputError(f"weights must have the keys {', '.join(names)}, not {given!r}.")
+        values = [given[name] for name in names]
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.shape != (len(names),):
+        raise InputError(
+            f"weights must be 'auto', or a number for each of {', '.join(names)}, not {given!r}."
+        )
+    if not (np.isfinite(array).all() and (array >= 0).all() and array.any()):
+        raise InputError(f"weights must be finite, at least 0 and not all 0, not {given!r}.")
+    return tuple((array / array.sum()).tolist())
 
 
 def equal_weights(count: int) -> tuple[float, ...]:
