@@ -342,6 +342,79 @@ def test_a_custom_net_is_not_exported(fitted, tmp_path):
 # In a service
 
 
+# Trees
+
+
+TREES = [
+    {},
+    {"transforms": "QueryZScore"},
+    {"transforms": "Clip(low=-1, high=9) + Standardise"},
+    {"ensemble_size": 2},
+    {"engine": "xgboost"},
+    {"engine": "xgboost", "transforms": "QueryMinMax", "ensemble_size": 2},
+    {"engine": "xgboost", "objective": "rank:ndcg"},
+    {"engine": "xgboost", "engine_params": {"booster": "dart", "rate_drop": 0.5}},
+]
+
+
+def thresholds(data, missing):
+    """The data, with missing values, values between those of the data, and neighbours of them."""
+    X = data.X.copy()
+    X[1::3] = np.nextafter(X[1::3], np.float32(np.inf))
+    X[2::3] = (X[2::3] + np.sort(X, axis=0)[2::3]) / 2
+    if missing:
+        X[::4, ::2] = np.nan
+    return X
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("settings", TREES, ids=str)
+def test_parity_for_trees(fitted, settings, missing):
+    if settings.get("engine") == "xgboost":
+        pytest.importorskip("xgboost")
+    X = fitted.X.copy()
+    if missing:
+        X[::5, :3] = np.nan
+    data = tr.Dataset.from_arrays(X, fitted.y, group=[15] * 6, non_finite="keep")
+    boosted = trees(data, **settings)
+    run = session(onnxruntime, onnx_model(boosted.model_).SerializeToString())
+    for probe in (X, thresholds(fitted, False), thresholds(fitted, True)):
+        expected = boosted.predict(probe, group=[15] * 6)
+        (scores, *rest) = (run.run(None, {"X": part})[0] for part in np.split(probe, 6))
+        scores = np.concatenate([scores, *rest])
+        np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("transforms", ["none", "SignedLog1p", "Standardise", "QueryZScore"])
+def test_trees_give_nan_for_infinite_features(fitted, transforms):
+    boosted = trees(fitted, transforms=transforms)
+    run = session(onnxruntime, onnx_model(boosted.model_).SerializeToString())
+    X = fitted.X[:6].copy()
+    X[2, 3], X[4, 5] = np.inf, np.nan
+    all_documents = transforms == "QueryZScore"
+    expected = np.ones(6, bool) if all_documents else np.arange(6) == 2
+    np.testing.assert_array_equal(np.isnan(run.run(None, {"X": X})[0]), expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"categorical_features": [0]}, "categorical_features cannot .* own format"),
+        ({"engine_params": {"linear_tree": True}}, "linear model in each leaf"),
+        ({"engine_params": {"zero_as_missing": True}}, "zero_as_missing treats 0 as missing"),
+        ({"engine": "xgboost", "transforms": "SignedLog1p"}, "without SignedLog1p"),
+    ],
+)
+def test_trees_that_onnx_cannot_hold(fitted, settings, message, tmp_path):
+    if settings.get("engine") == "xgboost":
+        pytest.importorskip("xgboost")
+    X = np.floor(fitted.X * 3)
+    data = tr.Dataset.from_arrays(X, fitted.y, group=[15] * 6)
+    with pytest.raises(tr.InputError, match=message):
+        trees(data, **settings).export(tmp_path / "model.onnx")
+    assert not any(tmp_path.iterdir())
+
+
 def test_several_threads_predict_at_once(ranker, fitted):
     queries = [fitted.X[rows] for rows in fitted.lists] * 20
     expected = [ranker.predict(X, group=[len(X)]) for X in queries]
@@ -405,10 +478,13 @@ def test_export_trees(cli, fitted, tmp_path, monkeypatch):
     code, shown, errors = cli("export", "trees")
     assert (code, errors) == (0, "")
     assert shown == "Wrote model.txt: 15 trees in LightGBM's own format\n"
-    code, _, errors = cli("export", "trees", "-o", "model.onnx")
+    code, shown, _ = cli("export", "trees", "-o", "model.onnx")
+    assert code == 0
+    assert "transforms included: none" in shown
+    code, _, errors = cli("export", "trees", "-o", "model.pt")
     assert code == 2
-    assert "trees are exported in LightGBM's own format; choose a name that ends in .txt" in errors
-    assert not (tmp_path / "model.onnx").exists()
+    assert "to ONNX or in LightGBM's own format; choose a name that ends in .onnx" in errors
+    assert not (tmp_path / "model.pt").exists()
 
 
 def test_export_notes_transforms_that_a_file_of_trees_lacks(cli, fitted, tmp_path, monkeypatch):
@@ -427,7 +503,7 @@ def test_mistakes_of_export_are_one_line(cli, ranker, tmp_path, monkeypatch):
     ranker.save("net")
     (tmp_path / "folder.onnx").mkdir()
     for words, complaint in (
-        (["net", "-o", "model.pt"], "a net is exported to ONNX; choose a name with .onnx"),
+        (["net", "-o", "model.pt"], "choose a name with .onnx, for the format ONNX"),
         (["nowhere"], "nowhere is not a model"),
         (["net", "-o", "nowhere/model.onnx"], "can't write nowhere/model.onnx: No such file"),
         (["net", "-o", "folder.onnx"], "can't write folder.onnx: Is a directory"),

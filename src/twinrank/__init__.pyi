@@ -17,6 +17,7 @@ from .data.loading import load as load
 from .data.synthetic import synthetic_web_search as synthetic_web_search
 from .data.transforms import Transform as Transform
 from .data.transforms import transform as transform
+from .estimators.blend import Blend as Blend
 from .estimators.boosted import BoostedRanker as BoostedRanker
 from .estimators.ranker import Ranker as Ranker
 from .evaluation.comparison import Comparison as Comparison

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,11 @@ from twinrank.models.saved_model import CONFIG, Model, damaged, is_count
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_regular, replacing
 from twinrank.support.quantities import counted
+
+if TYPE_CHECKING:
+    from twinrank.models.onnx_graph import Graph
+
+ONNX = ".onnx"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,19 +69,43 @@ class TreeModel(Model):
     def _features(self, data: Dataset) -> Iterator[Any]:
         return features_of(data, self.transform, self.categorical)
 
+    def add_to(self, graph: "Graph") -> str:
+        """Append the transforms and the trees to an ONNX graph."""
+        from twinrank.boosting.onnx_trees import add_trees
+
+        if self.categorical:
+            raise InputError(
+                "Trees with categorical_features cannot be exported to ONNX. Export them in the "
+                "engine's own format, or encode categories as numbers and train again."
+            )
+        shape = self.features, self.per_query
+        return add_trees(graph, self.engine, self.trees, self.transform, *shape)
+
+    def graph_metadata(self) -> dict[str, Any]:
+        """The engine and the number of trees."""
+        return {"engine": self.engine, "trees": self.trees.count}
+
     def export(self, path: Path) -> None:
-        """Write the engine's own file: LightGBM's text, XGBoost's JSON or UBJSON."""
+        """Write an ONNX file with the transforms, or the engine's own file.
+
+        The latter is LightGBM's text, or XGBoost's JSON or UBJSON.
+        """
+        if path.suffix == ONNX:
+            super().export(path)
+            return
         module = engine(self.engine)
         if path.suffix not in module.SUFFIXES:
             raise InputError(
-                f"Cannot write {path}: trees are exported in {module.NAME}'s own format; choose a "
-                f"name that ends in {' or '.join(module.SUFFIXES)}."
+                f"Cannot write {path}: trees are exported to ONNX or in {module.NAME}'s own "
+                f"format; choose a name that ends in {ONNX} or {' or '.join(module.SUFFIXES)}."
             )
         with replacing(path) as partial:
             partial.write_bytes(self.trees.to_bytes(path.suffix))
 
-    def describe_export(self) -> tuple[str, str, str | None]:
-        """The engine's own file holds the trees, but no transform."""
+    def describe_export(self, path: Path | None = None) -> tuple[str, str, str | None]:
+        """The engine's own file holds the trees, but no transform; an ONNX file holds all."""
+        if path is not None and path.suffix == ONNX:
+            return super().describe_export(path)
         held = f"{counted(self.trees.count, 'tree')} in {engine(self.engine).NAME}'s own format"
         if self.transform == Compose():
             return self.trees.file, held, None

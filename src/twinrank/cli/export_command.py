@@ -22,30 +22,30 @@ def export(
         typer.Option(
             "-o",
             "--output",
-            help="File to write: .onnx for a net, .txt for LightGBM trees, .json or .ubj for "
-            "XGBoost trees (default: model.onnx, model.txt or model.json).",
+            help="File to write: .onnx for any model; for trees also .txt (LightGBM), .json or "
+            ".ubj (XGBoost). Default: model.onnx; for trees model.txt or model.json.",
         ),
     ] = None,
 ) -> None:
     """Write a trained model as one file that scores without TwinRank.
 
-    A net becomes an ONNX file. Its input is a float32 matrix of the features
-    in the training data, one row per document. Its output is one score per
+    Nets, trees and blends become ONNX files. The input is a float32 matrix of the features
+    in the training data, one row per document. The output is one score per
     document. Transforms are part of the file. By default (QueryZScore) a
     score depends on the other documents of its query; then each call takes
     the documents of one query. The command checks the file: onnxruntime must
     compute the same scores as TwinRank. This needs the packages onnx and
     onnxruntime.
 
-    Boosted trees are written in the format of LightGBM or XGBoost, which
-    many languages can read. That file contains no transforms.
+    Boosted trees can also be written in the format of LightGBM or XGBoost,
+    which many languages can read. That file contains no transforms.
 
     Example: twinrank export runs/ap -o model.onnx
     """
     from twinrank.estimators.base_ranker import load_ranker
 
     ranker = load_ranker(model)
-    default_name, description, note = ranker.model_.describe_export()
+    default_name, description, note = ranker.model_.describe_export(output)
     output = output or Path(default_name)
     ranker.export(output)
     typer.echo(f"Wrote {output}: {description}")

@@ -69,6 +69,12 @@ def train(
             "--trees", help="Train boosted trees (BoostedRanker) instead of a net (Ranker)."
         ),
     ] = False,
+    blend: Annotated[
+        bool,
+        typer.Option(
+            "--blend", help="Train boosted trees and a net, and rank by their weighted scores."
+        ),
+    ] = False,
     epochs: Annotated[
         int | None, typer.Option(help="The maximum number of epochs, or of boosting rounds.", min=1)
     ] = None,
@@ -87,8 +93,8 @@ def train(
         list[str] | None,
         typer.Option(
             "--set",
-            help="Any parameter of Ranker, or with --trees of BoostedRanker, as key=value. "
-            "Repeatable.",
+            help="Any parameter of Ranker, with --trees of BoostedRanker, or with --blend of Blend "
+            "(net__transforms=Standardise), as key=value. Repeatable.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the run. Default: run.")] = None,
@@ -141,14 +147,16 @@ def train(
     source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
     source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
     group = current_group()
+    if trees and blend:
+        raise InputError("--blend trains trees too: remove --trees.")
+    kind = "trees" if trees else "blend" if blend else "net"
     try:
         if resume is None:
-            kind = "trees" if trees else "net"
             ranker = _ranker(
                 kind, config, settings or [], {**options, "architecture": architecture}
             )
         else:
-            ranker, source = _resumed(folder, architecture, trees, group, quiet)
+            ranker, source = _resumed(folder, architecture, kind, group, quiet)
         callbacks = _tracking(folder, tensorboard)
         _train(ranker, folder, source, group, callbacks, resume is not None, save_every, quiet)
     except TwinRankError:
@@ -167,17 +175,21 @@ def _ranker(
     from twinrank.estimators.parameters import parameters_of
 
     estimator = estimator_class(kind)
-    options[estimator.iterations_parameter()] = options.pop("epochs")
-    parameters = parameters_of(estimator, config, settings)
-    parameters |= {name: value for name, value in options.items() if value is not None}
-    for name in parameters:
-        if name not in estimator._get_param_names():
+    ranker: BaseRanker = estimator().set_params(**parameters_of(estimator, config, settings))
+    for name, value in options.items():
+        if value is None:
+            continue
+        names = ranker._named(name)
+        if name == "epochs":
+            names += ranker._named("n_estimators")
+        if not names:
             raise InputError(f"--{name} does not go with {estimator.__name__}.")
-    return estimator(**parameters)
+        ranker.set_params(**dict.fromkeys(names, value))
+    return ranker
 
 
 def _resumed(
-    folder: Path, architecture: str | None, trees: bool, group: "ProcessGroup", quiet: bool
+    folder: Path, architecture: str | None, kind: str, group: "ProcessGroup", quiet: bool
 ) -> "tuple[BaseRanker, dict[str, Any]]":
     """The estimator and the source of a run that was started before."""
     from twinrank.estimators.base_ranker import estimator_class
@@ -187,21 +199,31 @@ def _resumed(
     about = read_run(folder)
     estimator = estimator_class(about["kind"])
     parameters = about["parameters"]
-    own = parameters.get("architecture")
-    if trees and estimator.kind != "trees":
-        raise InputError(f"The run in {folder} trains a net: remove --trees.")
-    if architecture is not None and architecture != own:
-        raise InputError(f"The run in {folder} has the architecture {own}, not {architecture}.")
-    if architecture is None and isinstance(own, str) and ":" in own:
+    if kind not in ("net", estimator.kind):
+        what = {"net": "a net", "trees": "trees", "blend": "a blend"}[estimator.kind]
+        raise InputError(f"The run in {folder} trains {what}: remove --{kind}.")
+    if parameters.keys() != set(estimator._get_param_names()):
+        raise InputError(f"{folder} was started by another version of TwinRank; train again.")
+    ranker = estimator(**loaded_parameters(about, list(parameters)))
+    own = _own_net(ranker)
+    chosen = [ranker.get_params()[name] for name in ranker._named("architecture")]
+    if architecture is not None and architecture not in chosen:
+        names = " and ".join(map(str, chosen)) or None
+        raise InputError(f"The run in {folder} has the architecture {names}, not {architecture}.")
+    if architecture is None and own is not None:
         raise InputError(
             f"The run in {folder} trains your own net. Name it again, since TwinRank imports no "
             f"code by itself: --resume {shlex.quote(str(folder))} --architecture {own}"
         )
-    if parameters.keys() != set(estimator._get_param_names()):
-        raise InputError(f"{folder} was started by another version of TwinRank; train again.")
     if group.is_main and not quiet:
         _note_changes(about, group.size)
-    return estimator(**loaded_parameters(about, list(parameters))), about["source"]
+    return ranker, about["source"]
+
+
+def _own_net(ranker: "BaseRanker") -> str | None:
+    """The import path of a user's own net, if the ranker has one."""
+    chosen = [ranker.get_params()[name] for name in ranker._named("architecture")]
+    return next((own for own in chosen if isinstance(own, str) and ":" in own), None)
 
 
 def _tracking(folder: Path, wanted: bool) -> "list[Callback]":
@@ -223,7 +245,6 @@ def _train(
     save_every: float,
     quiet: bool,
 ) -> None:
-    from twinrank.support.quantities import counted
     from twinrank.training.callbacks import TrainingInterrupted
     from twinrank.training.console import console
     from twinrank.training.distributed import ProcessLostError
@@ -257,12 +278,22 @@ def _train(
     except FileError as error:
         raise FileError(f"{error}{_hint(run, ranker, 'When that is fixed, ')}") from error
     if group.is_main and not quiet:
-        length = counted(len(ranker.history_), ranker.unit())
+        typer.echo(f"Model in {folder / 'model'} ({_outcome(ranker)})")
+
+
+def _outcome(ranker: "BaseRanker") -> str:
+    """The length of a training and its best value, or the weights of a blend."""
+    from twinrank.support.quantities import counted
+
+    weights: dict[str, float] = getattr(ranker, "weights_", {})
+    length, place = counted(len(ranker.history_), ranker.unit()), ranker.best_iteration_
+    best = f" in {ranker.unit()} {place}"
+    if weights:
+        length = "weights " + " and ".join(f"{w:.2f} {name}" for name, w in weights.items())
         best = ""
-        if ranker.best_score_ is not None:
-            measure, score = ranker.validation_measure, ranker.best_score_
-            best = f", best {measure} {score:.4f} in {ranker.unit()} {ranker.best_iteration_}"
-        typer.echo(f"Model in {folder / 'model'} ({length}{best})")
+    if ranker.best_score_ is None:
+        return length
+    return f"{length}, best {ranker.validation_measure} {ranker.best_score_:.4f}{best}"
 
 
 def _load(source: dict[str, Any], group: "ProcessGroup") -> "dict[str, Dataset]":
@@ -283,15 +314,15 @@ def _load(source: dict[str, Any], group: "ProcessGroup") -> "dict[str, Dataset]"
 def _command(folder: Path, ranker: "BaseRanker") -> str:
     """The command that continues a run."""
     words = ["twinrank", "train", "--resume", str(folder)]
-    own = getattr(ranker, "architecture", None)
-    if isinstance(own, str) and ":" in own:
+    own = _own_net(ranker)
+    if own is not None:
         words += ["--architecture", own]
     return shlex.join(words)
 
 
 def _hint(run: Any, ranker: "BaseRanker", when: str) -> str:
     """How to continue from the last checkpoint, if there is one."""
-    if not run.checkpoint.exists():
+    if not run.has_checkpoint:
         return ""
     sentence = f"{when}continue from the last checkpoint with"
     return f"\n{sentence[0].upper()}{sentence[1:]}: {_command(run.folder, ranker)}"
@@ -319,7 +350,9 @@ def _note_changes(about: dict[str, Any], processes: int) -> None:
     bits = "weights may differ in the last bits"
     parts = "dropout and batch norm see other parts of a batch, so weights will differ"
     changes = [(about["processes"], processes, "process", "processes", parts)]
-    if learner_class(about["kind"]).depends_on_threads(about["parameters"]):
+    parameters = about["parameters"]
+    rankers = parameters.get("rankers", {"": {**parameters, "kind": about["kind"]}}).values()
+    if any(learner_class(each["kind"]).depends_on_threads(each) for each in rankers):
         changes.append((about["threads"], threads(), "thread", "threads", bits))
     for before, now, singular, plural, effect in changes:
         if now != before:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _TRIALS, _EPOCHS, _ROUNDS = 50, 30, 300
 _QUICK_TRIALS, _QUICK_EPOCHS, _QUICK_ROUNDS, _QUICK_QUERIES = 8, 5, 40, 200
-_MODELS = {"net": ["net"], "trees": ["trees"], "both": ["net", "trees"]}
+_MODELS = {"net": ["net"], "trees": ["trees"], "both": ["net", "trees"], "blend": ["blend"]}
 
 
 @takes_data()
@@ -40,7 +40,8 @@ def tune(
     model: Annotated[
         str,
         typer.Option(
-            help="net, trees, or both; each is searched separately (default: net).",
+            help="net, trees, or both, each searched separately; or blend, where trees and net "
+            "are searched together (default: net).",
             show_default=False,
         ),
     ] = "net",
@@ -74,8 +75,8 @@ def tune(
     space: Annotated[
         Path | None,
         typer.Option(
-            help="TOML file with the ranges to search: in the table net or trees, each key has a "
-            "list of choices, or {low = …, high = …, log = true}.",
+            help="TOML file with the ranges to search: in the table net, trees or blend, each key "
+            "has a list of choices, or {low = …, high = …, log = true}.",
             readable=False,
         ),
     ] = None,

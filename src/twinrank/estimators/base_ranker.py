@@ -240,8 +240,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model as one file that scores without TwinRank.
 
-        A net becomes an ONNX file (.onnx) with its transforms. Trees become their engine's own
-        file (LightGBM: .txt, XGBoost: .json or .ubj), without transforms.
+        An ONNX file (.onnx) contains the transforms. Trees can also be written as their engine's
+        own file (LightGBM: .txt, XGBoost: .json or .ubj), without transforms.
 
         Parameters
         ----------
@@ -330,6 +330,11 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """The parameters of the ranker itself; subclasses of users may have more."""
         own = next(c for c in type(self).__mro__ if "kind" in vars(c))
         return {name: getattr(self, name) for name in own._get_param_names()}  # type: ignore[attr-defined]
+
+    def _named(self, name: str) -> list[str]:
+        """The parameters with a name: the ranker's own, or in a blend those of its rankers."""
+        known = self.get_params()
+        return [name] if name in known else [key for key in known if key.partition("__")[2] == name]
 
     def _adopt(self, model: Model) -> None:
         """Keep a model, and set the fitted attributes."""

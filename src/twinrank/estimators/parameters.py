@@ -1,6 +1,5 @@
 """Parameters of estimators: from TOML and `key=value`, and as JSON in saved models."""
 
-import inspect
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from twinrank.support.notation import Term
 
 
 def parameters_of(
-    estimator: type, config: Path | None = None, settings: list[str] | None = None
+    estimator: type[Any], config: Path | None = None, settings: list[str] | None = None
 ) -> dict[str, Any]:
     """Parameters of an estimator: those of a TOML file, then those of `key=value` settings.
 
@@ -26,9 +25,9 @@ def parameters_of(
     """
     parameters: dict[str, Any] = {} if config is None else read_toml(config)
     parameters |= settings_of(settings or [])
-    known = list(inspect.signature(estimator).parameters)
+    known = list(estimator().get_params())
     for key in parameters:
-        if key not in known:
+        if key not in known and not ("rankers" in parameters and "__" in key):
             raise InputError(unknown(f"parameter of {estimator.__name__}", key, known))
     return {key: _or_none(key, value) for key, value in parameters.items()}
 
@@ -46,7 +45,7 @@ def settings_of(settings: list[str]) -> dict[str, Any]:
 
 def _or_none(key: str, value: Any) -> Any:
     none = isinstance(value, str) and value.strip().lower() == "none"
-    return None if none and key != "transforms" else value
+    return None if none and key.rpartition("__")[2] != "transforms" else value
 
 
 def _value(text: str) -> Any:
@@ -95,6 +94,8 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, Architecture):
         return str(Term("MLP", asdict(value)))
+    if hasattr(value, "check_parameters"):  # a ranker of a blend
+        return {"kind": value.kind, **saved_parameters(value._parameters())}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):

@@ -14,8 +14,8 @@ from twinrank.support.errors import InputError, unknown
 class Kind:
     """Where the classes of one kind of ranker are, as "module:class"."""
 
-    learner: str
-    """A `Learner`: how it is trained."""
+    learner: str | None
+    """A `Learner`: how it is trained. None if it only combines other rankers."""
     model: str
     """A `Model`: how it scores and is saved."""
     estimator: str
@@ -32,6 +32,11 @@ KINDS = {
         learner="twinrank.training.tree_learner:TreeLearner",
         model="twinrank.boosting.tree_model:TreeModel",
         estimator="twinrank.estimators.boosted:BoostedRanker",
+    ),
+    "blend": Kind(
+        learner=None,
+        model="twinrank.models.blend_model:BlendModel",
+        estimator="twinrank.estimators.blend:Blend",
     ),
 }
 

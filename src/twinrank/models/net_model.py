@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ from twinrank.models.saved_model import CONFIG, Model, damaged
 from twinrank.models.scorer import checked_categories, score_all
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_regular
+
+if TYPE_CHECKING:
+    from twinrank.models.onnx_graph import Graph
 
 WEIGHTS = "model.safetensors"
 SCORED_TOGETHER = 12_000
@@ -53,22 +56,25 @@ class NetModel(Model):
         mean = torch.from_numpy(columns).mean(dim=1)  # the same bits as the ensemble's own mean
         return np.asarray(mean, np.float32)
 
-    def export(self, path: Path) -> None:
-        """Write the net with its transforms as an ONNX file."""
+    @property
+    def categories(self) -> Mapping[int, int]:
+        """The number of categories of each categorical column."""
+        return self.net.categories
+
+    def add_to(self, graph: "Graph") -> str:
+        """Append the transforms and the net to an ONNX graph."""
         if any(isinstance(net, CustomNet) for net in models_of(self.net)):
             raise InputError(
                 f"{self.custom} is your own net: export it with torch.onnx.export. TwinRank "
                 f"exports its own architectures."
             )
-        from twinrank.models.onnx_export import export_onnx
+        from twinrank.models.onnx_graph import add_scores
 
-        export_onnx(self, path)
+        return add_scores(graph, self.net, self.transform, self.per_query)
 
-    def describe_export(self) -> tuple[str, str, str | None]:
-        """An ONNX file holds everything."""
-        from twinrank.models.onnx_export import summary
-
-        return "model.onnx", summary(self), None
+    def graph_metadata(self) -> dict[str, Any]:
+        """The architecture and the categories."""
+        return self.parts()[0]
 
     def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """The architecture, and the weights as safetensors."""

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
-from twinrank.models.net_model import NetModel
-from twinrank.models.onnx_graph import Graph, add_scores, onnx_library
+from twinrank.models.onnx_graph import Graph, onnx_library
+from twinrank.models.saved_model import Model
 from twinrank.support.errors import InputError
 from twinrank.support.files import replacing
 
@@ -21,7 +21,7 @@ TOLERANCE = 1e-5
 _QUERY_SIZES = (1, 100)  # documents of the random queries on which scores are compared
 
 
-def export_onnx(model: NetModel, path: Path) -> None:
+def export_onnx(model: Model, path: Path) -> None:
     """Write a model as an ONNX file: X [documents, features] in, scores [documents] out.
 
     If a score depends on the other documents of its query (QueryZScore, norm="query"), a call takes
@@ -29,7 +29,7 @@ def export_onnx(model: NetModel, path: Path) -> None:
     onnxruntime computes the same scores from it.
     """
     if path.suffix != SUFFIX:
-        raise InputError(f"can't write {path}: a net is exported to ONNX; choose a name with .onnx")
+        raise InputError(f"can't write {path}: choose a name with .onnx, for the format ONNX")
     runtime = _runtime()
     content = onnx_model(model)
     onnx_library().checker.check_model(content, full_check=True)
@@ -39,23 +39,23 @@ def export_onnx(model: NetModel, path: Path) -> None:
         partial.write_bytes(serialised)
 
 
-def onnx_model(model: NetModel) -> Any:
+def onnx_model(model: Model) -> Any:
     """The model as an `onnx.ModelProto`."""
     graph = Graph()
-    scores = add_scores(graph, model)
+    scores = model.add_to(graph)
     return graph.model(model.features, scores, metadata(model), summary(model))
 
 
-def summary(model: NetModel) -> str:
+def summary(model: Model) -> str:
     """One line for people: input, output, and transforms."""
     queries = "one query per call" if model.per_query else "any documents per call"
     return (
         f"X [documents, {model.features}] → scores [documents], float32, {queries}; "
-        f"transforms included: {model.transform}"
+        f"transforms included: {model.transforms()}"
     )
 
 
-def metadata(model: NetModel) -> dict[str, str]:
+def metadata(model: Model) -> dict[str, str]:
     """The file's metadata; values are text or JSON."""
     parameters = model.provenance.get("parameters", {})
     names = model.feature_names
@@ -63,10 +63,9 @@ def metadata(model: NetModel) -> dict[str, str]:
         "twinrank": version("twinrank"),
         "features": json.dumps(model.features),
         "feature_names": json.dumps(None if names is None else list(names), ensure_ascii=False),
-        "transforms": str(model.transform),
+        "transforms": model.transforms(),
         "one_query_per_call": json.dumps(model.per_query),
-        "architecture": json.dumps(model.parts()[0]["architecture"]),
-        "categories": json.dumps(model.net.categories),
+        **{name: json.dumps(value) for name, value in model.graph_metadata().items()},
     }
     for name in ("objective", "strategy"):
         if isinstance(parameters.get(name), str):
@@ -90,7 +89,7 @@ def _runtime() -> Any:
     return onnxruntime
 
 
-def _compare(model: NetModel, onnx_session: Any) -> None:
+def _compare(model: Model, onnx_session: Any) -> None:
     """Raise an error if the graph's scores of random queries differ from the model's."""
     for size in _QUERY_SIZES:
         X = _random_query(model, size)
@@ -105,11 +104,11 @@ def _compare(model: NetModel, onnx_session: Any) -> None:
             )
 
 
-def _random_query(model: NetModel, documents: int) -> npt.NDArray[np.float32]:
+def _random_query(model: Model, documents: int) -> npt.NDArray[np.float32]:
     """Random features, every second one skewed, and random categories, some of them unknown."""
     random = np.random.default_rng(0)
     X = random.normal(size=(documents, model.features))
     X[:, ::2] = np.exp(X[:, ::2])
-    for column, count in model.net.categories.items():
+    for column, count in model.categories.items():
         X[:, column] = random.integers(-1, count + 1, documents)
     return X.astype(np.float32)

@@ -37,6 +37,8 @@ Columns = npt.NDArray[np.int64]
 
 OPSET, IR = 17, 8
 """Runtimes since 2022 read these versions; the newest operator in use is LayerNormalization."""
+OTHER_OPSETS = {"ai.onnx.ml": 3}
+"""The versions of the domains that only some models use: trees, since 2022 too."""
 
 _ZERO, _ONE, _INFINITY = np.float64(0), np.float64(1), np.float64(np.inf)
 
@@ -68,6 +70,10 @@ class Graph:
         self._nodes.append(self._onnx.helper.make_node(operator, names, [name], **attributes))
         return name
 
+    def tensor(self, values: npt.NDArray[Any]) -> Any:
+        """An array as an attribute of a node."""
+        return self._onnx.numpy_helper.from_array(np.ascontiguousarray(values))
+
     def cast(self, x: Value, dtype: type[np.generic]) -> str:
         """Convert values to another type."""
         to = self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -84,9 +90,13 @@ class Graph:
             [helper.make_tensor_value_info("scores", floats, ["documents"])],
             self._constants,
         )
+        used = {node.domain for node in self._nodes} - {""}
         model = helper.make_model(
             graph,
-            opset_imports=[helper.make_opsetid("", OPSET)],
+            opset_imports=[
+                helper.make_opsetid("", OPSET),
+                *(helper.make_opsetid(domain, OTHER_OPSETS[domain]) for domain in sorted(used)),
+            ],
             ir_version=IR,
             producer_name="twinrank",
             producer_version=metadata["twinrank"],

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from twinrank.data.transforms import Compose, Transform
 from twinrank.models.kinds import class_of
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_format, read_json, write_folder
+
+if TYPE_CHECKING:
+    from twinrank.models.onnx_graph import Graph
 
 FORMAT, VERSION = "twinrank-model", 2
 CONFIG, HISTORY = "config.json", "history.jsonl"
@@ -53,13 +56,34 @@ class Model(ABC):
     def score(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float32]:
         """The score of every document."""
 
-    @abstractmethod
-    def export(self, path: Path) -> None:
-        """Write a file that scores without TwinRank."""
+    def transforms(self) -> str:
+        """The transforms as people read them."""
+        return str(self.transform)
+
+    @property
+    def categories(self) -> Mapping[int, int]:
+        """The number of categories of each categorical column of a net."""
+        return {}
 
     @abstractmethod
-    def describe_export(self) -> tuple[str, str, str | None]:
+    def add_to(self, graph: "Graph") -> str:
+        """Append the model to an ONNX graph, and return the name of its scores."""
+
+    @abstractmethod
+    def graph_metadata(self) -> dict[str, Any]:
+        """What this kind adds to the metadata of an ONNX file, as JSON."""
+
+    def export(self, path: Path) -> None:
+        """Write a file that scores without TwinRank."""
+        from twinrank.models.onnx_export import export_onnx
+
+        export_onnx(self, path)
+
+    def describe_export(self, path: Path | None = None) -> tuple[str, str, str | None]:  # noqa: ARG002
         """The usual name of an exported file, what it holds, and what it leaves out, if any."""
+        from twinrank.models.onnx_export import summary
+
+        return "model.onnx", summary(self), None
 
     @abstractmethod
     def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -97,10 +121,14 @@ def save_model(model: Model, folder: Path) -> None:
         occupied = folder.exists() and not (folder / CONFIG).is_file()
         if occupied and not (folder.is_dir() and not any(folder.iterdir())):
             raise InputError(f"{folder} exists and is not a model; choose another name.")
+    write_folder(folder, model_files(model))
+
+
+def model_files(model: Model) -> dict[str, bytes]:
+    """The files of a model's folder by name."""
     text = json.dumps(model.config(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     history = "".join(json.dumps(record) + "\n" for record in model.history)
-    files = {**model.parts()[1], HISTORY: history.encode(), CONFIG: text.encode()}
-    write_folder(folder, files)
+    return {**model.parts()[1], HISTORY: history.encode(), CONFIG: text.encode()}
 
 
 def load_model(folder: Path, architecture: Any = None) -> Model:
@@ -132,11 +160,14 @@ def model_folder(folder: Path) -> Path:
 
 
 def needs_architecture(folder: Path) -> bool:
-    """True if a model's net is a user's own."""
-    path = model_folder(folder) / CONFIG
-    config = read_json(path) if path.is_file() else None
-    described = config.get("architecture") if isinstance(config, dict) else None
-    return isinstance(described, dict) and described.get("custom") is not None
+    """True if a model's net, or one in a blend, is a user's own."""
+    place = model_folder(folder)
+    for path in (place / CONFIG, *place.glob(f"*/{CONFIG}")):  # a blend has a folder for each model
+        config = read_json(path) if path.is_file() else None
+        described = config.get("architecture") if isinstance(config, dict) else None
+        if isinstance(described, dict) and described.get("custom") is not None:
+            return True
+    return False
 
 
 def _how_to_finish(folder: Path) -> str:

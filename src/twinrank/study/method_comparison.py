@@ -75,9 +75,9 @@ def comparison_study(
     by_method = {str(method(name)): dict(values) for name, values in (own or {}).items()}
     parameters = {
         str(each): {
-            **_known_to(each, DEFAULTS.get(each.kind.name, {})),
-            **(_known_to(each, QUICK) if quick else {}),
-            **_known_to(each, shared),
+            **each.known(DEFAULTS.get(each.kind.name, {})),
+            **(each.known(QUICK) if quick else {}),
+            **each.known(shared),
             **by_method.pop(str(each), {}),
         }
         for each in chosen
@@ -95,16 +95,11 @@ def comparison_study(
     )
 
 
-def _known_to(chosen: Method, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that a method has."""
-    return {name: value for name, value in parameters.items() if chosen.has(name)}
-
-
 def _check_known(methods: Sequence[Method], parameters: Mapping[str, Any]) -> None:
     """Raise an error for a parameter that no method has, or that methods cannot share."""
-    known = list(dict.fromkeys(n for m in methods for n in m.estimator._get_param_names()))
+    known = list(dict.fromkeys(n for m in methods for n in m.estimator().get_params()))
     for name in parameters:
-        if name not in known:
+        if not any(each.has(name) or name in each.estimator._get_param_names() for each in methods):
             raise InputError(unknown("parameter", name, known))
         if name in ("objective", "strategy", "random_state"):
             option = "--seeds" if name == "random_state" else "--methods"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _DIRECT = re.compile(r"(?P<objective>.+?)-(?P<strategy>type\w*|swap)\s*(?:\((?P<model>.+)\))?")
 _NAMED = re.compile(r"(?P<objective>[\w:]+(?:\([^()]*\))?)(?:\s+\((?P<model>.+)\))?")
 
-_BOOSTED, _CATBOOST, _ENGINE, _ARCHITECTURE = "Boosted", "CatBoost", "lightgbm", "Small"
+_BOOSTED, _ENGINE, _ARCHITECTURE = "Boosted", "lightgbm", "Small"
 _EXAMPLES = (
     "write objective-strategy (model), such as AP-type3, nDCG-type2 (R4.L) or nDCG-type3 (Boosted)"
 )
@@ -65,7 +65,11 @@ class ModelKind:
 
 
 KINDS = {name: ModelKind(name) for name in kinds.KINDS}
-NET, TREES, CATBOOST = KINDS["net"], KINDS["trees"], ModelKind("catboost")
+NET, TREES, BLEND = KINDS["net"], KINDS["trees"], KINDS["blend"]
+CATBOOST = ModelKind("catboost")
+ESTIMATORS = {"Ranker": NET, "BoostedRanker": TREES, "Blend": BLEND, "CatBoost": CATBOOST}
+"""Methods that are estimators with their own defaults, by the name of the class."""
+_MODELS = {_BOOSTED: TREES, **ESTIMATORS}
 ENSEMBLE_SIZE = "ensemble_size"
 """The parameter of estimators with the number of models in an ensemble."""
 
@@ -74,10 +78,12 @@ ENSEMBLE_SIZE = "ensemble_size"
 class Method:
     """A method that can be trained: an objective, a strategy and a model.
 
-    `strategy` is empty for baseline losses, for the own objectives of boosters, and for CatBoost.
-    `model` is the architecture of a net ("Small", or your own net as "package.module:name"),
-    "Boosted" or "CatBoost". In brackets, it has parameters of the estimator, and options of the
-    architecture: "Small(ensemble_size=5, width=32)", "Boosted(engine=xgboost, num_leaves=7)".
+    `strategy` is empty for baseline losses and for the own objectives of boosters. `model` is the
+    architecture of a net ("Small", or your own net as "package.module:name"), "Boosted", or an
+    estimator: "Ranker", "BoostedRanker", "Blend", "CatBoost". In brackets, it has parameters of the
+    estimator, and options of the architecture: "Small(ensemble_size=5, width=32)",
+    "Boosted(engine=xgboost, num_leaves=7)". A method without an objective is an estimator as it
+    ships, such as "Ranker" or "CatBoost(loss=StochasticRank)".
     """
 
     objective: str
@@ -85,7 +91,7 @@ class Method:
     model: str = _ARCHITECTURE
 
     def __str__(self) -> str:
-        if self.kind is CATBOOST:
+        if not self.objective:
             return self.model
         if self.objective in ENGINE_OBJECTIVES:
             options = dict(self._options)
@@ -97,9 +103,8 @@ class Method:
 
     @property
     def kind(self) -> ModelKind:
-        """Whether it trains a net, trees or CatBoost."""
-        by_name = {_BOOSTED: TREES, _CATBOOST: CATBOOST}
-        return by_name.get(self.model.partition("(")[0], NET)
+        """Whether it trains a net, trees, a blend or CatBoost."""
+        return _MODELS.get(self.model.partition("(")[0], NET)
 
     @property
     def estimator(self) -> "type[BaseRanker]":
@@ -108,11 +113,13 @@ class Method:
 
     def parameters(self) -> dict[str, Any]:
         """The parameters of the estimator that the name of the method fixes."""
-        if self.kind is CATBOOST:
+        if not self.objective:
             return self._options
         named: dict[str, Any] = {"objective": self.objective}
         if self.strategy:
             named["strategy"] = self.strategy
+        if self.kind is BLEND:
+            return self.known(named)
         if self.kind is TREES:
             return named | {"engine": _ENGINE} | self._options
         name, options = _architecture_and_options(self.model)
@@ -122,7 +129,19 @@ class Method:
         """True if the method has a parameter of this name."""
         if parameter == ENSEMBLE_SIZE and self.objective in ENGINE_OBJECTIVES:
             return False
+        if self.kind is BLEND:
+            return bool(self.known({parameter: None}))
         return parameter in self.estimator._get_param_names()
+
+    def known(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of shared parameters that the method has; in a blend, those of its rankers."""
+        if self.kind is not BLEND:
+            return {name: value for name, value in parameters.items() if self.has(name)}
+        blend = self.estimator()
+        named: dict[str, Any] = {}
+        for name, value in parameters.items():
+            named |= dict.fromkeys(blend._named(name), value)
+        return named
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -143,10 +162,14 @@ def method(name: "str | Method") -> Method:
     31
     >>> str(method("CatBoost(loss=StochasticRank)"))
     'CatBoost(loss=StochasticRank)'
+    >>> method("BoostedRanker(num_leaves=31)").parameters()
+    {'num_leaves': 31}
     """
     if isinstance(name, Method):
         return name
     text = str(name).strip()
+    if text.partition("(")[0].strip() in ESTIMATORS:
+        return Method("", "", _with_options(text))
     if (match := _DIRECT.fullmatch(text)) is not None:
         direct = Method(match["objective"], match["strategy"], _model(match["model"]))
         measure(direct.objective)
@@ -154,8 +177,6 @@ def method(name: "str | Method") -> Method:
         return direct
     match = _NAMED.fullmatch(text)
     head = "" if match is None else match["objective"].partition("(")[0]
-    if match is not None and head == _CATBOOST and match["model"] is None:
-        return Method(_CATBOOST, "", _with_options(CATBOOST, match["objective"]))
     if match is not None and head in ENGINE_OBJECTIVES:
         return _own(match["objective"], match["model"])
     if match is None or not _is_loss(match["objective"]):
@@ -173,8 +194,10 @@ def _model(name: str | None) -> str:
     if name is None:
         return _ARCHITECTURE
     text = name.strip()
+    if text in ESTIMATORS and ESTIMATORS[text] is BLEND:
+        return text
     if text.startswith(_BOOSTED):
-        return _with_options(TREES, text)
+        return _with_options(text)
     chosen, options = _architecture_and_options(text)
     if ":" in chosen:
         from twinrank.models.ensemble import resolve_architecture
@@ -186,18 +209,17 @@ def _model(name: str | None) -> str:
     return text
 
 
-def _with_options(kind: ModelKind, text: str) -> str:
-    """The checked name of boosted trees or of CatBoost, with its options in a fixed order."""
-    name = _CATBOOST if kind is CATBOOST else _BOOSTED
+def _with_options(text: str) -> str:
+    """The checked name of an estimator, with its parameters in a fixed order."""
     term = parse(text)
-    if term.name != name or term.cutoff is not None:
-        raise InputError(unknown("model", text, [name]))
-    check_options(name, term, kind.options)
+    if term.name not in _MODELS or term.cutoff is not None:
+        raise InputError(unknown("model", text, _MODELS))
+    check_options(term.name, term, _MODELS[term.name].options)
     _check_options(term.options)
     options = dict(sorted(term.options.items(), key=lambda option: option[0]))
     if options.get("engine") == _ENGINE:
         del options["engine"]
-    return str(Term(name, options))
+    return str(Term(term.name, options))
 
 
 def _architecture_and_options(model: str) -> tuple[str, dict[str, Any]]:
@@ -242,9 +264,7 @@ def _own(objective: str, model: str | None) -> Method:
     options = parse(f"X({rest}").options if bracket else {}
     if options.get("engine", engine) != engine:
         raise InputError(f"{name} needs {engine}; remove engine={options['engine']}.")
-    return Method(
-        name, "", _with_options(TREES, str(Term(_BOOSTED, {**options, "engine": engine})))
-    )
+    return Method(name, "", _with_options(str(Term(_BOOSTED, {**options, "engine": engine}))))
 
 
 def _is_loss(name: str) -> bool:
@@ -260,7 +280,8 @@ def _unreadable(text: str) -> str:
     """The message for a name that cannot be read, with similar baselines or the forms of names."""
     from twinrank.losses import NAMES
 
-    baselines, name = [*ENGINE_OBJECTIVES, _CATBOOST, *NAMES], text.partition("(")[0].strip()
+    baselines = [*ESTIMATORS, *ENGINE_OBJECTIVES, *NAMES]
+    name = text.partition("(")[0].strip()
     if get_close_matches(name.lower(), [baseline.lower() for baseline in baselines]):
         return unknown("method", name, baselines)
     return f"Cannot read the method {text!r}; {_EXAMPLES}; or a baseline: {', '.join(baselines)}."

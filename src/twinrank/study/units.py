@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 
 from twinrank.data.dataset import Dataset
 from twinrank.estimators.parameters import saved_parameters
@@ -115,15 +116,15 @@ def full_parameters(
     """All parameters of a method's estimator in JSON types, checked before anything is trained."""
     chosen, parameters = method(name), parameters or {}
     estimator = chosen.estimator
-    known = estimator._get_param_names()
+    known = list(estimator().get_params())
     for key in parameters:
         if key not in known:
             raise InputError(unknown(f"parameter of {estimator.__name__}", key, known))
-    ranker = estimator(**{**parameters, **chosen.parameters()})
+    ranker = estimator().set_params(**{**parameters, **chosen.parameters()})
     # The machine that trains may have devices that this one lacks.
-    devices = {"device": "auto"} if "device" in known else {}
-    estimator(**{**ranker.get_params(deep=False), **devices}).check_parameters()
-    saved = saved_parameters(ranker.get_params(deep=False))
+    devices = [key for key in known if key.rpartition("__")[2] == "device"]
+    clone(ranker).set_params(**dict.fromkeys(devices, "auto")).check_parameters()
+    saved = saved_parameters(ranker._parameters())
     plain: dict[str, Any] = json.loads(json.dumps(saved))
     return {key: value for key, value in plain.items() if key not in _NOT_IN_KEY}
 

@@ -78,9 +78,13 @@ def check_format(
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a folder of files. It appears whole, in place of what was there before."""
+    """Write a folder of files, or of folders of files ("folder/file").
+
+    It appears whole, in place of what was there before.
+    """
     with new_folder(folder) as partial:
         for name, content in files.items():
+            (partial / name).parent.mkdir(exist_ok=True)
             (partial / name).write_bytes(content)
         publish(partial, folder)
 

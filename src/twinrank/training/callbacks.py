@@ -89,6 +89,16 @@ class Callback:
             `trainer.stop_reason` says why it ended early.
         """
 
+    def for_ranker(self, name: str) -> "Callback":  # noqa: ARG002
+        """The callback for one ranker of a `Blend`; by default the same object for all.
+
+        Parameters
+        ----------
+        name : str
+            The name of the ranker.
+        """
+        return self
+
 
 class EarlyStopping(Callback):
     """Stop when the validation measure has not improved for some iterations.
@@ -130,6 +140,10 @@ class HistoryFile(Callback):
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._file: IO[str] | None = None
+
+    def for_ranker(self, name: str) -> "HistoryFile":
+        """A file of its own for each ranker of a blend, such as `history.net.jsonl`."""
+        return HistoryFile(self.path.with_name(f"{self.path.stem}.{name}{self.path.suffix}"))
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Write the iterations that the run already has."""
@@ -205,6 +219,10 @@ class TensorBoard(Callback):
             raise InputError("TensorBoard is not installed: pip install 'twinrank[track]'")
         self.folder = Path(folder).expanduser()
         self._writer: Any = None
+
+    def for_ranker(self, name: str) -> "TensorBoard":
+        """A folder of its own for each ranker of a blend."""
+        return TensorBoard(self.folder / name)
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Write the iterations that the run already has."""

@@ -74,8 +74,7 @@ def train_model(
         "versions": versions(*learner_type.packages(resolved)),
     }
     if run is not None:
-        prints = {"train": _fingerprint(data, weights), **_fingerprints(evaluation)}
-        prints |= _identities(parameters)
+        prints = fingerprints(data, weights, evaluation) | identities(parameters)
         run.check(kind, about, prints)
     task = Task(data, weights, evaluation, plan, group, previous)
     learner = learner_type.prepare(resolved, task)
@@ -104,12 +103,18 @@ def train_model(
     return model
 
 
-def _fingerprint(data: Dataset, weights: npt.NDArray[np.float64] | None) -> str:
+def fingerprints(
+    data: Dataset, weights: npt.NDArray[np.float64] | None, evaluation: Mapping[str, Dataset]
+) -> dict[str, str]:
+    """What tells apart training data and evaluation sets, by name."""
     own = fingerprint(data)
-    return own if weights is None else f"{own}-{zlib.crc32(weights.tobytes()):08x}"
+    if weights is not None:
+        own = f"{own}-{zlib.crc32(weights.tobytes()):08x}"
+    sets = {name: fingerprint(part) for name, part in evaluation.items()}
+    return {**sets, "train": own}  # an evaluation set may be called "train" too
 
 
-def _identities(parameters: Mapping[str, Any]) -> dict[str, str]:
+def identities(parameters: Mapping[str, Any]) -> dict[str, str]:
     """What tells apart the objectives and nets that JSON cannot hold."""
     identities = {}
     for name in ("objective", "architecture"):
@@ -120,7 +125,3 @@ def _identities(parameters: Mapping[str, Any]) -> dict[str, str]:
             content = text.encode() + (b"" if code is None else code.co_code)
             identities[name] = f"{zlib.crc32(content):08x}"
     return identities
-
-
-def _fingerprints(sets: Mapping[str, Dataset]) -> dict[str, str]:
-    return {name: fingerprint(data) for name, data in sets.items()}

@@ -27,6 +27,8 @@ from twinrank.training.settings import RESERVED
 
 FORMAT, VERSION = "twinrank-run", RUN_VERSION
 CHECKPOINT = "checkpoint.safetensors"
+PARTS = "rankers"
+"""The folder with the runs of the rankers of a blend."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,17 @@ class Run:
     def checkpoint(self) -> Path:
         """The checkpoint's file."""
         return self.folder / CHECKPOINT
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """True if the training, or that of a ranker in a blend, has saved a checkpoint."""
+        return self.checkpoint.exists() or any(self.folder.glob(f"{PARTS}/*/{CHECKPOINT}"))
+
+    def part(self, name: str) -> "Run":
+        """The run of one ranker of a blend, resumed if it has begun."""
+        folder = self.folder / PARTS / name
+        begun = self.resume and (folder / RUN).is_file()
+        return Run(folder, begun, {"blend": str(self.folder)}, self.save_every, self.group)
 
     def check(self, kind: str, about: Mapping[str, Any], data: Mapping[str, str]) -> None:
         """Check that the folder is free, or that it holds this very training."""
@@ -107,7 +120,8 @@ class Run:
         if before["kind"] != kind:
             raise InputError(f"The run in {self.folder} trains {before['kind']}, not {kind}.")
         current = json.loads(json.dumps(dict(parameters), default=str))
-        iterations = learner_class(kind).iterations_parameter
+        learns = KINDS[kind].learner is not None
+        iterations = learner_class(kind).iterations_parameter if learns else None
         for name in current.keys() | before["parameters"].keys():
             ours, theirs = current.get(name), before["parameters"].get(name)
             longer = name == iterations and is_count(theirs) and is_count(ours, least=theirs)
@@ -117,7 +131,8 @@ class Run:
                 )
         for name in data.keys() | before["data"].keys():
             if data.get(name) != before["data"].get(name):
-                what = name if name in ("objective", "architecture") else f"{name} data"
+                own = name.endswith(("objective", "architecture"))
+                what = name if own else f"{name} data"
                 raise InputError(
                     f"The {what} has changed since the run in {self.folder} started. Pass the "
                     f"original one, or start a new run."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twinrank.data.dataset import Dataset
 from twinrank.data.loading import load
 from twinrank.measures import measure
-from twinrank.study.methods import KINDS, NET, TREES
+from twinrank.study.methods import BLEND, KINDS, NET, TREES
 from twinrank.study.progress import watching
 from twinrank.study.result_files import saved_settings, write_json
 from twinrank.study.scheduler import run_jobs
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "tuning.json"
 _LOCK = "tuning.lock"
+_STAGES = 3  # of a blend: trees, net, and both together
 _FORMAT, _VERSION = "twinrank-tuning", 3  # increased when the default space changes
 _NAMES = {"split": "data", "spaces": "models or parameters"}  # of settings, in messages
 _REMEDY = "Choose another --out, or pass --force to replace it."
@@ -128,12 +129,14 @@ class Tuning:
         return next(space for space in self.spaces if space.model == model)
 
     def total(self, model: str) -> int:
-        """The highest number of epochs or rounds."""
-        return {NET.name: self.epochs, TREES.name: self.rounds}[model]
+        """The highest number of epochs or rounds; of a blend, its stages."""
+        return {NET.name: self.epochs, TREES.name: self.rounds, BLEND.name: _STAGES}[model]
 
     def parameters(self, model: str, drawn: dict[str, Any]) -> dict[str, Any]:
         """All parameters of the estimator except its number of threads."""
         iterations = {KINDS[model].iterations_parameter: self.total(model)}
+        if model == BLEND.name:
+            iterations = {"trees__n_estimators": self.rounds, "net__epochs": self.epochs}
         return {
             **drawn,
             **iterations,

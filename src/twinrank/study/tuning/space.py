@@ -1,6 +1,6 @@
 """Search spaces: the parameters that a search varies, by default or by options and a TOML file.
 
-[net]                                    # or [trees]
+[net]                                    # or [trees], or [blend] with net__depth, trees__…
 objective = ["nDCG", "AP"]               # one of these
 learning_rate = {low = 1e-4, high = 1e-2, log = true}
 depth = {low = 1, high = 3}              # whole numbers, since both bounds are
@@ -9,13 +9,14 @@ depth = {low = 1, high = 3}              # whole numbers, since both bounds are
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinrank.estimators.parameters import settings_of
 from twinrank.losses import is_loss
 from twinrank.ranks.strategies import STRATEGIES
-from twinrank.study.methods import ENSEMBLE_SIZE, KINDS, NET, TREES, Method
+from twinrank.study.methods import BLEND, ENSEMBLE_SIZE, KINDS, NET, TREES, Method, method
 from twinrank.study.tuning.nested_parameters import NESTED, NestedParameters
 from twinrank.study.units import full_parameters
 from twinrank.support.errors import InputError, unknown
@@ -134,6 +135,8 @@ SPACES: dict[str, Mapping[str, Dimension]] = {
 class Space:
     """The parameters of nets or trees that a search varies, and those that it holds fixed.
 
+    The space of a blend is that of its rankers, with names such as `net__learning_rate`.
+
     >>> Space("trees", {"objective": "AP", "num_leaves": 15}).start()["objective"]
     'AP'
     """
@@ -144,6 +147,9 @@ class Space:
     """Dimensions that replace or extend those of `SPACES`."""
 
     def __post_init__(self) -> None:
+        if self._parts:  # each has checked its own
+            full_parameters(method("Blend"), self.start())
+            return
         clashing = [name for name in self._nested.names if name in {*self.fixed, *self.own}]
         if clashing and self._nested.excluded(self.fixed, self.own):
             raise InputError(self._nested.conflict(clashing[0]))
@@ -153,6 +159,12 @@ class Space:
     @property
     def dimensions(self) -> dict[str, Dimension]:
         """The dimensions by name, in the order in which they are drawn."""
+        if self._parts:
+            return {
+                f"{part}__{name}": dimension
+                for part, space in self._parts.items()
+                for name, dimension in space.dimensions.items()
+            }
         removed = {*self.fixed, *(self.fixed.get("engine_params") or {})}
         if self._nested.excluded(self.fixed, self.own):
             removed.update(self._nested.names)
@@ -173,6 +185,8 @@ class Space:
 
     def method(self, parameters: Mapping[str, Any]) -> Method:
         """The method that has the estimator's parameters."""
+        if self._parts:
+            return method("Blend")
         strategy = parameters.get("strategy", "")
         return Method(parameters["objective"], strategy, self._nested.model(parameters))
 
@@ -193,6 +207,12 @@ class Space:
         return cls(plain["model"], plain["fixed"], own)
 
     def _gathered(self, choose: Callable[[str, Dimension], Any]) -> dict[str, Any]:
+        if self._parts:
+            return {name: value for name, value in self.fixed.items() if "__" not in name} | {
+                f"{part}__{name}": value
+                for part, space in self._parts.items()
+                for name, value in space._gathered(_within(part, choose)).items()
+            }
         values = dict(self.fixed)
         for name, dimension in self.dimensions.items():
             if _matters(name, values):
@@ -205,6 +225,22 @@ class Space:
     @property
     def _nested(self) -> NestedParameters:
         return NESTED[self.model]
+
+    @cached_property
+    def _parts(self) -> "dict[str, Space]":
+        """The spaces of the rankers of a blend; none for other models."""
+        names = (TREES.name, NET.name) if self.model == BLEND.name else ()
+        return {name: Space(name, _of(name, self.fixed), _of(name, self.own)) for name in names}
+
+
+def _of(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values for one ranker of a blend, by their names in that ranker."""
+    return {k.partition("__")[2]: v for k, v in values.items() if k.startswith(f"{part}__")}
+
+
+def _within(part: str, choose: Callable[[str, Dimension], Any]) -> Callable[[str, Dimension], Any]:
+    """The choice of values for one ranker of a blend."""
+    return lambda name, dimension: choose(f"{part}__{name}", dimension)
 
 
 def _matters(name: str, values: Mapping[str, Any]) -> bool:
@@ -233,7 +269,7 @@ def spaces_of(
             raise InputError(f"--fix {setting}: write key=value.")
         for key, value in settings_of([setting]).items():
             for model in _models_with(key, models):
-                is_name = key in _NONE_IS_A_NAME and value is None
+                is_name = key.rpartition("__")[2] in _NONE_IS_A_NAME and value is None
                 fixed[model][key] = "none" if is_name else value
     return [Space(model, fixed[model], ranges.get(model, {})) for model in models]
 
@@ -242,13 +278,17 @@ def known_names(model: str) -> list[str]:
     """The names that can be searched or fixed: parameters of the estimator, and parts of one."""
     names = inspect.signature(KINDS[model].estimator).parameters
     own = [name for name in names if name not in _SET_BY_OPTIONS]
+    if model == BLEND.name:
+        parts = (TREES.name, NET.name)
+        return [*own, *(f"{part}__{name}" for part in parts for name in known_names(part))]
     return [*own, *NESTED[model].names]
 
 
 def _models_with(key: str, models: Sequence[str]) -> list[str]:
     """The kinds of models that have a parameter, at least one."""
-    if key in _SET_BY_OPTIONS:
-        raise InputError(f"Set {key} with {_SET_BY_OPTIONS[key]}; it cannot be fixed or searched.")
+    option = _SET_BY_OPTIONS.get(key.rpartition("__")[2])
+    if option is not None:
+        raise InputError(f"Set {key} with {option}; it cannot be fixed or searched.")
     names = {model: known_names(model) for model in models}
     having = [model for model in models if key in names[model]]
     if not having:
@@ -272,7 +312,9 @@ def _read(path: Path) -> dict[str, dict[str, Dimension]]:
                 raise InputError(f"{path}: {error}") from error
     return {
         model: {
-            key: _dimension(f"{path}: {model}.{key}", value, key in _NONE_IS_A_NAME)
+            key: _dimension(
+                f"{path}: {model}.{key}", value, key.rpartition("__")[2] in _NONE_IS_A_NAME
+            )
             for key, value in ranges.items()
         }
         for model, ranges in tables.items()

@@ -19,7 +19,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from twinrank.study.methods import KINDS
+from twinrank.study.methods import BLEND, KINDS
 from twinrank.study.progress import Item
 from twinrank.study.scheduler import DIED, Job
 from twinrank.study.tuning.search import Tuning
@@ -184,9 +184,11 @@ def _train(
     """The best validation value, and the epoch or round in which it was reached."""
     sets = tuning.split.sets()
     with one_thread():
-        ranker = KINDS[model].estimator(**parameters)
+        ranker = KINDS[model].estimator().set_params(**parameters)
         validation = {"validation": sets["validation"]}
-        ranker.fit(sets["train"], eval_set=validation, callbacks=[report])
+        # Values of single rankers say too little about their blend to prune it.
+        callbacks = [] if KINDS[model] is BLEND else [report]
+        ranker.fit(sets["train"], eval_set=validation, callbacks=callbacks)
     assert ranker.best_score_ is not None
     return ranker.best_score_, ranker.best_iteration_
 

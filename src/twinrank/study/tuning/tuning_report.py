@@ -13,7 +13,7 @@ from twinrank.display.plots import COLOURS, drawing
 from twinrank.display.tables import Cell, Table
 from twinrank.report.content import ReportContent
 from twinrank.report.page import write_report
-from twinrank.study.methods import KINDS, NET, TREES
+from twinrank.study.methods import BLEND, KINDS, NET, TREES
 from twinrank.study.result_files import csv_text, write_json, write_text, write_toml
 from twinrank.study.tuning.search import Tuning
 from twinrank.study.tuning.trials import TrialRecord, best_of, importances, open_search
@@ -25,7 +25,11 @@ _FIGURE_SUFFIXES = (".svg", ".png")
 _FEW = 30  # complete trials, below which importances are rough
 _SHOWN = 12  # parameters in the plot of importances
 
-_TRAIN_OPTIONS: dict[str, list[str]] = {NET.name: [], TREES.name: ["--trees"]}
+_TRAIN_OPTIONS: dict[str, list[str]] = {
+    NET.name: [],
+    TREES.name: ["--trees"],
+    BLEND.name: ["--blend"],
+}
 
 
 def write_best(out: Path, tuning: Tuning, trials: Sequence[TrialRecord]) -> list[Path]:
