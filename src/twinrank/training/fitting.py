@@ -47,12 +47,15 @@ def train_model(
     run: Run | None = None,
     previous: Model | None = None,
     calls: int = 0,
+    unlabelled: Dataset | None = None,
+    teacher: npt.NDArray[np.float32] | None = None,
 ) -> Model:
     """Train a model, in a run's folder if there is one.
 
     `data` holds trainable queries only, `weights` one weight per query. `saved` are the parameters
     as JSON. `previous` is the model to continue from, and `calls` how often that has happened:
-    each call has its own random numbers.
+    each call has its own random numbers. `unlabelled` has lists for pre-training, and `teacher` a
+    score for each document of `data`.
     """
     resolved = check_parameters(kind, parameters, data.documents)
     learner_type = learner_class(kind)
@@ -75,14 +78,34 @@ def train_model(
     }
     if run is not None:
         prints = {"train": _fingerprint(data, weights), **_fingerprints(evaluation)}
-        prints |= _identities(parameters)
+        prints |= _identities(parameters) | _fingerprints(
+            {} if unlabelled is None else {"unlabelled": unlabelled}
+        )
+        if teacher is not None:
+            prints["teacher"] = f"{zlib.crc32(teacher.tobytes()):08x}"
         run.check(kind, about, prints)
-    task = Task(data, weights, evaluation, plan, group, previous)
+    resumes = run is not None and run.resume and run.checkpoint.exists()
+
+    def report(record: dict[str, float]) -> None:
+        for callback in callbacks if group.is_main else ():
+            callback.on_pretrain_epoch(record)
+
+    task = Task(
+        data,
+        weights,
+        evaluation,
+        plan,
+        group,
+        previous,
+        unlabelled=None if resumes else unlabelled,  # a checkpoint holds the pre-trained weights
+        teacher=teacher,
+        report=report,
+    )
     learner = learner_type.prepare(resolved, task)
     if run is not None:  # after all errors in data and parameters, so that they leave no folder
         run.begin(kind, about, prints)
     trainer = Trainer(learner, task, callbacks if run is None else run.callbacks(callbacks))
-    if run is not None and run.resume and run.checkpoint.exists():
+    if run is not None and resumes:
         load_checkpoint(trainer, run.checkpoint)
     try:
         trainer.run()

@@ -117,7 +117,8 @@ class Run:
                 )
         for name in data.keys() | before["data"].keys():
             if data.get(name) != before["data"].get(name):
-                what = name if name in ("objective", "architecture") else f"{name} data"
+                own = name in ("objective", "architecture", "teacher")
+                what = name if own else f"{name} data"
                 raise InputError(
                     f"The {what} has changed since the run in {self.folder} started. Pass the "
                     f"original one, or start a new run."
