@@ -293,9 +293,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         check_evaluation(sets, data, type(self).__name__)
         more = [] if unlabelled is None else [unlabelled]
         for part in more:
-            check_features(
-                part, data.features, data.feature_names, type(self).__name__, "unlabelled"
-            )
+            names, what = data.feature_names, "the unlabelled data"
+            check_features(part, data.features, names, type(self).__name__, what)
         for part in (trainable, *sets.values(), *more):
             self._check_values(part, previous)
         shown = console() if self.verbose and (run is None or run.group.is_main) else []

@@ -78,15 +78,21 @@ def pretrain(
     `report` gets the epoch, their number, the loss and the seconds after each epoch.
     """
     check_pretrainable(net)
+    several = data.filter(min_documents=2)
+    if not several.queries:
+        raise InputError(
+            "The unlabelled data has no query with two documents: pre-training tells documents of "
+            "a query apart."
+        )
     place = torch.device(device)
     net.to(place).train()
     models = models_of(net)
     generator = torch.Generator().manual_seed(_seed(seed))
     heads = [_head(model, generator).to(place) for model in models]
     weights = [w for part in (*models, *heads) for w in part.parameters()]
-    optimiser = torch.optim.Adam(weights, lr=settings.learning_rate)
-    lists_of_several = data.filter(min_documents=2)
-    batches = lists_of_several.batches(
+    fused = place.type in ("cpu", "cuda")
+    optimiser = torch.optim.Adam(weights, lr=settings.learning_rate, fused=fused)
+    batches = several.batches(
         settings.batch_documents, random_state=seed, transform=transform, keep=_KEEP_BYTES
     )
     began, devices = time.monotonic(), [place] if place.type == "cuda" else []
