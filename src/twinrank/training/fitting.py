@@ -64,7 +64,7 @@ def train_model(
     group = ProcessGroup() if run is None else run.group
     if group.size > 1 and not learner_type.distributed:
         raise InputError("torchrun trains nets only: train trees without it.")
-    about = {
+    about: dict[str, Any] = {
         "parameters": dict(saved),
         "resolved": {
             name: value
@@ -72,17 +72,21 @@ def train_model(
             if is_auto(parameters[name]) and not is_auto(value)
         },
         "plan": plan.to_json(),
-        "data": {"name": data.name, "queries": data.queries, "documents": data.documents},
+        "data": _described(data),
         "threads": threads(),
         "versions": versions(*learner_type.packages(resolved)),
     }
+    if unlabelled is not None:
+        about["unlabelled"] = _described(unlabelled)
+    if teacher is not None:
+        about["teacher"] = f"{zlib.crc32(teacher.tobytes()):08x}"
     if run is not None:
         prints = {"train": _fingerprint(data, weights), **_fingerprints(evaluation)}
         prints |= _identities(parameters) | _fingerprints(
             {} if unlabelled is None else {"unlabelled": unlabelled}
         )
         if teacher is not None:
-            prints["teacher"] = f"{zlib.crc32(teacher.tobytes()):08x}"
+            prints["teacher"] = about["teacher"]
         run.check(kind, about, prints)
     resumes = run is not None and run.resume and run.checkpoint.exists()
 
@@ -125,6 +129,10 @@ def train_model(
     if run is not None and group.is_main:
         run.complete(model, learner.unit, plan.validation_measure)
     return model
+
+
+def _described(data: Dataset) -> dict[str, Any]:
+    return {"name": data.name, "queries": data.queries, "documents": data.documents}
 
 
 def _fingerprint(data: Dataset, weights: npt.NDArray[np.float64] | None) -> str:
