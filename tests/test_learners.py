@@ -187,6 +187,8 @@ VARIANTS = {
         {"architecture": "MLP(width=8, depth=2, context=attention, shared=true)", "clip": 0.1}
         | {"ensemble_size": 2},
         {"transforms": UNION, "feature_noise": 0.2, "categories": {0: 4}},
+        {"pretrain_epochs": 2, "ensemble_size": 2, "unlabelled": True, "categories": {0: 4}},
+        {"teacher_weight": 0.3, "teacher": True},
     ],
     "lightgbm": [
         {},
@@ -241,12 +243,14 @@ def test_a_resumed_run_ends_with_the_same_model(name, changes, tmp_path):
     data, evaluation = TRAIN, NEW
     if changes.pop("data", None) == MISSING:
         data, evaluation = TRAIN_MISSING, NEW_MISSING
-    whole = make(name, **changes).fit(data, eval_set=evaluation, run=tmp_path / "whole")
+    options = {"unlabelled": NEW} if changes.pop("unlabelled", False) else {}
+    options |= {"teacher": data.X[:, 3]} if changes.pop("teacher", False) else {}
+    whole = make(name, **changes).fit(data, eval_set=evaluation, run=tmp_path / "whole", **options)
     run = tmp_path / "resumed"
-    interrupted(make(name, **changes), run, InterruptAt(2), data, evaluation)
+    interrupted(make(name, **changes), run, InterruptAt(2), data, evaluation, **options)
     second = InterruptAt(3, in_step=True)  # in a step of a net, after a round of trees
-    interrupted(make(name, **changes), run, second, data, evaluation, resume=True)
-    resumed = make(name, **changes).fit(data, eval_set=evaluation, run=run, resume=True)
+    interrupted(make(name, **changes), run, second, data, evaluation, resume=True, **options)
+    resumed = make(name, **changes).fit(data, eval_set=evaluation, run=run, resume=True, **options)
     assert same(resumed, whole, evaluation)
     assert model_files(run / "model") == model_files(tmp_path / "whole" / "model")
     assert len(resumed.history_) == ITERATIONS

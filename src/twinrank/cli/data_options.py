@@ -138,6 +138,19 @@ def load_data(path: Path | None, reading: dict[str, Any]) -> "Dataset":
         return load(path, **{**reading, "features": features_of(path, reading["features"])})
 
 
+def load_unlabelled(path: Path, reading: dict[str, Any]) -> "Dataset":
+    """Load data whose labels are ignored; a table may have no column of labels."""
+    from twinrank.data.streams import FRAMES, plain_suffix
+
+    reading = {**reading, "unjudged": "keep"}
+    try:
+        return load_data(path, reading)
+    except InputError:
+        if plain_suffix(path) not in FRAMES:
+            raise
+        return load_data(path, {**reading, "label": False})
+
+
 def source_of(data: Path | None, reading: dict[str, Any] | None, **choices: Any) -> "Source":
     """The data of a study: a folder with folds, a file, or the built-in data."""
     from twinrank.study.source import Source, forget

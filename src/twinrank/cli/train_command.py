@@ -9,6 +9,7 @@ import typer
 from twinrank.cli.data_options import (
     in_words_of_options,
     load_data,
+    load_unlabelled,
     show_error,
     show_notes,
     source_of,
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from twinrank.estimators.base_ranker import BaseRanker
     from twinrank.training.callbacks import Callback
     from twinrank.training.distributed import ProcessGroup
+
+
+_ONLY_NETS = ("unlabelled", "teacher")  # options that `fit` of trees does not have
 
 
 @takes_data()
@@ -75,6 +79,20 @@ def train(
             "--blend", help="Train boosted trees and a net, and rank by their weighted scores."
         ),
     ] = False,
+    unlabelled: Annotated[
+        Path | None,
+        typer.Option(
+            help="Lists with the same features to pre-train a net on; labels are ignored.",
+            readable=False,
+        ),
+    ] = None,
+    teacher: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder of a model or run whose scores a net also learns from.",
+            readable=False,
+        ),
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="The maximum number of epochs, or of boosting rounds.", min=1)
     ] = None,
@@ -136,6 +154,7 @@ def train(
         "mode": "paper" if paper else None,
     }
     files = {"data": data, "valid": valid, "test": test}
+    files |= {"unlabelled": unlabelled, "teacher": teacher}
     if resume is not None and any(
         value not in (None, [], False)
         for value in (*options.values(), *files.values(), fold, config, out, settings)
@@ -152,6 +171,9 @@ def train(
     kind = "trees" if trees else "blend" if blend else "net"
     try:
         if resume is None:
+            for name in _ONLY_NETS:
+                if kind != "net" and files[name] is not None:
+                    raise InputError(f"--{name} is for nets: remove --{kind}.")
             ranker = _ranker(
                 kind, config, settings or [], {**options, "architecture": architecture}
             )
@@ -256,11 +278,14 @@ def _train(
     if group.is_main and not quiet:
         show_notes(sets["train"])
     run = Run(folder, resume, source, save_every, group)
+    more = {name: source[name] for name in _ONLY_NETS if source.get(name) is not None}
+    if "unlabelled" in more:
+        more["unlabelled"] = sets.pop("unlabelled")
     evaluation = {name: data for name, data in sets.items() if name != "train"}
     if not ranker.verbose:  # else the ranker shows its progress itself
         callbacks = [*console(quiet or not group.is_main), *callbacks]
     try:
-        ranker.fit(sets["train"], eval_set=evaluation, callbacks=callbacks, run=run)
+        ranker.fit(sets["train"], eval_set=evaluation, callbacks=callbacks, run=run, **more)
     except TrainingInterrupted as stop:
         if group.is_main:
             command = _command(folder, ranker)
@@ -364,6 +389,14 @@ def _note_changes(about: dict[str, Any], processes: int) -> None:
 
 
 def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
+    """Training and validation data, and perhaps test and unlabelled data."""
+    sets = _labelled_sets(source)
+    if source.get("unlabelled") is not None:
+        sets["unlabelled"] = load_unlabelled(Path(source["unlabelled"]), source["reading"])
+    return sets
+
+
+def _labelled_sets(source: dict[str, Any]) -> "dict[str, Dataset]":
     """Training, validation and perhaps test data."""
     try:
         paths = [source[name] for name in ("data", "valid", "test")]

@@ -28,6 +28,14 @@ def blocks(data: "Dataset") -> list[npt.NDArray[np.int64]]:
     return Batches(data, max(_BLOCK // data.features, 1)).plan(0)
 
 
+def rows_of(lists: Lists, queries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the numbers of the documents of some queries, in the order of these queries."""
+    sizes = lists.sizes[queries]
+    starts = np.cumsum(sizes) - sizes
+    rows: npt.NDArray[np.int64] = np.repeat(lists.offsets[queries] - starts, sizes)
+    return rows + np.arange(rows.size)
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """The documents of some queries."""
@@ -109,12 +117,11 @@ class Batches:
     def _batch(self, queries: npt.NDArray[np.int64]) -> Batch:
         data = self._data
         lists = Lists.from_sizes(data.lists.sizes[queries])
-        starts = data.lists.offsets[queries]
-        rows = np.arange(lists.documents) + np.repeat(starts - lists.offsets[:-1], lists.sizes)
+        rows = rows_of(data.lists, queries)
         if self._kept is None:
             X = self._transformed(queries, lists)
         elif self._is_kept[queries].all():
-            X = _rows_of(self._kept, rows)
+            X = _copied_rows(self._kept, rows)
         else:
             X = self._transformed(queries, lists)
             self._kept[rows], self._is_kept[queries] = X, True
@@ -163,7 +170,9 @@ class Batches:
             thread.join()  # a thread that runs while Python exits can crash the process
 
 
-def _rows_of(X: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+def _copied_rows(
+    X: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float32]:
     """Return X[rows], copied by all threads."""
     copies = np.empty((rows.size, X.shape[1]), X.dtype)
 

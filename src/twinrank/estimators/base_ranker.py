@@ -12,15 +12,28 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from twinrank.data.batches import rows_of
 from twinrank.data.dataset import Dataset
-from twinrank.data.folds import cut
-from twinrank.estimators.checks import check_evaluation, check_features, trainable_part
-from twinrank.estimators.inputs import as_dataset, as_evaluation_sets, list_weights
+from twinrank.estimators.checks import (
+    check_callbacks,
+    check_evaluation,
+    check_features,
+    trainable_part,
+)
+from twinrank.estimators.inputs import (
+    as_dataset,
+    as_evaluation_sets,
+    as_unlabelled,
+    list_weights,
+    split_queries,
+    trainable_queries,
+)
 from twinrank.estimators.parameters import (
     checked_parameters,
     loaded_parameters,
     saved_parameters,
 )
+from twinrank.estimators.teachers import teacher_scores
 from twinrank.models.kinds import class_of
 from twinrank.models.saved_model import Model, load_model, save_model
 from twinrank.support.errors import InputError
@@ -92,57 +105,37 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         run: str | os.PathLike[str] | Run | None = None,
         resume: bool = False,
     ) -> Self:
-        """Train on features, labels and queries, or on a Dataset.
+        """Train on features, labels and queries, or on a Dataset; see `Ranker.fit`."""
+        others = (eval_set, eval_qid, eval_group, eval_fraction, callbacks, run, resume)
+        return self._fit(X, y, qid, group, sample_weight, *others)
 
-        Queries with a single document, nothing relevant or weight 0 are ignored in training.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
-            The features. A Dataset brings its own labels and queries.
-        y : array, shape (n_documents,)
-            Labels: at least 0, or -1 for unjudged documents, which count as 0.
-        qid : array, shape (n_documents,)
-            The query of each document; rows of a query may be scattered.
-        group : array, shape (n_queries,)
-            Instead of `qid`: the number of documents of each query, in order.
-        sample_weight : array, shape (n_queries,) or (n_documents,), optional
-            Weights of queries, in the order in which queries first appear; or of documents, equal
-            within a query.
-        eval_set : optional
-            Evaluation sets: (X, y, qid), a Dataset, a dict of these by name, or [(X, y)] with
-            `eval_qid=[qid]` or `eval_group`. They are evaluated after every iteration. The set
-            "validation", or else the first, selects the best iteration.
-        eval_qid, eval_group : list, optional
-            The queries of each set in a list `eval_set`.
-        eval_fraction : float, optional
-            Use this fraction of the queries as evaluation set instead.
-        callbacks : sequence of Callback, default ()
-            See `twinrank.training.Callback`.
-        run : path, optional
-            A folder for the history, checkpoints, curves and the model. Ctrl-C and SIGTERM then
-            finish the current step and save a checkpoint. Under torchrun, all processes train one
-            net together.
-        resume : bool, default False
-            Continue the training in the folder `run`, to the very same model. Parameters and data
-            must be those that it was started with.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            If parameters or data cannot be used.
-        """
-        _check_callbacks(callbacks)
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any,
+        group: Any,
+        sample_weight: Any,
+        eval_set: Any,
+        eval_qid: Any,
+        eval_group: Any,
+        eval_fraction: float | None,
+        callbacks: Sequence[Callback],
+        run: str | os.PathLike[str] | Run | None,
+        resume: bool,
+        unlabelled: Any = None,
+        teacher: Any = None,
+    ) -> Self:
+        check_callbacks(callbacks)
         data, weights = labelled(X, y, qid, group, sample_weight)
+        lists = as_unlabelled(unlabelled)
+        scores = teacher_scores(teacher, data, own_order=data is X)
         sets = as_evaluation_sets(eval_set, eval_qid, eval_group)
         if eval_fraction is not None:
             if sets:
                 raise InputError("Pass eval_set or eval_fraction, not both.")
-            kept, held = _split(data, eval_fraction, self.random_state)
+            kept, held = split_queries(data, eval_fraction, self.random_state)
+            scores = None if scores is None else scores[rows_of(data.lists, kept)]
             sets, data = {"validation": data.select(held)}, data.select(kept)
             weights = None if weights is None else weights[kept]
         if resume and run is None:
@@ -150,7 +143,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         folder = run
         if run is not None and not isinstance(run, Run):
             folder = Run(Path(run).expanduser(), resume)
-        self._train(data, weights, sets, callbacks, folder)  # type: ignore[arg-type]
+        self._train(data, weights, sets, callbacks, folder, unlabelled=lists, teacher=scores)  # type: ignore[arg-type]
         return self
 
     def predict(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float32]:
@@ -286,6 +279,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         run: Run | None = None,
         previous: Model | None = None,
         calls: int = 0,
+        unlabelled: Dataset | None = None,
+        teacher: Any = None,
     ) -> None:
         """Check the data, train and keep the model."""
         own = self._parameters()
@@ -293,8 +288,14 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         if previous is not None:
             parameters = self._continued_parameters(parameters, previous)
         trainable, used = trainable_part(data, weights)
+        if teacher is not None:
+            teacher = teacher[rows_of(data.lists, trainable_queries(data, weights))]
         check_evaluation(sets, data, type(self).__name__)
-        for part in (trainable, *sets.values()):
+        more = [] if unlabelled is None else [unlabelled]
+        for part in more:
+            names, what = data.feature_names, "the unlabelled data"
+            check_features(part, data.features, names, type(self).__name__, what)
+        for part in (trainable, *sets.values(), *more):
             self._check_values(part, previous)
         shown = console() if self.verbose and (run is None or run.group.is_main) else []
         saved = saved_parameters(own)
@@ -309,6 +310,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             run,
             previous,
             calls,
+            unlabelled,
+            teacher,
         )
         names = data.feature_names
         if names is None and previous is not None:
@@ -394,26 +397,7 @@ def load_ranker(folder: Path, architecture: Any = None) -> BaseRanker:
     return estimator_class(model.kind)._from_model(model, folder, **own)
 
 
-def _check_callbacks(callbacks: Any) -> None:
-    listed = isinstance(callbacks, list | tuple)
-    for callback in callbacks if listed else [callbacks]:
-        if not listed or not isinstance(callback, Callback):
-            raise InputError(
-                f"callbacks must be a list of instances of twinrank.training.Callback, not "
-                f"{callback!r}."
-            )
-
-
 def labelled(X: Any, y: Any, qid: Any, group: Any, sample_weight: Any) -> tuple[Dataset, Any]:
     """Data with labels, and the weight of every query or None."""
     data = as_dataset(X, y, qid=qid, group=group, labelled=True)
     return data, list_weights(sample_weight, data, own_order=data is X)
-
-
-def _split(data: Dataset, fraction: float, seed: Any) -> list[npt.NDArray[np.int64]]:
-    """The numbers of the queries for training, and for validation."""
-    if isinstance(fraction, bool) or not 0 < fraction < 1:
-        raise InputError(f"eval_fraction must lie between 0 and 1, not {fraction!r}")
-    if data.queries < 2:
-        raise InputError("eval_fraction needs at least two queries, but there is one.")
-    return cut(data.queries, [1 - fraction], seed)

@@ -13,6 +13,7 @@ from twinrank.lists import Lists
 from twinrank.models.columns import ExceptColumns
 from twinrank.support.errors import InputError
 from twinrank.support.quantities import counted
+from twinrank.training.callbacks import Callback
 
 
 def check_features(
@@ -111,3 +112,14 @@ def trainable_part(data: Dataset, weights: Any) -> tuple[Dataset, Any]:
         f"Cannot train on any of {counted(data.queries, 'query')}: each has a single document, no "
         f"relevant document, or weight 0."
     )
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Refuse anything but a list of callbacks."""
+    listed = isinstance(callbacks, list | tuple)
+    for callback in callbacks if listed else [callbacks]:
+        if not listed or not isinstance(callback, Callback):
+            raise InputError(
+                f"callbacks must be a list of instances of twinrank.training.Callback, not "
+                f"{callback!r}."
+            )

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
+from twinrank.data.folds import cut
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError
 
@@ -200,6 +202,15 @@ def _evaluation_set(value: Any, qid: Any = None, group: Any = None) -> Dataset:
     raise InputError(f"An evaluation set has the wrong form. {_FORMS}")
 
 
+def as_unlabelled(unlabelled: Any) -> Dataset | None:
+    """Lists without labels: a Dataset, (X, qid) or (X, y, qid)."""
+    if unlabelled is None or isinstance(unlabelled, Dataset):
+        return unlabelled
+    if not isinstance(unlabelled, tuple | list) or len(unlabelled) not in (2, 3):
+        raise InputError("unlabelled has the wrong form. Pass a Dataset, (X, qid) or (X, y, qid).")
+    return as_dataset(unlabelled[0], qid=unlabelled[-1])
+
+
 def list_weights(sample_weight: Any, data: Dataset, own_order: bool = False) -> Any:
     """One weight per list, from one per list or one per row (equal within a query).
 
@@ -243,3 +254,12 @@ def trainable_queries(data: Dataset, weights: Any = None) -> Any:
     relevant = data.lists.any(data.y > 0)
     counts = True if weights is None else weights > 0
     return np.flatnonzero((data.lists.sizes >= 2) & relevant & counts)
+
+
+def split_queries(data: Dataset, fraction: float, seed: Any) -> list[npt.NDArray[np.int64]]:
+    """The numbers of the queries for training, and for validation."""
+    if isinstance(fraction, bool) or not 0 < fraction < 1:
+        raise InputError(f"eval_fraction must lie between 0 and 1, not {fraction!r}")
+    if data.queries < 2:
+        raise InputError("eval_fraction needs at least two queries, but there is one.")
+    return cut(data.queries, [1 - fraction], seed)

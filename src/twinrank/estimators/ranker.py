@@ -13,6 +13,8 @@ from twinrank.estimators.checks import check_values
 from twinrank.estimators.parameters import checked_parameters
 from twinrank.models.saved_model import Model, load_model
 from twinrank.support.errors import InputError
+from twinrank.training.callbacks import Callback
+from twinrank.training.run_folder import Run
 
 
 class Ranker(BaseRanker):
@@ -79,6 +81,13 @@ class Ranker(BaseRanker):
         The maximum norm of the gradient.
     precision : {"full", "mixed"}, default "full"
         "mixed" trains in bfloat16 where that is safe; it needs a GPU.
+    pretrain_epochs : int, default 20
+        The number of epochs of pre-training, if `fit` gets unlabelled lists.
+    pretrain_corruption : float, default 0.3
+        The share of a document's features that each view of it replaces in pre-training.
+    teacher_weight : float, default 0.5
+        The weight of the teacher's scores against the objective, above 0 and at most 1, if `fit`
+        gets a teacher.
     validation_measure : str or Measure, default "nDCG@5"
         The measure on evaluation sets and in `score`.
     validate_every : int or "auto" (1 / 2)
@@ -129,6 +138,9 @@ class Ranker(BaseRanker):
         halve_every: int = 20,
         clip: float | None = None,
         precision: str = "full",
+        pretrain_epochs: int = 20,
+        pretrain_corruption: float = 0.3,
+        teacher_weight: float = 0.5,
         validation_measure: str = "nDCG@5",
         validate_every: int | str = "auto",
         select: str | None = None,
@@ -158,6 +170,9 @@ class Ranker(BaseRanker):
         self.halve_every = halve_every
         self.clip = clip
         self.precision = precision
+        self.pretrain_epochs = pretrain_epochs
+        self.pretrain_corruption = pretrain_corruption
+        self.teacher_weight = teacher_weight
         self.validation_measure = validation_measure
         self.validate_every = validate_every
         self.select = select
@@ -165,6 +180,76 @@ class Ranker(BaseRanker):
         self.device = device
         self.verbose = verbose
         self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        eval_set: Any = None,
+        eval_qid: Any = None,
+        eval_group: Any = None,
+        eval_fraction: float | None = None,
+        callbacks: Sequence[Callback] = (),
+        run: str | os.PathLike[str] | Run | None = None,
+        resume: bool = False,
+        unlabelled: Any = None,
+        teacher: Any = None,
+    ) -> Self:
+        """Train on features, labels and queries, or on a Dataset.
+
+        Queries with a single document, nothing relevant or weight 0 are ignored in training.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
+            The features. A Dataset brings its own labels and queries.
+        y : array, shape (n_documents,)
+            Labels: at least 0, or -1 for unjudged documents, which count as 0.
+        qid : array, shape (n_documents,)
+            The query of each document; rows of a query may be scattered.
+        group : array, shape (n_queries,)
+            Instead of `qid`: the number of documents of each query, in order.
+        sample_weight : array, shape (n_queries,) or (n_documents,), optional
+            Weights of queries, in the order in which queries first appear; or of documents, equal
+            within a query.
+        eval_set : optional
+            Evaluation sets: (X, y, qid), a Dataset, a dict of these by name, or [(X, y)] with
+            `eval_qid=[qid]` or `eval_group`. They are evaluated after every epoch. The set
+            "validation", or else the first, selects the best epoch.
+        eval_qid, eval_group : list, optional
+            The queries of each set in a list `eval_set`.
+        eval_fraction : float, optional
+            Use this fraction of the queries as evaluation set instead.
+        callbacks : sequence of Callback, default ()
+            See `twinrank.training.Callback`.
+        run : path, optional
+            A folder for the history, checkpoints, curves and the model. Ctrl-C and SIGTERM then
+            finish the current step and save a checkpoint. Under torchrun, all processes train one
+            net together.
+        resume : bool, default False
+            Continue the training in the folder `run`, to the very same model. Parameters and data
+            must be those that it was started with.
+        unlabelled : Dataset, (X, qid) or (X, y, qid), optional
+            Lists with the same features, for contrastive pre-training of the hidden layers (Hou et
+            al. 2023). Labels in it are ignored. The transforms are fitted on the training data.
+        teacher : fitted ranker, path of a saved one, or array of shape (n_documents,), optional
+            A model, or its scores of the rows of X, that the net also learns from; see
+            `teacher_weight`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If parameters or data cannot be used.
+        """
+        others = (eval_set, eval_qid, eval_group, eval_fraction, callbacks, run, resume)
+        return self._fit(X, y, qid, group, sample_weight, *others, unlabelled, teacher)
 
     def partial_fit(
         self, X: Any, y: Any = None, qid: Any = None, group: Any = None, sample_weight: Any = None

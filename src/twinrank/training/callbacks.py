@@ -42,6 +42,15 @@ class Callback:
     ...             trainer.stop_reason = f"reached {self.value}"
     """
 
+    def on_pretrain_epoch(self, record: dict[str, float]) -> None:
+        """An epoch of pre-training on unlabelled lists is done, before training starts.
+
+        Parameters
+        ----------
+        record : dict
+            `epoch`, `epochs` (their number), `loss` and `seconds`.
+        """
+
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Training starts, or continues from a checkpoint.
 

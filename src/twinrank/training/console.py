@@ -25,6 +25,10 @@ def values_of(trainer: "Trainer", record: Record) -> list[str]:
 class Lines(Callback):
     """A line on standard error for every epoch, for every tenth round, and for the last one."""
 
+    def on_pretrain_epoch(self, record: dict[str, float]) -> None:
+        """Print the loss."""
+        print(_pretraining(record), file=sys.stderr, flush=True)
+
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Print the note, if there is one."""
         _print_note(trainer)
@@ -52,6 +56,11 @@ class Bar(Callback):
         self._task: Any = None
         self._text: Any = None
         self._documents, self._began = 0, 0.0
+
+    def on_pretrain_epoch(self, record: dict[str, float]) -> None:
+        """Replace the line of the epoch before."""
+        end = "\n" if record["epoch"] == record["epochs"] else ""
+        print(f"\r{_pretraining(record)}", end=end, file=sys.stderr, flush=True)
 
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Show the bar."""
@@ -96,6 +105,11 @@ class Bar(Callback):
         if self._live is not None:
             self._live.stop()
         _print_stop_reason(trainer)
+
+
+def _pretraining(record: dict[str, float]) -> str:
+    epoch = f"pre-training epoch {record['epoch']}/{record['epochs']}"
+    return f"{epoch}  loss {record['loss']:.4f}  {record['seconds']:.0f} s"
 
 
 def _print_note(trainer: "Trainer") -> None:

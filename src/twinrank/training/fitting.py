@@ -47,12 +47,15 @@ def train_model(
     run: Run | None = None,
     previous: Model | None = None,
     calls: int = 0,
+    unlabelled: Dataset | None = None,
+    teacher: npt.NDArray[np.float32] | None = None,
 ) -> Model:
     """Train a model, in a run's folder if there is one.
 
     `data` holds trainable queries only, `weights` one weight per query. `saved` are the parameters
     as JSON. `previous` is the model to continue from, and `calls` how often that has happened:
-    each call has its own random numbers.
+    each call has its own random numbers. `unlabelled` has lists for pre-training, and `teacher` a
+    score for each document of `data`.
     """
     resolved = check_parameters(kind, parameters, data.documents)
     learner_type = learner_class(kind)
@@ -61,7 +64,7 @@ def train_model(
     group = ProcessGroup() if run is None else run.group
     if group.size > 1 and not learner_type.distributed:
         raise InputError("torchrun trains nets only: train trees without it.")
-    about = {
+    about: dict[str, Any] = {
         "parameters": dict(saved),
         "resolved": {
             name: value
@@ -69,19 +72,43 @@ def train_model(
             if is_auto(parameters[name]) and not is_auto(value)
         },
         "plan": plan.to_json(),
-        "data": {"name": data.name, "queries": data.queries, "documents": data.documents},
+        "data": _described(data),
         "threads": threads(),
         "versions": versions(*learner_type.packages(resolved)),
     }
+    if unlabelled is not None:
+        about["unlabelled"] = _described(unlabelled)
+    if teacher is not None:
+        about["teacher"] = f"{zlib.crc32(teacher.tobytes()):08x}"
     if run is not None:
         prints = fingerprints(data, weights, evaluation) | identities(parameters)
+        if unlabelled is not None:
+            prints["unlabelled"] = fingerprint(unlabelled)
+        if teacher is not None:
+            prints["teacher"] = about["teacher"]
         run.check(kind, about, prints)
-    task = Task(data, weights, evaluation, plan, group, previous)
+    resumes = run is not None and run.resume and run.checkpoint.exists()
+
+    def report(record: dict[str, float]) -> None:
+        for callback in callbacks if group.is_main else ():
+            callback.on_pretrain_epoch(record)
+
+    task = Task(
+        data,
+        weights,
+        evaluation,
+        plan,
+        group,
+        previous,
+        unlabelled=None if resumes else unlabelled,  # a checkpoint holds the pre-trained weights
+        teacher=teacher,
+        report=report,
+    )
     learner = learner_type.prepare(resolved, task)
     if run is not None:  # after all errors in data and parameters, so that they leave no folder
         run.begin(kind, about, prints)
     trainer = Trainer(learner, task, callbacks if run is None else run.callbacks(callbacks))
-    if run is not None and run.resume and run.checkpoint.exists():
+    if run is not None and resumes:
         load_checkpoint(trainer, run.checkpoint)
     try:
         trainer.run()
@@ -101,6 +128,10 @@ def train_model(
     if run is not None and group.is_main:
         run.complete(model, learner.unit, plan.validation_measure)
     return model
+
+
+def _described(data: Dataset) -> dict[str, Any]:
+    return {"name": data.name, "queries": data.queries, "documents": data.documents}
 
 
 def fingerprints(

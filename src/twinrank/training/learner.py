@@ -5,7 +5,7 @@ evaluate, what to keep and when to stop; a learner knows how to learn, score and
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -38,7 +38,9 @@ class Task:
     """What a learner learns from.
 
     `data` holds trainable queries only, `weights` one weight per query or None. `evaluation` maps
-    names to evaluation sets. `previous` is the model that `partial_fit` continues.
+    names to evaluation sets. `previous` is the model that `partial_fit` continues. `unlabelled`
+    holds lists for pre-training, and `report` gets a record after each of its epochs. `teacher` has
+    a score for each document of `data`. Only nets use these three.
     """
 
     data: Dataset
@@ -47,6 +49,9 @@ class Task:
     plan: Plan
     group: "ProcessGroup"
     previous: "Model | None" = None
+    unlabelled: Dataset | None = None
+    teacher: Scores | None = None
+    report: Callable[[dict[str, float]], None] = lambda _: None
 
 
 class Learner(ABC):

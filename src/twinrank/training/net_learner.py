@@ -24,9 +24,17 @@ from twinrank.models.net_model import SCORED_TOGETHER, NetModel, path_of
 from twinrank.models.scorer import checked_categories, score_all
 from twinrank.models.threads import threads_for
 from twinrank.support.errors import InputError, TwinRankError
+from twinrank.training.distillation import Teacher
 from twinrank.training.distributed import explaining_lost_processes
 from twinrank.training.learner import Learner, Scores, Task, TrainingError
-from twinrank.training.net_settings import NetSettings, check_takes_weights, device_of, loss_of
+from twinrank.training.net_settings import (
+    NetSettings,
+    check_takes_weights,
+    device_of,
+    loss_of,
+    seed_step,
+)
+from twinrank.training.pretraining import pretrain
 from twinrank.training.settings import check_number, seed_of
 
 Loss = Callable[..., Tensor]
@@ -67,6 +75,9 @@ class NetLearner(Learner):
         self._weights = list(net.parameters())
         self._precision = self._weights[0].dtype
         self._query_weights = _tensor(task.weights)
+        self._teacher: Teacher | None = None
+        if task.teacher is not None:
+            self._teacher = Teacher(task.teacher, task.data.lists, settings.teacher_weight)
         self._shares, self._counted = _shares_of(loss, task.data, task.weights)
         self.optimiser = _optimiser(net, settings, self.device)
         self._wrapped = self.group.wrap(net)
@@ -121,6 +132,8 @@ class NetLearner(Learner):
         if task.weights is not None:
             check_takes_weights(loss)
         settings, device = NetSettings.of(parameters), device_of(parameters["device"])
+        if task.unlabelled is not None:
+            pretrain(net, task.unlabelled, fitted, settings, task.plan.seed, device, task.report)
         return cls(net, loss, fitted, task, settings, device, custom=custom)
 
     def settings(self) -> dict[str, Any]:
@@ -281,7 +294,10 @@ class NetLearner(Learner):
         if not bool(torch.isfinite(scores).all()):
             return scores, "scores are not finite"
         columns = scores.unbind(1) if scores.ndim == 2 else [scores]
-        losses = [self.loss(column, labels, batch.lists, **weighted) for column in columns]
+        loss_of_batch = self.loss
+        if self._teacher is not None:
+            loss_of_batch = self._teacher.loss(self.loss, batch.queries)
+        losses = [loss_of_batch(column, labels, batch.lists, **weighted) for column in columns]
         for loss in losses:
             if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
                 raise InputError("A loss must return one number, as a tensor with a gradient.")
@@ -308,21 +324,6 @@ class NetLearner(Learner):
         message = f"{what} {where}, on the queries {names}{more}. {advice}" if what else ""
         message = message[:1].upper() + message[1:]
         return TrainingError("\n".join(text for text in self.group.all_gather(message) if text))
-
-
-def seed_step(device: torch.device, seed: int, epoch: int, step: int, rank: int = 0) -> None:
-    """Seed torch for one step: dropout, ties and noise depend on nothing else.
-
-    Each of several processes has its own seeds; the first has those of a single process.
-    """
-    key = [seed, epoch, step, rank] if rank else [seed, epoch, step]
-    words = np.random.SeedSequence(key).generate_state(2, np.uint32)
-    number = int(words[0]) << 31 | int(words[1]) >> 1
-    if device.type == "cpu":
-        # torch.manual_seed would also seed GPUs, which formats a traceback for later use.
-        torch.default_generator.manual_seed(number)
-    else:
-        torch.manual_seed(number)
 
 
 def _ensemble_size(parameters: Mapping[str, Any]) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 
 from twinrank.losses import NAMES as LOSSES
@@ -40,6 +41,12 @@ class NetSettings:
     """The deviation of the Gaussian noise on transformed features, in training only."""
     precision: str = "full"
     """ "mixed": the net computes in bfloat16 where that is safe; losses and measures never do."""
+    pretrain_epochs: int = 20
+    """Epochs of contrastive pre-training, if there are unlabelled lists."""
+    pretrain_corruption: float = 0.3
+    """The share of a document's features that a view replaces."""
+    teacher_weight: float = 0.5
+    """The share of the distance to a teacher's scores in the loss, if there is a teacher."""
 
     def __post_init__(self) -> None:
         check_number("batch_documents", self.batch_documents, whole=True)
@@ -51,6 +58,11 @@ class NetSettings:
             check_number("feature_noise", self.feature_noise)
         if self.clip is not None:
             check_number("clip", self.clip)
+        check_number("pretrain_epochs", self.pretrain_epochs, whole=True)
+        for name in ("pretrain_corruption", "teacher_weight"):
+            check_number(name, value := getattr(self, name))
+            if value > 1:
+                raise InputError(f"{name} must be at most 1, not {value!r}")
         if not isinstance(self.shuffle, bool):
             raise InputError(f"shuffle must be true or false, not {self.shuffle!r}")
         for name, choices in (
@@ -118,3 +130,18 @@ def check_takes_weights(loss: Any) -> None:
         f"sample_weight needs an objective that takes weights, but {name}({', '.join(names)}) does "
         f"not. Write (scores, labels, lists, weights=None), with one weight per list."
     )
+
+
+def seed_step(device: torch.device, seed: int, epoch: int, step: int, rank: int = 0) -> None:
+    """Seed torch for one step: dropout, ties and noise depend on nothing else.
+
+    Each of several processes has its own seeds; the first has those of a single process.
+    """
+    key = [seed, epoch, step, rank] if rank else [seed, epoch, step]
+    words = np.random.SeedSequence(key).generate_state(2, np.uint32)
+    number = int(words[0]) << 31 | int(words[1]) >> 1
+    if device.type == "cpu":
+        # torch.manual_seed would also seed GPUs, which formats a traceback for later use.
+        torch.default_generator.manual_seed(number)
+    else:
+        torch.manual_seed(number)
