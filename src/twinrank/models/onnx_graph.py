@@ -271,27 +271,36 @@ def _quantile(graph: Graph, x: str, transform: Quantile, columns: Columns) -> st
     starts, knots, at, right, slope, *ends = transform.table
     least, median, largest = map(np.float64, ends)
     sizes = np.diff(starts)[columns]
-    size = 2 ** int(np.ceil(np.log2(max(sizes.max(initial=1), 1))))
+    size = 2 ** int(np.ceil(np.log2(max(sizes.max(initial=2), 2))))
     inside = np.arange(size) < sizes[:, None]
     place = np.minimum(starts[columns][:, None] + np.arange(size), max(knots.size - 1, 0))
 
-    def padded(values: Any, other: float) -> npt.NDArray[np.float64]:
-        return np.where(inside, np.append(values, other)[place], other).ravel()
+    def table(values: Any, other: float) -> npt.NDArray[Any]:
+        """A row per knot and a column per feature."""
+        by_feature = np.where(inside, np.append(values, other)[place], other)
+        return np.ascontiguousarray(by_feature.T, values.dtype)
 
+    x32, searched = x, table(knots, np.nan)  # no value is at least NaN
     x, missing = _doubles(graph, x)
-    table = padded(knots.astype(np.float64), np.nan)  # no value is at least NaN
-    found: Value = np.arange(columns.size) * size
     half = size // 2
-    while half:
-        next_one = graph("Add", found, np.int64(half))
-        reached = graph("LessOrEqual", graph("Gather", table, next_one), x)
-        found, half = graph("Where", reached, next_one, found), half // 2
-    away = graph("Sub", x, graph("Gather", table, found))
-    score = graph("Mul", away, graph("Gather", padded(slope, 0.0), found))
-    score = graph("Add", score, graph("Gather", padded(right, median), found))
-    score = graph(
-        "Where", graph("Equal", away, _ZERO), graph("Gather", padded(at, median), found), score
+    reached = graph("LessOrEqual", searched[half], x32)
+    found = graph("Where", reached, np.int64(half), np.int64(0))
+    while half := half // 2:  # with Gather, the whole model takes 2.2 ms, not 0.8
+        further = graph("Add", found, np.int64(half))
+        reached = graph("LessOrEqual", graph("GatherElements", searched, further, axis=0), x32)
+        found = graph("Where", reached, further, found)
+    knot, growth, limit, tied = (
+        graph("GatherElements", values, found, axis=0)
+        for values in (
+            searched.astype(np.float64),
+            table(slope, 0.0),
+            table(right, 0.0),
+            table(at, 0.0),
+        )
     )
+    away = graph("Sub", x, knot)
+    score = graph("Add", graph("Mul", away, growth), limit)
+    score = graph("Where", graph("Equal", away, _ZERO), tied, score)
     constant = sizes == 0
     last = np.append(knots, 0.0)[np.where(constant, -1, starts[1:][columns] - 1)]
     score = graph("Where", graph("Greater", x, np.float64(last)), largest, score)
