@@ -32,6 +32,12 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def _without_curves(monkeypatch):
+    """Plots take most of the time of a small run."""
+    monkeypatch.setattr(run_folder, "draw_history", lambda *_: None)
+
+
 # Pre-training
 
 
@@ -105,7 +111,6 @@ def test_labels_of_unlabelled_data_are_ignored():
 
 
 def test_a_resumed_run_is_not_pretrained_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folder, "draw_history", lambda *_: None)
     whole = tr.Ranker(**SMALL).fit(TRAIN, unlabelled=MORE, run=tmp_path / "run")
     monkeypatch.setattr(Views, "__init__", None)
     options = {"run": tmp_path / "run", "resume": True}
@@ -234,8 +239,7 @@ def test_a_teacher_with_other_features():
 # The command line
 
 
-def test_train_takes_unlabelled_lists_and_a_teacher(cli, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folder, "draw_history", lambda *_: None)
+def test_train_takes_unlabelled_lists_and_a_teacher(cli, tmp_path):
     TRAIN.save(tmp_path / "train.txt")
     MORE.save(tmp_path / "more.parquet")
     words = ["train", tmp_path / "train.txt", "--epochs", 1, "--quiet"]
