@@ -215,7 +215,7 @@ def test_blocks_waste_little():
         assert sorted(np.concatenate([*groups, []])) == np.flatnonzero(sizes).tolist()
         for group in groups:
             padded = len(group) * sizes[group].max() ** 2
-            assert padded <= 1.26 * (sizes[group] ** 2).sum() + 40_000
+            assert padded <= 1.26 * (sizes[group] ** 2).sum() + context._FREE_WASTE
         assert len(groups) < 25
 
 

@@ -13,7 +13,7 @@ from twinrank.lists import Lists
 from twinrank.models.layers import DropoutLinear, needed, sum_by_query
 
 _WASTE = 0.25  # padded pairs of a block, relative to its real ones
-_FREE_WASTE = 40_000  # padded pairs that cost less than another block
+_FREE_WASTE = 4_000  # padded pairs that cost less than another block
 
 
 class PooledLinear(nn.Module):
