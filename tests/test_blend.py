@@ -157,6 +157,7 @@ def test_names_of_listed_rankers():
         ({"rankers": 3}, "rankers must be a list of rankers"),
         ({"rankers": [tr.Blend()]}, "must be a Ranker or a BoostedRanker, not Blend"),
         ({"rankers": {"a": {"kind": "tree"}}}, "Unknown kind of ranker 'tree'"),
+        ({"rankers": {"a": {"epochs": 3}}}, "a dict without its kind"),
         ({"rankers": {"a": {"kind": "net", "epoch": 1}}}, "Did you mean 'epochs'"),
         ({"rankers": {"a/b": tr.Ranker()}}, "cannot be called 'a/b'"),
         ({"rankers": {"a__b": tr.Ranker()}}, "cannot be called 'a__b'"),
@@ -289,7 +290,7 @@ def test_an_interrupted_run_is_resumed(unit, iteration, resumed, fitted, tmp_pat
         small().fit(TRAIN, eval_set=sets, run=run, callbacks=[InterruptAt(unit, iteration)])
     with pytest.raises(tr.InputError, match="is not complete"):
         tr.Blend.load(run)
-    with pytest.raises(tr.InputError, match="was started with rankers="):
+    with pytest.raises(tr.InputError, match="was started with net__learning_rate='auto'"):
         small(net__learning_rate=1.0).fit(TRAIN, eval_set=sets, run=run, resume=True)
     with pytest.raises(tr.InputError, match="train data has changed"):
         small().fit(VALID, eval_set=sets, run=run, resume=True)

@@ -237,6 +237,8 @@ def _resumed(
             f"The run in {folder} trains your own net. Name it again, since TwinRank imports no "
             f"code by itself: --resume {shlex.quote(str(folder))} --architecture {own}"
         )
+    if estimator.kind == "blend":
+        ranker.check_parameters()  # its description may be damaged
     if group.is_main and not quiet:
         _note_changes(about, group.size)
     return ranker, about["source"]

@@ -247,6 +247,7 @@ class Blend(BaseRanker):
         if run is not None:
             save_model(model, run.folder / RUN_MODEL)
         self._adopt(model)
+        self.rankers_ = rankers  # with parameters that JSON cannot hold
 
     def _blended(
         self, rankers: Mapping[str, BaseRanker], data: Dataset, sets: dict[str, Dataset], plan: Plan

@@ -36,7 +36,12 @@ def as_ranker(name: str, value: Any) -> BaseRanker:
     """A ranker, or the ranker that a dict with its kind and parameters describes."""
     if isinstance(value, Mapping):
         own = dict(value)
-        estimator = estimator_class(str(own.pop("kind", None)))
+        if "kind" not in own:
+            raise InputError(
+                f"Ranker {name!r} of a blend is a dict without its kind: write "
+                f"{{'kind': 'net', …}} or {{'kind': 'trees', …}}."
+            )
+        estimator = estimator_class(str(own.pop("kind")))
         known = estimator._get_param_names()
         for key in own:
             if key not in known:
@@ -52,7 +57,7 @@ def as_ranker(name: str, value: Any) -> BaseRanker:
 def check_shared(name: str, ranker: BaseRanker, key: str, value: Any) -> None:
     """Refuse a ranker's own value where the blend has another one."""
     own = getattr(ranker, key)
-    usual = inspect.signature(type(ranker)).parameters[key].default
+    usual = inspect.signature(estimator_class(ranker.kind)).parameters[key].default
     if str(own) not in (str(usual), str(value)):
         raise InputError(
             f"Ranker {name!r} has {key}={own!r}, but the blend sets {key}={value!r} for all "

@@ -119,13 +119,15 @@ class Run:
         before = read_run(self.folder)
         if before["kind"] != kind:
             raise InputError(f"The run in {self.folder} trains {before['kind']}, not {kind}.")
-        current = json.loads(json.dumps(dict(parameters), default=str))
+        current = _flat(json.loads(json.dumps(dict(parameters), default=str)))
+        earlier = _flat(before["parameters"])
         learns = KINDS[kind].learner is not None
         iterations = learner_class(kind).iterations_parameter if learns else None
-        for name in current.keys() | before["parameters"].keys():
-            ours, theirs = current.get(name), before["parameters"].get(name)
+        for name in sorted(current.keys() | earlier.keys()):
+            ours, theirs = current.get(name), earlier.get(name)
             longer = name == iterations and is_count(theirs) and is_count(ours, least=theirs)
-            if ours != theirs and not longer and name not in ("verbose", "n_jobs", "device"):
+            free = name.rpartition("__")[2] in ("verbose", "n_jobs", "device")
+            if ours != theirs and not longer and not free:
                 raise InputError(
                     f"The run in {self.folder} was started with {name}={theirs!r}, not {ours!r}."
                 )
@@ -137,6 +139,17 @@ class Run:
                     f"The {what} has changed since the run in {self.folder} started. Pass the "
                     f"original one, or start a new run."
                 )
+
+
+def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with those of the rankers of a blend, such as `net__epochs`."""
+    flat = dict(parameters)
+    rankers = flat.get("rankers")
+    if isinstance(rankers, dict) and all(isinstance(own, dict) for own in rankers.values()):
+        del flat["rankers"]
+        for ranker, own in rankers.items():
+            flat |= {f"{ranker}__{name}": value for name, value in own.items()}
+    return flat
 
 
 def check_free(folder: Path) -> None:
