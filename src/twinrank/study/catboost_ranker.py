@@ -114,7 +114,7 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
             )
         best = int(np.argmax(chosen))
         self.best_iteration_, self.best_score_ = best + 1, float(chosen[best])
-        self.history_ = [
+        self.history_: list[dict[str, Any]] = [
             {"iteration": i + 1, "seconds": watch.seconds[i]}
             | {n: float(v[i]) if np.isfinite(v[i]) else None for n, v in values.items()}
             for i in range(len(chosen))
