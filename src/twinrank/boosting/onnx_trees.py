@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.boosting.engines import Trees
-from twinrank.data.transforms import Clip, Compose, SignedLog1p, Transform
+from twinrank.data.transforms import Compose, SignedLog1p, Transform
 from twinrank.models.onnx_graph import Graph, transformed
 from twinrank.support.errors import InputError
 
@@ -50,9 +50,9 @@ def add_trees(
     documents of the query, all of them get NaN.
     """
     columns = np.arange(features, dtype=np.int64)
-    x, refusable = "X", None
+    x, results = "X", list[str]()
     if transform != Compose():
-        x, refusable = transformed(graph, "X", transform, columns)
+        x, results = transformed(graph, "X", transform, features, columns)
     mode, offset, nodes = _READERS[engine](trees)
     if mode == "BRANCH_LT" and SignedLog1p.__name__ in str(transform):
         raise _unable(
@@ -65,21 +65,22 @@ def add_trees(
     return graph(
         "Add",
         graph("Squeeze", scores, np.array([1])),
-        _refused(graph, x, None if _by_value(transform) else refusable, per_query),
+        _refused(graph, x, results, per_query),
     )
 
 
-def _refused(graph: Graph, x: str, refusable: str | None, per_query: bool) -> str:
+def _refused(graph: Graph, x: str, results: list[str], per_query: bool) -> str:
     """NaN for documents with an infinite value, or one that a transform cannot use, else 0.
 
-    Trees take missing values. `refusable` is NaN where a result is not finite, which counts if
-    the query has an infinite value.
+    Trees take missing values. A result of a transform that is not finite counts if the query has
+    an infinite value.
     """
     infinite = _any(graph, graph("IsInf", x), per_query)
-    if refusable is not None:
-        unusable = _any(graph, graph("IsNaN", refusable), per_query)
-        both = graph("And", unusable, _any(graph, graph("IsInf", "X"), per_query))
-        infinite = graph("Or", infinite, both)
+    given = _any(graph, graph("IsInf", "X"), per_query) if results else ""
+    for result in results:
+        zero = graph("Mul", result, np.float32(0))  # NaN if not finite
+        unusable = graph("And", _any(graph, graph("IsNaN", zero), per_query), given)
+        infinite = graph("Or", infinite, unusable)
     return graph("Where", infinite, np.float32(np.nan), np.float32(0))
 
 
@@ -89,12 +90,6 @@ def _any(graph: Graph, mask: str, per_query: bool) -> str:
     if per_query:
         found = graph("ReduceMax", found, axes=[0], keepdims=1)
     return graph("Greater", found, np.float32(0))
-
-
-def _by_value(transform: Transform) -> bool:
-    """True if missing values stay missing, and others are transformed one by one."""
-    steps = transform.transforms if isinstance(transform, Compose) else (transform,)
-    return all(isinstance(step, Clip | SignedLog1p) for step in steps)
 
 
 def _attributes(graph: Graph, mode: str, offset: float, trees: list[Tree]) -> dict[str, Any]:

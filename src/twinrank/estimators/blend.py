@@ -216,6 +216,8 @@ class Blend(BaseRanker):
         run: Run | None = None,
         previous: Model | None = None,  # noqa: ARG002
         calls: int = 0,  # noqa: ARG002
+        unlabelled: Dataset | None = None,  # noqa: ARG002
+        teacher: Any = None,  # noqa: ARG002
     ) -> None:
         """Train every ranker, choose the weights and keep the model."""
         trainable, used = trainable_part(data, weights)
@@ -329,7 +331,7 @@ class Blend(BaseRanker):
         """Keep a model, and set the fitted attributes."""
         super()._adopt(model)
         assert isinstance(model, BlendModel)
-        self.rankers_: dict[str, BaseRanker] = {
+        self.rankers_ = {
             name: estimator_class(part.kind)._from_model(part, name)
             for name, part in model.models.items()
         }

@@ -70,7 +70,7 @@ class NetModel(Model):
             )
         from twinrank.models.onnx_graph import add_scores
 
-        return add_scores(graph, self.net, self.transform, self.per_query)
+        return add_scores(graph, self)
 
     def graph_metadata(self) -> dict[str, Any]:
         """The architecture and the categories."""

@@ -125,7 +125,7 @@ class Run:
         iterations = learner_class(kind).iterations_parameter if learns else None
         for name in sorted(current.keys() | earlier.keys()):
             ours, theirs = current.get(name), earlier.get(name)
-            longer = name == iterations and is_count(theirs) and is_count(ours, least=theirs)
+            longer = name == iterations and is_count(theirs) and is_count(ours, least=theirs or 0)
             free = name.rpartition("__")[2] in ("verbose", "n_jobs", "device")
             if ours != theirs and not longer and not free:
                 raise InputError(

@@ -71,11 +71,11 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
             "n_estimators": 300,
             "learning_rate": 0.05,
             "num_leaves": 15,
-            "colsample_bytree": 1.0,
+            "colsample_bytree": 0.5,
             "subsample": 1.0,
             "subsample_freq": 0,
             "early_stopping": 50,
-            "transforms": "none",
+            "transforms": "none | QueryZScore",
         },
         # LambdaMART(L) of the paper. Its LightGBM cut the ideal DCG at 20 documents, which cannot
         # be set today, and used all pairs, which can.
