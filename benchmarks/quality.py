@@ -1,239 +1,343 @@
-"""How well trees, or nets, rank when each has had the same number of trials: LambdaMART and ours.
+"""Ranking quality on several data sets: our defaults, other libraries, and what each part is worth.
 
-For every fold each variant is trained with every setting of its grid (quality_methods.py), and the
-setting with the best nDCG@5 on the fold's validation data is trained with further seeds: five in
-all for trees, three for nets, which take longer. The one variant of ours that stands for us is the
-one with the best validation nDCG@5, averaged over the seeds, the folds and the sets of data. Only
-then are the test labels read: values are averaged over the seeds query by query, and tested by
-Wilcoxon's signed-rank test over the queries of all folds.
+    python benchmarks/quality.py MQ2008 MQ2007-partial OHSUMED built-in --out results
 
-    python benchmarks/quality.py MQ2008 MQ2007-partial --out results/quality
-    python benchmarks/quality.py MQ2008 MQ2007-partial --out results/quality --nets
-
-The tables are printed, and the one of docs/choosing.md is written to chosen_trees.md or
-chosen_net.md. Every training is kept as soon as it ends: the same command goes on where it was
-interrupted, and `--quick` trains a part of what the whole would train, for the whole to go on from.
+Every training is kept in --out, so that the script continues where it was interrupted. Each method
+has the same number of settings (--trials; the first is what it ships with). Validation selects the
+setting of a fold; the tables show test queries, averaged over the seeds.
 """
 
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-import quality_catboost as catboost
-from common import console, describe_environment, parser, save, show_bars, show_table
-from quality_methods import (
-    CATBOOST,
-    DEFAULTS,
-    LAMBDAMART,
-    VALIDATION,
-    Variant,
-    net_variants,
-    quick,
-    tree_variants,
-)
-from quality_tables import MEASURES, gains, markdown, show_averaged, show_strategies, verdict
-from twinrank.data.transforms import transform
+from common import console, describe_environment, parser, save, show_table
 from twinrank.evaluation.comparison import compare
 from twinrank.evaluation.evaluate import evaluate
+from twinrank.evaluation.significance import p_value
 from twinrank.study.results import read_unit
-from twinrank.study.scheduler import cores, run_in_processes
+from twinrank.study.scheduler import cores
 from twinrank.study.source import Source
 from twinrank.study.study import train_units
-from twinrank.study.units import Unit
-from twinrank.support.files import replacing
+from twinrank.study.units import Unit, UnitResult
+from twinrank.support.errors import InputError
+
+Setting = Mapping[str, Any]
+Values = dict[str, Any]
+
+VALIDATION = "nDCG@5"
+MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP")
+BUILT_IN = "built-in"
+BUILT_IN_QUERIES = 600
+
+_TREES: tuple[Setting, ...] = (
+    {},
+    {"num_leaves": 7},
+    {"learning_rate": 0.1},
+    {"num_leaves": 31, "learning_rate": 0.03},
+)
+_CATBOOST: tuple[Setting, ...] = ({}, {"depth": 4}, {"learning_rate": 0.1}, {"depth": 8})
+_NETS: tuple[Setting, ...] = (
+    {},
+    {"learning_rate": 1e-3},
+    {"weight_decay": 1e-3},
+    {"architecture": "MLP(width=100, depth=3, dropout=0.5)", "ensemble_size": 5},
+)
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A variant with one of its settings, on a fold, with a seed."""
+class Method:
+    """A line of the tables: the name of a method in studies, and its settings."""
 
-    variant: Variant
-    fold: int
-    number: int
-    seed: int
+    name: str
+    method: str
+    settings: tuple[Setting, ...] = ({},)
+    fixed: tuple[tuple[str, Any], ...] = ()
+    ours: bool = False
 
-    def parameters(self) -> dict[str, Any]:
-        """Those of the estimator."""
-        return {**self.variant.parameters(self.number), "validation_measure": VALIDATION}
+    def parameters(self, trial: int) -> dict[str, Any]:
+        """The parameters of a trial."""
+        return {**dict(self.fixed), **self.settings[trial], "validation_measure": VALIDATION}
+
+
+PEERS = (
+    Method("LambdaMART", "LambdaMART", _TREES, (("num_leaves", 7),)),
+    Method("LambdaMART, 5 bagged", "LambdaMART(ensemble_size=5, subsample=0.7, subsample_freq=1)",
+           _TREES),
+    Method("XGBoost rank:ndcg", "rank:ndcg", _TREES),
+    Method("CatBoost YetiRank", "CatBoost", _CATBOOST),
+    Method("CatBoost StochasticRank", "CatBoost(loss=StochasticRank)", _CATBOOST),
+    Method("ListNet with attention", "ListNet (MLP(context=attention))", _NETS[:3]),
+)  # fmt: skip
+"""Other libraries; the last is the model that allRank recommends, with our trainer."""
+OURS = (
+    Method("BoostedRanker()", "BoostedRanker", _TREES, ours=True),
+    Method("Ranker()", "Ranker", _NETS, ours=True),
+    Method("Blend()", "Blend", ours=True),
+)
+"""The defaults."""
+
+
+def without(name: str, method: str, **parameters: Any) -> Method:
+    """One of our defaults with a part replaced."""
+    return Method(name, method, fixed=tuple(parameters.items()), ours=True)
+
+
+ABLATIONS = {
+    "BoostedRanker()": (
+        without("one model", "BoostedRanker", ensemble_size=1),
+        without("all columns for each tree", "BoostedRanker", colsample_bytree=1.0),
+        without("70 % of the queries for each model", "BoostedRanker", subsample=0.7),
+        without("raw features only", "BoostedRanker", transforms="none"),
+        without("no noise", "BoostedRanker", perturbation=0.0, samples=1),
+        without("swap instead of type3", "BoostedRanker", strategy="swap", perturbation=1.0),
+        without("AP instead of nDCG", "BoostedRanker", objective="AP"),
+    ),
+    "Ranker()": (
+        without("one net", "Ranker", ensemble_size=1),
+        without("z-scores only", "Ranker", transforms="QueryZScore"),
+        without("with logarithms", "Ranker", transforms="QueryZScore | SignedLog1p + Standardise"),
+        without("no noise", "Ranker", perturbation=0.0, samples=1),
+        without("swap instead of type3", "Ranker", strategy="swap"),
+        without("pooled context", "Ranker", architecture="Small(context=pool)", ensemble_size=5),
+        without("attention", "Ranker", architecture="Small(context=attention)", ensemble_size=5),
+        without("shared weights", "Ranker", architecture="Small(shared=true)", ensemble_size=16),
+        without("noise on features", "Ranker", feature_noise=0.2),
+    ),
+}  # fmt: skip
+"""What each part of a default is worth: variants that differ in one part."""
 
 
 @dataclass(frozen=True, eq=False)
-class Book:
-    """The trials on one set of data, and what they gave."""
+class Bench:
+    """The trainings on one data set."""
 
     source: Source
     out: Path
-    variants: Sequence[Variant]
     folds: Sequence[int]
     seeds: Sequence[int]
+    trials: int
     jobs: int
 
-    def run(self) -> None:
-        """Train what isn't there yet: all settings with the first seed, then the chosen ones."""
-        self.train([t for v in self.variants for f in self.folds for t in self.tried(v, f)])
-        self.train([t for v in self.variants for f in self.folds for t in self.chosen(v, f)])
+    def train(self, methods: Sequence[Method]) -> None:
+        """Train what is missing: all settings with the first seed, then the selected ones."""
+        first = [u for m in methods for f in self.folds for u in self.tried(m, f)]
+        train_units(first, self.source, self.out, self.jobs)
+        rest = [u for m in methods for f in self.folds for u in self.selected(m, f)]
+        train_units(rest, self.source, self.out, self.jobs)
 
-    def tried(self, variant: Variant, fold: int) -> list[Trial]:
-        """All settings of a variant on a fold."""
-        return [Trial(variant, fold, n, self.seeds[0]) for n in range(len(variant.grid))]
+    def tried(self, method: Method, fold: int) -> list[Unit]:
+        """All settings of a method on a fold."""
+        return [self._unit(method, fold, n, self.seeds[0]) for n in self._numbers(method)]
 
-    def chosen(self, variant: Variant, fold: int) -> list[Trial]:
-        """The setting that is best on the validation data, with every seed."""
-        best = max(self.tried(variant, fold), key=lambda trial: self.outcome(trial).best_score)
-        return [Trial(variant, fold, best.number, seed) for seed in self.seeds]
+    def selected(self, method: Method, fold: int) -> list[Unit]:
+        """The setting with the best validation value, with every seed."""
+        best = max(
+            self._numbers(method),
+            key=lambda n: self.result(self._unit(method, fold, n, self.seeds[0])).best_score or 0.0,
+        )
+        return [self._unit(method, fold, best, seed) for seed in self.seeds]
 
-    def train(self, trials: Sequence[Trial]) -> None:
-        """Train and keep what is lacking."""
-        units = [self.unit(trial) for trial in trials if trial.variant.method != CATBOOST]
-        train_units(units, self.source, self.out, self.jobs)
-        jobs = [
-            partial(
-                catboost.train, str(where), self.source.to_text(), t.fold, t.seed,
-                t.variant.parameters(t.number), VALIDATION,
-            )
-            for t in trials
-            if t.variant.method == CATBOOST and catboost.read(where := self.place(t)) is None
-        ]  # fmt: skip
-        if jobs:
-            console.print(f"{self.source.name}: {len(jobs)} trainings of CatBoost")
-            run_in_processes(jobs, self.jobs)
+    def result(self, unit: Unit) -> UnitResult:
+        """The result of a training."""
+        result = read_unit(self.out, unit)
+        if result is None:
+            raise SystemExit(f"{unit} failed; see {self.out / 'failures'}")
+        return result
 
-    def outcome(self, trial: Trial) -> Any:
-        """What a trial gave."""
-        if trial.variant.method == CATBOOST:
-            found: Any = catboost.read(self.place(trial))
-        else:
-            found = read_unit(self.out, self.unit(trial))
-        if found is None:
-            raise SystemExit(f"{trial} has no result; see {self.out / 'failures'}")
-        return found
+    def validation(self, method: Method) -> float:
+        """The mean best validation value over folds and seeds."""
+        units = [unit for fold in self.folds for unit in self.selected(method, fold)]
+        return fmean(self.result(unit).best_score or 0.0 for unit in units)
 
-    def unit(self, trial: Trial) -> Unit:
-        """The trial as a study has it."""
-        method, parameters = trial.variant.method_of(trial.number), trial.parameters()
-        return Unit.of(method, trial.fold, trial.seed, self.source, parameters)
+    def seconds(self, method: Method) -> float:
+        """The mean time of a training."""
+        units = [unit for fold in self.folds for unit in self.selected(method, fold)]
+        return fmean(self.result(unit).seconds for unit in units)
 
-    def place(self, trial: Trial) -> Path:
-        """Where CatBoost's outcome is."""
-        setting = trial.variant.parameters(trial.number)
-        return catboost.place(self.out, self.source, trial.fold, trial.seed, setting)
-
-    def validation(self, variant: Variant) -> float:
-        """The mean over folds and seeds of the best validation value."""
-        trials = [t for fold in self.folds for t in self.chosen(variant, fold)]
-        return fmean(self.outcome(trial).best_score for trial in trials)
-
-    def seconds(self, variant: Variant) -> float:
-        """What the trainings of a variant took, all together."""
-        trials = [t for fold in self.folds for t in self.tried(variant, fold)]
-        trials += [t for fold in self.folds for t in self.chosen(variant, fold)[1:]]
-        return sum(self.outcome(trial).seconds for trial in trials)
-
-    @cached_property
-    def values(self) -> dict[str, dict[str, Any]]:
-        """Every variant's measures on the test queries of all folds, averaged over the seeds."""
-        return {variant.name: self._values(variant) for variant in self.variants}
-
-    def averaged(self) -> dict[str, dict[str, Any]]:
-        """What the seeds of a variant give together: their scores, standardised by query, averaged.
-
-        For LambdaMART, and all variants that depend on the seed and are no ensembles.
-        """
-        found = {v.name: self._values(v, together=True) for v in self.variants if v.varies}
-        return {LAMBDAMART: self.values[LAMBDAMART], **found}
-
-    def _values(self, variant: Variant, together: bool = False) -> dict[str, Any]:
-        by_fold, alike = [], transform("QueryZScore")
+    @cache  # noqa: B019 (a bench lives as long as the script)
+    def values(self, method: Method) -> Values:
+        """The measures of the test queries of all folds, averaged over the seeds."""
+        by_fold = []
         for fold in self.folds:
             test = self.source.sets(fold)["test"]
-            scores = [self.outcome(trial).scores for trial in self.chosen(variant, fold)]
-            if together:
-                columns = [alike(np.array(one)[:, None], test.lists) for one in scores]
-                scores = [np.mean(columns, axis=0)[:, 0]]
-            found = [evaluate(one, test.y, test.lists, MEASURES).values for one in scores]
-            by_fold.append({m: np.mean([one[m] for one in found], axis=0) for m in MEASURES})
-        return {m: np.concatenate([one[m] for one in by_fold]) for m in MEASURES}
+            scores = [self.result(unit).scores for unit in self.selected(method, fold)]
+            values = [evaluate(s, test.y, test.lists, MEASURES).values for s in scores]
+            by_fold.append({m: np.mean([v[m] for v in values], axis=0) for m in MEASURES})
+        return {m: np.concatenate([values[m] for values in by_fold]) for m in MEASURES}
+
+    def mean(self, method: Method, measure: str) -> float:
+        """The mean of a measure over the test queries."""
+        return float(np.nanmean(self.values(method)[measure]))
+
+    def _numbers(self, method: Method) -> range:
+        return range(min(self.trials, len(method.settings)))
+
+    def _unit(self, method: Method, fold: int, trial: int, seed: int) -> Unit:
+        parameters = method.parameters(trial)
+        return Unit.of(method.method, fold, seed, self.source, parameters)
 
 
-def choose(books: Sequence[Book], variants: Sequence[Variant]) -> Variant:
-    """Show what the validation data says of all variants, and take the best of ours."""
-    found = {v.name: [book.validation(v) for book in books] for v in variants}
-    rows = [
-        [
-            variant.name,
-            *(f"{value:.4f}" for value in found[variant.name]),
-            f"{fmean(found[variant.name]):.4f}",
-            f"{held_fixed(books, variant):.4f}",
-            f"{sum(book.seconds(variant) for book in books) / 60:.1f}",
-        ]
-        for variant in variants
-    ]
-    names = [book.source.name for book in books]
-    title = f"Validation {VALIDATION}, the best setting of each fold; one for all folds, first seed"
-    show_table(title, ["", *names, "mean", "one for all", "minutes"], rows)
-    spent = sum(book.seconds(variant) for book in books for variant in variants)
-    console.print(f"The trainings took {spent / 60:.0f} minutes of one core.")
-    return max((v for v in variants if v.ours), key=lambda v: fmean(found[v.name]))
+def show_sets(benches: Sequence[Bench], methods: Sequence[Method]) -> None:
+    """A table of test queries for each set."""
+    for bench in benches:
+        names = {method.name: bench.values(method) for method in methods}
+        print(f"{bench.source.name}, test queries\n{compare(names)}\n")
 
 
-def held_fixed(books: Sequence[Book], variant: Variant) -> float:
-    """The validation value of the one setting that is best over all folds and sets."""
-    by_fold = [
-        [book.outcome(trial).best_score for trial in book.tried(variant, fold)]
-        for book in books
-        for fold in book.folds
-    ]
-    return max(fmean(values) for values in zip(*by_fold, strict=True))
+def show_means(benches: Sequence[Bench], methods: Sequence[Method]) -> list[dict[str, Any]]:
+    """The mean over the sets, and the seconds of a training."""
+    rows, figures = [], []
+    for method in methods:
+        means = {m: fmean(bench.mean(method, m) for bench in benches) for m in MEASURES}
+        seconds = fmean(bench.seconds(method) for bench in benches)
+        valid = fmean(bench.validation(method) for bench in benches)
+        rows.append([method.name, f"{valid:.4f}", *(f"{v:.4f}" for v in means.values()),
+                     f"{seconds:.1f}"])  # fmt: skip
+        figures.append(
+            {"method": method.name, "validation": valid, **means, "seconds": round(seconds, 2)}
+        )
+    title = f"Mean over {len(benches)} sets, each with the same weight"
+    show_table(title, ["", "validation", *MEASURES, "seconds a fit"], rows)
+    return figures
+
+
+def show_gains(
+    benches: Sequence[Bench], ours: Sequence[Method], others: Sequence[Method]
+) -> list[dict[str, Any]]:
+    """The differences from other methods, over the queries of all sets together."""
+    rows, figures = [], []
+    for own in ours:
+        for other in others:
+            cells = []
+            for measure in MEASURES:
+                a, b = (
+                    np.concatenate([bench.values(m)[measure] for bench in benches])
+                    for m in (own, other)
+                )
+                gain, p = float(np.nanmean(a - b)), p_value(a, b)
+                cells.append(f"{gain:+.4f} (p = {p:.1g})")
+                figures.append({"method": own.name, "against": other.name, "measure": measure,
+                                "gain": gain, "p": p})  # fmt: skip
+            rows.append([own.name, other.name, *cells])
+    title = "Differences over the test queries of all sets (Wilcoxon)"
+    show_table(title, ["", "against", *MEASURES], rows, texts=2)
+    return figures
+
+
+def show_ablation(benches: Sequence[Bench], default: Method, variants: Sequence[Method]) -> None:
+    """Each variant's mean difference from the default, in validation and test, and p."""
+    rows = []
+    for variant in variants:
+        valid = fmean(b.validation(variant) - b.validation(default) for b in benches)
+        cells = []
+        for measure in MEASURES[1:]:
+            gain = fmean(b.mean(variant, measure) - b.mean(default, measure) for b in benches)
+            a, b = (
+                np.concatenate([bench.values(m)[measure] for bench in benches])
+                for m in (variant, default)
+            )
+            cells.append(f"{gain:+.4f} (p = {p_value(a, b):.1g})")
+        rows.append([variant.name, f"{valid:+.4f}", *cells])
+    title = f"{default.name} with one part replaced: mean difference over the sets"
+    show_table(title, ["", "validation", *MEASURES[1:]], rows)
+
+
+def show_left_out(
+    benches: Sequence[Bench], variants: Sequence[Method], peers: Sequence[Method]
+) -> list[dict[str, Any]]:
+    """For each set: the variant that validation selects on the other sets, tested on this one."""
+    rows, figures = [], []
+    for bench in benches:
+        others = [other for other in benches if other is not bench]
+        gains = {v: fmean(_standardised(other, v, variants) for other in others) for v in variants}
+        chosen = max(variants, key=gains.__getitem__)
+        rest = {peer.name: bench.mean(peer, VALIDATION) for peer in peers}
+        own = bench.mean(chosen, VALIDATION)
+        rows.append([bench.source.name, chosen.name, f"{own:.4f}",
+                     *(f"{own - value:+.4f}" for value in rest.values())])  # fmt: skip
+        figures.append({"set": bench.source.name, "chosen": chosen.name, "value": own, **rest})
+    title = f"Leave one set out: {VALIDATION} of the variant that the other sets select"
+    show_table(title, ["set", "selected", "test", *(f"− {p.name}" for p in peers)], rows, texts=2)
+    return figures
+
+
+def _standardised(bench: Bench, method: Method, methods: Sequence[Method]) -> float:
+    """The validation value of a method, in standard deviations over the methods."""
+    values = [bench.validation(other) for other in methods]
+    return (bench.validation(method) - fmean(values)) / max(float(np.std(values)), 1e-9)
+
+
+def available(methods: Sequence[Method], bench: Bench) -> list[Method]:
+    """The methods whose packages are installed."""
+    kept = []
+    for method in methods:
+        try:
+            bench.tried(method, bench.folds[0])
+        except InputError as error:
+            console.print(f"without {method.name}: {error}")
+        else:
+            kept.append(method)
+    return kept
+
+
+def open_source(name: str) -> Source:
+    """A folder with folds, a file, or the built-in data."""
+    if name == BUILT_IN:
+        return Source.of(None, {}, queries=BUILT_IN_QUERIES, cut=3)
+    return Source.of(name, {})
 
 
 def main() -> None:
     options = parser((__doc__ or "").partition("\n")[0])
-    options.add_argument("data", nargs="+", type=Path, help="folders with folds")
+    options.add_argument("data", nargs="+", help=f"folders with folds, files, or {BUILT_IN!r}")
     options.add_argument("--out", type=Path, required=True, help="keeps every training")
-    options.add_argument("--nets", action="store_true", help="nets instead of trees")
-    options.add_argument("--quick", action="store_true", help="two folds, two seeds, few variants")
+    options.add_argument("--methods", help="other methods, separated by ;, instead of the peers")
+    options.add_argument("--trials", type=int, default=1, help="settings of each method (1 to 4)")
+    options.add_argument("--seeds", type=int, default=3, help="seeds of each method")
+    options.add_argument("--folds", type=int, help="the first folds of each set only")
+    options.add_argument("--no-ablation", action="store_true", help="the defaults only")
+    options.add_argument("--quick", action="store_true", help="two folds, one seed, no ablation")
     options.add_argument("--jobs", type=int, default=cores(), help="trainings at a time (cores)")
     given = options.parse_args()
-    console.print(describe_environment())
-    variants = net_variants() if given.nets else tree_variants()
-    seeds: Sequence[int] = range(3 if given.nets else 5)
     if given.quick:
-        variants, seeds = quick(variants), range(2)
-    begun, books = time.perf_counter(), []
-    for path in given.data:
-        source = Source.of(path, {})
-        folds = source.check()[: 2 if given.quick else None]
-        book = Book(source, given.out / source.name, variants, folds, seeds, given.jobs)
-        book.run()
-        books.append(book)
-    console.print(f"trained for {(time.perf_counter() - begun) / 60:.0f} minutes just now")
-    ours = choose(books, variants)
-    record = given.out / ("chosen_net.json" if given.nets else "chosen_trees.json")
-    with replacing(record) as partial:
-        partial.write_text(json.dumps({"variant": ours.name}) + "\n", "utf-8")
-    console.print(f"\nChosen by validation: {ours.name}\n")
-    for book in books:
-        print(f"{book.source.name}, test queries\n{compare(book.values)}\n")
-    with replacing(record.with_suffix(".md")) as partial:
-        partial.write_text(markdown(books, variants, ours.name), "utf-8")
-    console.print(f"\nDo all methods gain by averaging? {len(seeds)} seeds of each together\n")
-    for book in books:
-        print(f"{book.source.name}, test queries\n{compare(book.averaged())}\n")
-    show_averaged(books, variants, ours.name)
-    show_strategies(books)
-    for default in DEFAULTS:
-        if default in books[0].values and default != ours.name:
-            gains(books, default)
-    bars = verdict(books, ours.name, given.nets)
-    show_bars(bars)
-    save(given.json, {"chosen": ours.name, "means": [compare(b.values).means for b in books]}, bars)
+        given.folds, given.seeds, given.no_ablation = 2, 1, True
+    console.print(describe_environment())
+    begun, benches = time.perf_counter(), []
+    for name in given.data:
+        source = open_source(name)
+        folds = source.check()[: given.folds]
+        out = given.out / source.name.replace(" ", "-")
+        benches.append(Bench(source, out, folds, range(given.seeds), given.trials, given.jobs))
+    peers: Sequence[Method] = PEERS
+    if given.methods:
+        peers = [Method(name.strip(), name.strip()) for name in given.methods.split(";")]
+    peers = available(peers, benches[0])
+    ablations = {} if given.no_ablation else ABLATIONS
+    variants = [variant for group in ablations.values() for variant in group]
+    for bench in benches:
+        console.print(f"\n{bench.source.name}")
+        bench.train([*peers, *OURS, *variants])
+    console.print(f"trained for {(time.perf_counter() - begun) / 60:.0f} minutes just now\n")
+    show_sets(benches, [*peers, *OURS])
+    figures: dict[str, Any] = {
+        "means": show_means(benches, [*peers, *OURS]),
+        "gains": show_gains(benches, OURS, peers),
+    }
+    for default in OURS:
+        if default.name in ablations:
+            group = ablations[default.name]
+            show_ablation(benches, default, group)
+            if len(benches) > 1:
+                key = f"left out, {default.name}"
+                figures[key] = show_left_out(benches, [default, *group], peers)
+    save(given.json, figures)
 
 
 if __name__ == "__main__":

@@ -57,8 +57,9 @@ class BoostedRanker(BaseRanker):
         The share of the queries that a model learns from. Each model of an ensemble draws its own.
     subsample_freq : int or "auto" (0 / 0)
         Draw the queries again after so many rounds; 0 draws them once for each model.
-    transforms : str or sequence of str, or "auto" ("none" / "QueryZScore")
-        Transforms of the features, such as "none | QueryZScore" for raw values beside z-scores.
+    transforms : str or sequence of str, or "auto" ("none | QueryZScore" / "QueryZScore")
+        Transforms of the features. The default "auto" is "none | QueryZScore", raw values beside
+        z-scores within the query, and "none" for the engines' own objectives such as LambdaMART.
         Missing values (NaN) that stay missing are left to the engine.
     categorical_features : sequence of int or str, optional
         Columns, by number from 0 or by name, that hold the number of a category.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from twinrank.data.dataset import Dataset
-from twinrank.data.transforms import transform
+from twinrank.data.transforms import Transform, transform
 from twinrank.estimators.base_ranker import BaseRanker, labelled
 from twinrank.estimators.checks import check_values
 from twinrank.estimators.parameters import checked_parameters
@@ -15,6 +15,7 @@ from twinrank.models.saved_model import Model, load_model
 from twinrank.support.errors import InputError
 from twinrank.training.callbacks import Callback
 from twinrank.training.run_folder import Run
+from twinrank.training.settings import resolve
 
 
 class Ranker(BaseRanker):
@@ -51,9 +52,11 @@ class Ranker(BaseRanker):
     mode : {"default", "paper"}, default "default"
         The defaults of all parameters that are "auto". In mode "paper", batch norm uses the
         statistics of each query.
-    transforms : str or sequence of str, default "QueryZScore"
+    transforms : str or sequence of str, or "auto"
         Transforms of the features, one after the other with "+", side by side with "|", as in
-        "QueryZScore | SignedLog1p + Standardise". Missing values (NaN) become the mean with
+        "QueryZScore | SignedLog1p + Standardise". The default "auto" is z-scores within the query
+        beside normal scores of the training data's quantiles, and "QueryZScore" in mode "paper".
+        Missing values (NaN) become the mean with
         QueryZScore and Standardise, the minimum with QueryMinMax, the median with Quantile and 0
         with PiecewiseLinear. MissingIndicator marks them. They raise an error elsewhere.
     feature_noise : float, default 0.0
@@ -125,7 +128,7 @@ class Ranker(BaseRanker):
         architecture: Any = "auto",
         ensemble_size: int | str = "auto",
         mode: str = "default",
-        transforms: str | Sequence[str] = "QueryZScore",
+        transforms: str | Sequence[str] = "auto",
         feature_noise: float = 0.0,
         categories: dict[int, int] | None = None,
         epochs: int = 100,
@@ -322,7 +325,7 @@ class Ranker(BaseRanker):
         """Refuse values that are not finite after the transforms."""
         if model is None:
             parameters = checked_parameters(self._parameters())
-            chosen, categories = transform(self.transforms), parameters["categories"]
+            chosen, categories = self._transform(), parameters["categories"]
         else:
             chosen, categories = model.transform, model.net.categories  # type: ignore[attr-defined]
         check_values(data, chosen, categories)
@@ -330,5 +333,9 @@ class Ranker(BaseRanker):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         with suppress(InputError):  # parameters are only checked by fit
-            tags.input_tags.allow_nan = not transform(self.transforms).keeps_missing
+            tags.input_tags.allow_nan = not self._transform().keeps_missing
         return tags
+
+    def _transform(self) -> Transform:
+        """The transform, not fitted."""
+        return transform(resolve(self.kind, self.get_params(deep=False))["transforms"])

@@ -41,6 +41,7 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
         "default": {
             "architecture": "Small",
             "ensemble_size": default_ensemble_size,
+            "transforms": "QueryZScore | Quantile(output_distribution=normal)",
             "perturbation": 2.0,
             "samples": 5,
             "learning_rate": 3e-3,
@@ -54,6 +55,7 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
         "paper": {
             "architecture": "CE4.L",
             "ensemble_size": 1,
+            "transforms": "QueryZScore",
             "perturbation": 0.0,
             "samples": 1,
             "learning_rate": 1e-3,
@@ -97,6 +99,9 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
 The values of "default" were chosen on validation queries (docs/choosing.md), those of "paper"
 are the paper's or its author's.
 """
+
+BASELINE: dict[str, Any] = {"ensemble_size": 1, "colsample_bytree": 1.0, "transforms": "none"}
+"""What "auto" means for the engines' own objectives, which are trained as usual."""
 
 
 def resolve(kind: str, parameters: Mapping[str, Any], documents: int = 0) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from twinrank.measures import NAMES, Measure, measure
 from twinrank.support.compiled import limit_of_threads, threads_at_most
 from twinrank.support.errors import InputError, unknown
 from twinrank.training.learner import Learner, LearnerExhausted, Scores, Task
-from twinrank.training.settings import check_number
+from twinrank.training.settings import BASELINE, check_number, is_auto
 
 ENGINE_OBJECTIVES = {
     "LambdaMART": ("lightgbm", "lambdarank"),
@@ -91,9 +91,10 @@ class TreeLearner(Learner):
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
         """Replace "auto"; only a measure as objective makes an ensemble by itself."""
         own = {**parameters, "engine_params": check_engine_params(parameters["engine_params"])}
+        if str(own["objective"]) in ENGINE_OBJECTIVES and own["mode"] == "default":
+            own |= {name: usual for name, usual in BASELINE.items() if is_auto(own[name])}
         resolved = super().resolve(own, documents)
-        single = str(own["objective"]) in ENGINE_OBJECTIVES or _reason_for_one_model(resolved)
-        if own["ensemble_size"] == "auto" and single:
+        if is_auto(own["ensemble_size"]) and _reason_for_one_model(resolved) is not None:
             resolved["ensemble_size"] = 1
         if own["mode"] == "paper":
             if str(own["objective"]) != "LambdaMART":
