@@ -36,8 +36,8 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """Default parameters. Trees need no transforms; one model is compared with one LambdaMART."""
 QUICK: Mapping[str, Any] = {"epochs": 5, "n_estimators": 40}
 BUILT_IN_FOLDS, BUILT_IN_QUERIES, QUICK_QUERIES = 3, 600, 150
-"""The built-in data, small enough for the methods above to take at most three minutes on two
-cores."""
+"""The size of the built-in data. By estimate, the methods above then take under three minutes on
+two cores."""
 CUTOFFS = (1, 3, 5, 10, 20)
 
 
