@@ -234,7 +234,7 @@ def standardised(X, sizes):
 
 
 def test_trees_are_at_most_a_little_better_than_a_line_which_beats_chance(drawn):
-    """As on real data: relevance is mostly additive, and features differ in scale by query."""
+    """Relevance is mostly additive, and the scale of features depends on the query."""
     X, y, sizes = drawn[0], drawn[1], drawn[2][:500]
     train, test = slice(0, sizes[:300].sum()), slice(sizes[:300].sum(), sizes.sum())
     Z = standardised(X[: test.stop], sizes)

@@ -119,9 +119,10 @@ def _study(
         data = None if file.data is None else Path(file.data)
         reading = {**reading, **file.reading}  # an option cannot be distinguished from its default
     chosen = {n: getattr(file, n) if value is None else value for n, value in options.items()}
-    built_in: dict[str, Any] = {"cut": defaults.BUILT_IN_FOLDS} if data is None else {}
-    if data is None and quick:
-        built_in |= {"queries": defaults.QUICK_QUERIES}
+    built_in: dict[str, Any] = {}
+    if data is None:
+        queries = defaults.QUICK_QUERIES if quick else defaults.BUILT_IN_QUERIES
+        built_in = {"cut": defaults.BUILT_IN_FOLDS, "queries": queries}
     cut = {} if chosen["cut"] is None else {"cut": chosen["cut"]}
     return defaults.comparison_study(
         source_of(data, reading, **{**built_in, **cut}),

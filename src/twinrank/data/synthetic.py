@@ -7,9 +7,10 @@ frequencies are Poisson draws that depend on these, and on how often the pages o
 term. So the scale of most features depends on the query, as in MSLR-WEB30K, where queries explain
 about a quarter of the variance of a feature. The 125 text features are computed from the term
 frequencies as their names say, so they are consistent: the whole document is the sum of its fields,
-and a mean lies between minimum and maximum. The order of the features, list lengths, label shares,
-correlations between features, the nDCG of single features and approximately the marginals (heavy
-tails, counts, many zeros) are those of MSLR-WEB30K (Qin & Liu, arXiv:1306.2597).
+and a mean lies between minimum and maximum. The order of the features, list lengths and label
+shares are those of MSLR-WEB30K (Qin & Liu, arXiv:1306.2597). The marginals (heavy tails, counts,
+many zeros), the effective rank of the features and the nDCG of single features are close to those
+of 5,000 of its rows; the median correlation of features within a query is lower (0.11, not 0.16).
 
 Relevance is mostly monotone and additive in the latent properties of query and page, which many
 features show with noise. Its main part is the match of the text, which counts more the better it

@@ -75,6 +75,10 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
         """The parameter for the number of rounds."""
         return "n_estimators"
 
+    def _parameters(self) -> dict[str, Any]:
+        """The parameters, as other estimators give them."""
+        return dict(self.get_params(deep=False))
+
     def check_parameters(self) -> None:
         """Raise InputError if a parameter cannot be used, or if CatBoost is not installed."""
         if self.loss not in LOSSES:
