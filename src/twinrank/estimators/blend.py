@@ -247,7 +247,7 @@ class Blend(BaseRanker):
         if run is not None:
             save_model(model, run.folder / RUN_MODEL)
         self._adopt(model)
-        self.rankers_ = rankers  # with parameters that JSON cannot hold
+        self.rankers_: dict[str, BaseRanker] = rankers  # with parameters that JSON cannot hold
 
     def _blended(
         self, rankers: Mapping[str, BaseRanker], data: Dataset, sets: dict[str, Dataset], plan: Plan
@@ -329,7 +329,7 @@ class Blend(BaseRanker):
         """Keep a model, and set the fitted attributes."""
         super()._adopt(model)
         assert isinstance(model, BlendModel)
-        self.rankers_: dict[str, BaseRanker] = {
+        self.rankers_ = {
             name: estimator_class(part.kind)._from_model(part, name)
             for name, part in model.models.items()
         }

@@ -124,7 +124,8 @@ class Run:
         learns = KINDS[kind].learner is not None
         iterations = learner_class(kind).iterations_parameter if learns else None
         for name in sorted(current.keys() | earlier.keys()):
-            ours, theirs = current.get(name), earlier.get(name)
+            ours: Any = current.get(name)
+            theirs: Any = earlier.get(name)
             longer = name == iterations and is_count(theirs) and is_count(ours, least=theirs)
             free = name.rpartition("__")[2] in ("verbose", "n_jobs", "device")
             if ours != theirs and not longer and not free:
