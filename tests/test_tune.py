@@ -212,16 +212,20 @@ class TestSpaces:
     @pytest.mark.parametrize("model", KINDS)
     def test_whatever_is_drawn_can_be_trained(self, model):
         space = Space(model)
+        prefixes = ("trees__", "net__") if model == "blend" else ("",)
         study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-        seen = set()
+        seen = {prefix: set() for prefix in prefixes}
         for _ in range(60):
-            found = space.draw(study.ask())
-            full_parameters(space.method(found), found)
-            seen.add(found["objective"])
-            indirect = found["objective"] in ("ListNet", "ApproxNDCG", "LambdaMART")
-            assert indirect == ("strategy" not in found)
-            assert ("samples" in found) == (not indirect and found["perturbation"] > 0)
-        assert seen == set(space.dimensions["objective"].options)
+            drawn = space.draw(study.ask())
+            full_parameters(space.method(drawn), drawn)
+            for prefix in prefixes:
+                found = {k.removeprefix(prefix): v for k, v in drawn.items() if prefix in k}
+                seen[prefix].add(found["objective"])
+                indirect = found["objective"] in ("ListNet", "ApproxNDCG", "LambdaMART")
+                assert indirect == ("strategy" not in found)
+                assert ("samples" in found) == (not indirect and found["perturbation"] > 0)
+        for prefix in prefixes:
+            assert seen[prefix] == set(space.dimensions[f"{prefix}objective"].options)
 
     @pytest.mark.parametrize(
         ("model", "ranker"),

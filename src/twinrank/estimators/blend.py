@@ -249,7 +249,7 @@ class Blend(BaseRanker):
         if run is not None:
             save_model(model, run.folder / RUN_MODEL)
         self._adopt(model)
-        self.rankers_ = rankers  # with parameters that JSON cannot hold
+        self.rankers_: dict[str, BaseRanker] = rankers  # with parameters that JSON cannot hold
 
     def _blended(
         self, rankers: Mapping[str, BaseRanker], data: Dataset, sets: dict[str, Dataset], plan: Plan
