@@ -51,7 +51,7 @@ _NETS: tuple[Setting, ...] = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Method:
     """A line of the tables: the name of a method in studies, and its settings."""
 

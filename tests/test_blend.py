@@ -256,7 +256,8 @@ def test_onnx(fitted, tmp_path):
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["weights"]) == fitted.weights_
-    assert about["transforms"] == "trees: none; net: QueryZScore"
+    models = fitted.model_.models
+    assert about["transforms"] == "; ".join(f"{n}: {m.transform}" for n, m in models.items())
     for rows in VALID.lists:
         X = VALID.X[rows]
         expected = fitted.predict(X, group=[len(X)])

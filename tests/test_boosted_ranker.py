@@ -24,7 +24,7 @@ Y[np.r_[0, np.cumsum(SIZES)[:-1]]] = 1
 DATA = tr.Dataset.from_arrays(X, Y, qid=QID)
 SCATTERED = random.permutation(QID.size)
 TINY = {"min_data_in_leaf": 3, "min_sum_hessian_in_leaf": 1e-3, "cat_smooth": 1.0}
-SMALL = {"n_estimators": 6, "num_leaves": 5, "n_jobs": 1}
+SMALL = {"n_estimators": 6, "num_leaves": 5, "n_jobs": 1, "transforms": "none"}
 BOTH = [{"engine": "lightgbm", "engine_params": TINY}, {"engine": "xgboost", "engine_params": None}]
 both = pytest.mark.parametrize("engine", BOTH, ids=["lightgbm", "xgboost"])
 
@@ -318,6 +318,7 @@ class OneQuery(tr.BoostedRanker):
             engine=engine,
             engine_params=engine_params,
             random_state=random_state,
+            transforms="none",
             n_jobs=1,
         )
 

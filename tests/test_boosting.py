@@ -362,7 +362,7 @@ def test_no_torch_is_needed():
         "import sys, numpy as np, twinrank as tr\n"
         "X = np.arange(40.0).reshape(20, 2) % 7\n"
         "ranker = tr.BoostedRanker(n_estimators=2, engine_params={'min_data_in_leaf': 1})\n"
-        "ranker.fit(X, np.arange(20) % 3, group=[10, 10]).predict(X)\n"
+        "ranker.fit(X, np.arange(20) % 3, group=[10, 10]).predict(X, group=[10, 10])\n"
         "assert 'torch' not in sys.modules and 'xgboost' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -114,7 +114,7 @@ def test_the_settings_are_those_of_catboost():
 
 def test_names():
     chosen = method("CatBoost(loss=StochasticRank, depth=4)")
-    assert chosen == Method("CatBoost", "", "CatBoost(depth=4, loss=StochasticRank)")
+    assert chosen == Method("", "", "CatBoost(depth=4, loss=StochasticRank)")
     assert chosen.kind is CATBOOST
     assert chosen.parameters() == {"loss": "StochasticRank", "depth": 4}
     assert method(str(chosen)) == chosen

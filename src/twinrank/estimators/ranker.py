@@ -14,8 +14,8 @@ from twinrank.estimators.parameters import checked_parameters
 from twinrank.models.saved_model import Model, load_model
 from twinrank.support.errors import InputError
 from twinrank.training.callbacks import Callback
+from twinrank.training.learner import learner_class
 from twinrank.training.run_folder import Run
-from twinrank.training.settings import resolve
 
 
 class Ranker(BaseRanker):
@@ -55,7 +55,8 @@ class Ranker(BaseRanker):
     transforms : str or sequence of str, or "auto"
         Transforms of the features, one after the other with "+", side by side with "|", as in
         "QueryZScore | SignedLog1p + Standardise". The default "auto" is z-scores within the query
-        beside normal scores of the training data's quantiles, and "QueryZScore" in mode "paper".
+        beside normal scores of the training data's quantiles; "QueryZScore" in mode "paper" and for
+        nets of your own.
         Missing values (NaN) become the mean with
         QueryZScore and Standardise, the minimum with QueryMinMax, the median with Quantile and 0
         with PiecewiseLinear. MissingIndicator marks them. They raise an error elsewhere.
@@ -338,4 +339,6 @@ class Ranker(BaseRanker):
 
     def _transform(self) -> Transform:
         """The transform, not fitted."""
-        return transform(resolve(self.kind, self.get_params(deep=False))["transforms"])
+        names = ("mode", "architecture", "ensemble_size", "transforms")
+        parameters = {name: getattr(self, name) for name in names}
+        return transform(learner_class(self.kind).resolve(parameters, 0)["transforms"])

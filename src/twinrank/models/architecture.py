@@ -176,3 +176,8 @@ def architecture(name: "str | Architecture", mode: str = "default") -> Architect
         if option in options and options[option] is None:  # the notation reads `none` as None
             options[option] = "none"
     return replace(chosen, **options)  # explicit options win over the mode
+
+
+def is_custom(value: Any) -> bool:
+    """True if `architecture=` is a user's own net: a module, a function, or an import path."""
+    return ":" in value if isinstance(value, str) else not isinstance(value, Architecture)

@@ -12,7 +12,7 @@ from twinrank.evaluation.comparison import Comparison
 from twinrank.evaluation.result import systems_csv
 from twinrank.report.content import ReportContent
 from twinrank.study.catboost_ranker import INSTALL, is_installed
-from twinrank.study.methods import CATBOOST, ENSEMBLE_SIZE, NET, TREES, Method, method
+from twinrank.study.methods import CATBOOST, ENSEMBLE_SIZE, TREES, Method, method
 from twinrank.study.result_files import write_tables, write_text
 from twinrank.study.results import Results
 from twinrank.study.source import Source
@@ -21,19 +21,10 @@ from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import parse
 from twinrank.support.quantities import counted
 
-METHODS = (
-    "LambdaMART",
-    "CatBoost",
-    "ListNet",
-    "nDCG-type3",
-    "nDCG-type3 (Boosted)",
-    "nDCG-type3 (Boosted(ensemble_size=5))",
-)
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    NET.name: {"epochs": 30, "transforms": "SignedLog1p + QueryZScore"},
-    TREES.name: {ENSEMBLE_SIZE: 1},
-}
-"""Default parameters. Trees need no transforms; one model is compared with one LambdaMART."""
+METHODS = ("LambdaMART", "CatBoost", "ListNet", "BoostedRanker", "Ranker", "Blend")
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {TREES.name: {ENSEMBLE_SIZE: 1}}
+"""Parameters of methods with an objective: one model is compared with one LambdaMART. Estimators
+such as "Ranker" have their own defaults."""
 QUICK: Mapping[str, Any] = {"epochs": 5, "n_estimators": 40}
 BUILT_IN_FOLDS, BUILT_IN_QUERIES, QUICK_QUERIES = 3, 600, 150
 """The size of the built-in data. By estimate, the methods above then take under three minutes on
@@ -75,7 +66,7 @@ def comparison_study(
     by_method = {str(method(name)): dict(values) for name, values in (own or {}).items()}
     parameters = {
         str(each): {
-            **each.known(DEFAULTS.get(each.kind.name, {})),
+            **(each.known(DEFAULTS.get(each.kind.name, {})) if each.objective else {}),
             **(each.known(QUICK) if quick else {}),
             **each.known(shared),
             **by_method.pop(str(each), {}),

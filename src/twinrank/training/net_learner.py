@@ -18,6 +18,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.data.transforms.transform_base import FeatureError
 from twinrank.losses.ranking_loss import RankingLoss
+from twinrank.models.architecture import is_custom
 from twinrank.models.columns import except_columns
 from twinrank.models.ensemble import Net, build_net, models_of, resolve_architecture
 from twinrank.models.net_model import SCORED_TOGETHER, NetModel, path_of
@@ -35,7 +36,7 @@ from twinrank.training.net_settings import (
     seed_step,
 )
 from twinrank.training.pretraining import pretrain
-from twinrank.training.settings import check_number, seed_of
+from twinrank.training.settings import check_number, is_auto, seed_of
 
 Loss = Callable[..., Tensor]
 _KEEP_BYTES = 1024**3  # transformed features that are kept from one epoch to the next
@@ -93,10 +94,15 @@ class NetLearner(Learner):
 
     @classmethod
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
-        """Replace "auto"; only the default architecture becomes an ensemble by itself."""
+        """Replace "auto"; only the default architecture becomes an ensemble by itself.
+
+        A user's own net may have been built for the number of features, which z-scores keep.
+        """
         own = dict(parameters)
-        if own["architecture"] != "auto" and own["ensemble_size"] == "auto":
+        if not is_auto(own["architecture"]) and is_auto(own["ensemble_size"]):
             own["ensemble_size"] = 1
+        if is_auto(own["transforms"]) and is_custom(own["architecture"]):
+            own["transforms"] = "QueryZScore"
         return super().resolve(own, documents)
 
     @classmethod
