@@ -133,7 +133,8 @@ class Grower(Protocol):
 def engine(name: str) -> Any:
     """The module of an engine.
 
-    It has `Data`, `Grower`, `Objective`, `merged_trees`, `from_bytes`, `FILE`, `NAME`, `SUFFIXES`.
+    It has `Data`, `Grower`, `Objective`, `merged_trees`, `from_bytes`, `FILE`, `NAME`, `SUFFIXES`
+    and `SHARES_DATA`; if that is true, `begin_thread`.
     """
     if name not in ENGINES:
         raise InputError(unknown("engine", str(name), ENGINES))

@@ -15,6 +15,7 @@ from twinrank.boosting.sampling import draw_queries
 from twinrank.support.errors import InputError, unknown
 
 NAME, FILE, SUFFIXES = "LightGBM", "model.txt", (".txt",)
+SHARES_DATA = True  # several boosters can grow on the same data at once
 Objective = LightGBMObjective
 
 _LAYOUTS = ("force_col_wise", "force_row_wise")
@@ -31,6 +32,11 @@ _INEXACT = {
 _SEEDS = ("bagging_seed", "feature_fraction_seed", "extra_seed", "objective_seed", "drop_seed")
 _ONCE = 2**31 - 1  # rounds between two draws
 _SAMPLES_COLUMNS = ("feature_fraction", "feature_fraction_bynode", "extra_trees")
+
+
+def begin_thread() -> None:
+    """Make LightGBM quiet in a new thread: each has its own level of messages."""
+    lgb.Dataset(np.zeros((2, 1)), params={"verbosity": -1}).construct()
 
 
 class LightGBMTrees:

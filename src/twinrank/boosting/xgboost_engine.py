@@ -20,6 +20,7 @@ except ImportError as missing:
     raise InputError("This needs XGBoost: pip install 'twinrank[xgboost]'") from missing
 
 NAME, FILE, SUFFIXES = "XGBoost", "model.json", (".json", ".ubj")
+SHARES_DATA = False  # its data changes while a booster grows
 Objective = XGBoostObjective
 
 _CERTAIN = 1e30  # the weight of a column that is drawn

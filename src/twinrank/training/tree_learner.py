@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import Any, ClassVar, Self
@@ -24,7 +26,7 @@ from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, t
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import Compose, Transform, transform
 from twinrank.measures import NAMES, Measure, measure
-from twinrank.support.compiled import limit_of_threads, threads_at_most
+from twinrank.support.compiled import limit_of_threads, threads, threads_at_most
 from twinrank.support.errors import InputError, unknown
 from twinrank.training.learner import Learner, LearnerExhausted, Scores, Task
 from twinrank.training.settings import BASELINE, check_number, is_auto
@@ -75,7 +77,9 @@ class TreeLearner(Learner):
         task: Task,
         rows: Rows,
         sets: Mapping[str, Rows],
+        at_once: int = 1,
     ) -> None:
+        self._at_once = at_once  # models that grow at the same time
         self._engine, self._settings, self._objective = engine_name, settings, objective
         self._transform, self._task, self._lists = fitted, task, rows.lists
         self.selected_models = size = settings.ensemble_size
@@ -155,15 +159,19 @@ class TreeLearner(Learner):
         if newton is None:
             check_grades(data)
         settings = tree_settings(parameters, columns)
-        jobs = settings.n_jobs
-        if jobs is None and data.documents * data.features < _WORTH_THREADS:
+        module = engine(parameters["engine"])
+        jobs, at_once = limit_of_threads(settings.n_jobs), 1
+        if settings.ensemble_size > 1 and module.SHARES_DATA:
+            with threads_at_most(jobs):
+                at_once = min(settings.ensemble_size, threads())
+                jobs = max(threads() // at_once, 1)
+        elif settings.n_jobs is None and data.documents * data.features < _WORTH_THREADS:
             jobs = 1
-        settings = replace(settings, n_jobs=limit_of_threads(jobs))
+        settings = replace(settings, n_jobs=jobs)
         rows = rows_of(data, fitted, columns, task.weights)
         sets = {name: rows_of(other, fitted, columns) for name, other in task.evaluation.items()}
-        module = engine(parameters["engine"])
         objective = None if newton is None else module.Objective(newton)
-        return cls(parameters["engine"], settings, objective, fitted, task, rows, sets)
+        return cls(parameters["engine"], settings, objective, fitted, task, rows, sets, at_once)
 
     def settings(self) -> dict[str, Any]:
         """The settings of the trees; the number of threads makes no difference."""
@@ -173,14 +181,28 @@ class TreeLearner(Learner):
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Our own loops take as many threads as the engine."""
+        """Our own loops take as many threads as the engine; models grow beside each other."""
         with threads_at_most(self._settings.n_jobs):
-            yield
+            if self._at_once == 1:
+                yield
+                return
+            begin = engine(self._engine).begin_thread
+            with ThreadPoolExecutor(self._at_once, initializer=begin) as self._pool:
+                yield
 
     def steps(self, iteration: int, first: int) -> Iterator[int]:  # noqa: ARG002
         """Grow a tree of each model."""
-        for model, grower in enumerate(self._growers):
-            self._growing[model] = self._growing[model] and grower.grow(iteration)
+
+        def grow(model: int) -> bool:
+            return self._growing[model] and self._growers[model].grow(iteration)
+
+        models = range(self.selected_models)
+        if self._at_once == 1:
+            self._growing = [grow(model) for model in models]
+        else:
+            grown = [self._pool.submit(copy_context().run, grow, model) for model in models]
+            wait(grown)  # before an error ends the training
+            self._growing = [tree.result() for tree in grown]
         if not any(self._growing):
             if not iteration:
                 raise InputError(NO_TREE)
