@@ -298,7 +298,8 @@ def test_metadata_of_a_file(ranker, tmp_path):
     assert metadata["twinrank"] == file.producer_version == tr.__version__
     assert json.loads(metadata["feature_names"]) == NAMES
     assert (metadata["objective"], metadata["strategy"]) == ("AP", "type3")
-    assert (metadata["transforms"], metadata["one_query_per_call"]) == ("QueryZScore", "true")
+    assert metadata["transforms"] == "QueryZScore | Quantile(output_distribution=normal)"
+    assert metadata["one_query_per_call"] == "true"
     assert json.loads(metadata["architecture"])["width"] == 8
     assert "one query per call" in file.doc_string
     shape = file.graph.input[0].type.tensor_type.shape.dim
@@ -440,7 +441,7 @@ def trees(data, **settings):
 
 
 def test_lightgbm_reads_its_own_file(fitted, tmp_path):
-    boosted = trees(fitted)
+    boosted = trees(fitted, transforms="none")
     boosted.export(tmp_path / "model.txt")
     theirs = lgb.Booster(model_file=tmp_path / "model.txt").predict(fitted.X, raw_score=True)
     np.testing.assert_array_equal(theirs.astype(np.float32), boosted.predict(fitted))
@@ -449,7 +450,7 @@ def test_lightgbm_reads_its_own_file(fitted, tmp_path):
 @pytest.mark.parametrize("suffix", ["json", "ubj"])
 def test_xgboost_reads_its_own_file(fitted, tmp_path, suffix):
     xgb = pytest.importorskip("xgboost")
-    boosted = trees(fitted, engine="xgboost")
+    boosted = trees(fitted, engine="xgboost", transforms="none")
     boosted.export(tmp_path / f"model.{suffix}")
     booster = xgb.Booster(model_file=tmp_path / f"model.{suffix}")
     theirs = booster.predict(xgb.DMatrix(fitted.X), output_margin=True)
@@ -466,7 +467,7 @@ def test_export_a_net(cli, ranker, fitted, tmp_path, monkeypatch):
     assert (code, errors) == (0, "")
     assert shown == (
         "Wrote model.onnx: X [documents, 12] → scores [documents], float32, one query per call; "
-        "transforms included: QueryZScore\n"
+        "transforms included: QueryZScore | Quantile(output_distribution=normal)\n"
     )
     code, shown, _ = cli("export", "net", "-o", "other.onnx")
     assert code == 0
@@ -475,7 +476,7 @@ def test_export_a_net(cli, ranker, fitted, tmp_path, monkeypatch):
 
 def test_export_trees(cli, fitted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    trees(fitted).save("trees")
+    trees(fitted, transforms="none").save("trees")
     code, shown, errors = cli("export", "trees")
     assert (code, errors) == (0, "")
     assert shown == "Wrote model.txt: 15 trees in LightGBM's own format\n"
@@ -486,6 +487,22 @@ def test_export_trees(cli, fitted, tmp_path, monkeypatch):
     assert code == 2
     assert "to ONNX or in LightGBM's own format; choose a name that ends in .onnx" in errors
     assert not (tmp_path / "model.pt").exists()
+
+
+def test_export_trees_with_their_transforms(cli, fitted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trees(fitted).save("trees")
+    code, shown, errors = cli("export", "trees")
+    assert (code, errors) == (0, "")
+    assert shown.startswith("Wrote model.onnx: X [documents, 12] → scores [documents]")
+    assert shown.endswith("one query per call; transforms included: none | QueryZScore\n")
+    coded = fitted.X.copy()
+    coded[:, 0] = np.arange(len(coded)) % 3
+    coded = tr.Dataset.from_arrays(coded, fitted.y, group=fitted.lists.sizes)
+    trees(coded, categorical_features=[0]).save("trees")  # ONNX has no splits on categories
+    code, shown, errors = cli("export", "trees")
+    assert (code, shown) == (0, "Wrote model.txt: 15 trees in LightGBM's own format\n")
+    assert "apply" in errors
 
 
 def test_export_notes_transforms_that_a_file_of_trees_lacks(cli, fitted, tmp_path, monkeypatch):

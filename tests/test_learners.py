@@ -221,6 +221,7 @@ VARIANTS = {
         {"ensemble_size": 2, "engine_params": {"colsample_bynode": 0.5, "subsample": 0.7}},
         {"data": MISSING, **CATEGORICAL},
         {"objective": "rank:ndcg"},
+        {"objective": "rank:ndcg", "ensemble_size": 2, "subsample": 0.7},
         {"objective": "rank:ndcg", "ensemble_size": 2, "subsample": 0.7, "subsample_freq": 1},
         {"objective": "rank:ndcg", "engine_params": {"lambdarank_unbiased": True}},
         {"engine_params": {"booster": "dart", "rate_drop": 0.5}},
@@ -274,7 +275,7 @@ def test_a_run_is_interrupted_in_the_middle_of_an_epoch(tmp_path):
         ("net", {"validation_measure": tr.measure("AP"), "objective": tr.measure("nDCG@5")}),
         ("lightgbm", {"num_leaves": np.int64(5), "objective": tr.measure("AP")}),
         ("lightgbm", {"engine_params": {"min_data_in_leaf": np.int64(5)}}),
-        ("lightgbm", {"engine_params": {"monotone_constraints": np.zeros(12, int)}}),
+        ("lightgbm", {"engine_params": {"monotone_constraints": np.zeros(24, int)}}),
         ("xgboost", {"engine_params": {"max_depth": np.int64(5)}}),
     ],
 )

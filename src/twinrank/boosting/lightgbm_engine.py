@@ -187,6 +187,8 @@ class Grower:
         return _joined(header, trees[:rounds], tail)
 
     def _text(self) -> str:
+        if self._earlier and not self._grown:
+            return self._earlier  # with the seeds of its last round
         text = self._booster.model_to_string(num_iteration=-1)
         if not self._earlier:
             return text

@@ -103,11 +103,15 @@ class TreeModel(Model):
             partial.write_bytes(self.trees.to_bytes(path.suffix))
 
     def describe_export(self, path: Path | None = None) -> tuple[str, str, str | None]:
-        """The engine's own file holds the trees, but no transform; an ONNX file holds all."""
-        if path is not None and path.suffix == ONNX:
+        """The engine's own file holds the trees, but no transform; an ONNX file holds all.
+
+        Without a path, trees with a transform go to an ONNX file, unless they have categories.
+        """
+        transformed = self.transform != Compose()
+        if path.suffix == ONNX if path is not None else transformed and not self.categorical:
             return super().describe_export(path)
         held = f"{counted(self.trees.count, 'tree')} in {engine(self.engine).NAME}'s own format"
-        if self.transform == Compose():
+        if not transformed:
             return self.trees.file, held, None
         each = ", query by query" if self.per_query else ""
         note = f"the file does not hold the transform: apply {self.transform} first{each}"

@@ -92,7 +92,9 @@ class Grower:
         self, settings: TreeSettings, objective: Any, data: Data, state: bytes | None = None
     ) -> None:
         self._settings, self._objective, self._data = settings, objective, data
-        self.exact = _EXACT.issuperset(settings.engine_params)
+        # XGBoost chooses bins by the weights, and so the sample, of the first round it sees.
+        resamples = objective is None and settings.subsample < 1 and settings.subsample_freq > 0
+        self.exact = _EXACT.issuperset(settings.engine_params) and not resamples
         params, earlier = params_of(settings), None if state is None else bytearray(state)
         if settings.colsample_bytree < 1:
             # XGBoost rounds down. A half more protects the number from its single precision.

@@ -1,12 +1,9 @@
 """twinrank export: write a trained model as one file for other programs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    pass
 
 
 def export(
@@ -23,7 +20,8 @@ def export(
             "-o",
             "--output",
             help="File to write: .onnx for any model; for trees also .txt (LightGBM), .json or "
-            ".ubj (XGBoost). Default: model.onnx; for trees model.txt or model.json.",
+            ".ubj (XGBoost). Default: model.onnx; for trees without transforms, or with "
+            "categories, model.txt or model.json.",
         ),
     ] = None,
 ) -> None:
@@ -31,9 +29,9 @@ def export(
 
     Nets, trees and blends become ONNX files. The input is a float32 matrix of the features
     in the training data, one row per document. The output is one score per
-    document. Transforms are part of the file. By default (QueryZScore) a
-    score depends on the other documents of its query; then each call takes
-    the documents of one query. The command checks the file: onnxruntime must
+    document. Transforms are part of the file. By default (z-scores within the
+    query) a score depends on the other documents of its query; then each call
+    takes the documents of one query. The command checks the file: onnxruntime must
     compute the same scores as TwinRank. This needs the packages onnx and
     onnxruntime.
 

@@ -24,7 +24,7 @@ from twinrank.estimators.inputs import (
     as_dataset,
     as_evaluation_sets,
     as_unlabelled,
-    list_weights,
+    labelled,
     split_queries,
     trainable_queries,
 )
@@ -395,9 +395,3 @@ def load_ranker(folder: Path, architecture: Any = None) -> BaseRanker:
     model = load_model(folder, architecture)
     own = {} if architecture is None else {"architecture": architecture}
     return estimator_class(model.kind)._from_model(model, folder, **own)
-
-
-def labelled(X: Any, y: Any, qid: Any, group: Any, sample_weight: Any) -> tuple[Dataset, Any]:
-    """Data with labels, and the weight of every query or None."""
-    data = as_dataset(X, y, qid=qid, group=group, labelled=True)
-    return data, list_weights(sample_weight, data, own_order=data is X)

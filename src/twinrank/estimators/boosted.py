@@ -51,8 +51,9 @@ class BoostedRanker(BaseRanker):
         The shrinkage of each tree.
     num_leaves : int or "auto" (15 / 400)
         The maximum number of leaves of a tree, for both engines.
-    colsample_bytree : float or "auto" (1.0 / 1.0)
-        The share of the features, drawn for each tree, that it may split on.
+    colsample_bytree : float or "auto" (0.5 / 1.0)
+        The share of the features, drawn for each tree, that it may split on. The default is 1 for
+        the engine's own objectives.
     subsample : float or "auto" (1.0 / 1.0)
         The share of the queries that a model learns from. Each model of an ensemble draws its own.
     subsample_freq : int or "auto" (0 / 0)

@@ -249,6 +249,12 @@ def _weights(sample_weight: Any) -> Any:
     return weights
 
 
+def labelled(X: Any, y: Any, qid: Any, group: Any, sample_weight: Any) -> tuple[Dataset, Any]:
+    """Data with labels, and the weight of every query or None."""
+    data = as_dataset(X, y, qid=qid, group=group, labelled=True)
+    return data, list_weights(sample_weight, data, own_order=data is X)
+
+
 def trainable_queries(data: Dataset, weights: Any = None) -> Any:
     """The numbers of the queries with at least two documents, one relevant, and weight above 0."""
     relevant = data.lists.any(data.y > 0)

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Self
 
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
-from twinrank.estimators.base_ranker import BaseRanker, labelled
+from twinrank.estimators.base_ranker import BaseRanker
 from twinrank.estimators.checks import check_values
+from twinrank.estimators.inputs import labelled
 from twinrank.estimators.parameters import checked_parameters
 from twinrank.models.saved_model import Model, load_model
 from twinrank.support.errors import InputError

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from copy import deepcopy
 from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
@@ -16,17 +15,16 @@ from torch import Tensor
 from twinrank.data.batches import Batch
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
-from twinrank.data.transforms.transform_base import FeatureError
 from twinrank.losses.ranking_loss import RankingLoss
 from twinrank.models.architecture import is_custom
-from twinrank.models.columns import except_columns
-from twinrank.models.ensemble import Net, build_net, models_of, resolve_architecture
-from twinrank.models.net_model import SCORED_TOGETHER, NetModel, path_of
-from twinrank.models.scorer import checked_categories, score_all
+from twinrank.models.ensemble import Net, models_of, resolve_architecture
+from twinrank.models.net_model import SCORED_TOGETHER, NetModel
+from twinrank.models.scorer import score_all
 from twinrank.models.threads import threads_for
-from twinrank.support.errors import InputError, TwinRankError
+from twinrank.support.errors import InputError
 from twinrank.training.distillation import Teacher
 from twinrank.training.distributed import explaining_lost_processes
+from twinrank.training.initial_net import ensemble_size_of, initial_net
 from twinrank.training.learner import Learner, Scores, Task, TrainingError
 from twinrank.training.net_settings import (
     NetSettings,
@@ -36,7 +34,7 @@ from twinrank.training.net_settings import (
     seed_step,
 )
 from twinrank.training.pretraining import pretrain
-from twinrank.training.settings import check_number, is_auto, seed_of
+from twinrank.training.settings import is_auto
 
 Loss = Callable[..., Tensor]
 _KEEP_BYTES = 1024**3  # transformed features that are kept from one epoch to the next
@@ -111,7 +109,7 @@ class NetLearner(Learner):
         device_of(parameters["device"])
         NetSettings.of(parameters)
         transform(parameters["transforms"])
-        _ensemble_size(parameters)
+        ensemble_size_of(parameters)
         resolve_architecture(parameters["architecture"], parameters["mode"])
         loss_of(parameters)
 
@@ -128,12 +126,7 @@ class NetLearner(Learner):
     @classmethod
     def prepare(cls, parameters: Mapping[str, Any], task: Task) -> Self:
         """Build the net, fit the transform and choose the loss."""
-        chosen = resolve_architecture(parameters["architecture"], parameters["mode"])
-        if task.previous is None:
-            net, fitted = _fresh_net(parameters, chosen, task)
-            custom = path_of(chosen)
-        else:
-            net, fitted, custom = _continued_net(parameters, chosen, task)
+        net, fitted, custom = initial_net(parameters, task)
         loss = loss_of(parameters)
         if task.weights is not None:
             check_takes_weights(loss)
@@ -330,61 +323,6 @@ class NetLearner(Learner):
         message = f"{what} {where}, on the queries {names}{more}. {advice}" if what else ""
         message = message[:1].upper() + message[1:]
         return TrainingError("\n".join(text for text in self.group.all_gather(message) if text))
-
-
-def _ensemble_size(parameters: Mapping[str, Any]) -> int:
-    size = parameters["ensemble_size"]
-    check_number("ensemble_size", size, whole=True, least=1)
-    return int(size)
-
-
-def _fresh_net(parameters: Mapping[str, Any], chosen: Any, task: Task) -> tuple[Net, Transform]:
-    data = task.data
-    generator = torch.Generator().manual_seed(seed_of(parameters["random_state"]))
-    size = _ensemble_size(parameters)
-    categories = checked_categories(parameters["categories"], data.features)
-    try:
-        fitted = except_columns(transform(parameters["transforms"]), categories)
-        fitted = fitted.fit(data.X, data.lists)
-    except FeatureError as error:
-        raise error.named(data.query_ids, data.feature_names) from None
-    fitted.check_features(data.features)
-    net = build_net(fitted.outputs(data.features), chosen, size, categories, generator)
-    if net.architecture is None:
-        _try_net(net, data, fitted)
-    return net, fitted
-
-
-def _try_net(net: Net, data: Dataset, fitted: Transform) -> None:
-    """Score one query with a user's own net, so that its errors appear before training."""
-    query = data.select([0])
-    try:
-        score_all(net, query, fitted, SCORED_TOGETHER)
-    except RuntimeError as error:
-        if isinstance(error, TwinRankError):
-            raise
-        raise InputError(
-            f"Your net cannot score X of shape {(query.documents, net.features)}: {error}. Build "
-            f"it for {net.features} features."
-        ) from error
-
-
-def _continued_net(
-    parameters: Mapping[str, Any], chosen: Any, task: Task
-) -> tuple[Net, Transform, str | None]:
-    """A copy of the previous net, so that a failure leaves the fitted model as it is."""
-    previous = task.previous
-    assert isinstance(previous, NetModel)
-    if previous.features != task.data.features:
-        raise InputError(
-            f"X has {task.data.features} features, but the model has {previous.features}."
-        )
-    own = previous.net.architecture
-    if path_of(chosen) != previous.custom if own is None else chosen != own:
-        raise InputError("partial_fit cannot change the architecture; call fit.")
-    if _ensemble_size(parameters) != previous.ensemble_size:
-        raise InputError("partial_fit cannot change ensemble_size; call fit.")
-    return deepcopy(previous.net), previous.transform, previous.custom
 
 
 def _tensor(weights: npt.NDArray[np.float64] | None) -> Tensor | None:

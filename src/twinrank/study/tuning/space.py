@@ -86,6 +86,7 @@ Dimension = Choice | Span
 _DIRECT = ("strategy", "perturbation", "samples", "alpha", ENSEMBLE_SIZE)
 """Parameters that only direct optimisation of a measure has."""
 _STRATEGY = Choice(STRATEGIES, "type3")
+_NET_TRANSFORMS = "QueryZScore | Quantile(output_distribution=normal)"
 SPACES: dict[str, Mapping[str, Dimension]] = {
     NET.name: {
         "objective": Choice(("nDCG", "AP", "nERR@10", "ListNet", "ApproxNDCG"), "nDCG"),
@@ -98,6 +99,7 @@ SPACES: dict[str, Mapping[str, Dimension]] = {
         "batch_documents": Choice(("auto", 500, 2_000, 12_000), "auto"),
         "transforms": Choice(
             (
+                _NET_TRANSFORMS,
                 "QueryZScore",
                 "Standardise",
                 "QueryMinMax",
@@ -105,7 +107,7 @@ SPACES: dict[str, Mapping[str, Dimension]] = {
                 "SignedLog1p + Standardise",
                 "QueryZScore | SignedLog1p + Standardise",
             ),
-            "QueryZScore",
+            _NET_TRANSFORMS,
         ),
         "feature_noise": Choice((0.0, 0.03, 0.1, 0.3), 0.0),
         "depth": Span(1, 6, start=3),
@@ -123,7 +125,7 @@ SPACES: dict[str, Mapping[str, Dimension]] = {
         "learning_rate": Span(0.02, 0.3, log=True, start=0.05),
         "num_leaves": Span(7, 127, log=True, start=15),
         "min_data_in_leaf": Span(5, 200, log=True, start=20),
-        "colsample_bytree": Span(0.4, 1.0, start=1.0),
+        "colsample_bytree": Span(0.4, 1.0, start=0.5),
         "subsample": Span(0.5, 1.0, start=1.0),
         "lambda_l2": Choice((0.0, 0.1, 1.0, 10.0), 0.0),
     },
