@@ -102,7 +102,7 @@ def test_weights_of_the_user(weights, fitted):
 # Weights
 
 
-def test_weights_are_averaged_within_one_standard_error():
+def test_weights_that_are_not_clearly_worse_are_averaged():
     random = np.random.default_rng(0)
     y = random.integers(0, 3, 4000)
     good, noise = y + random.normal(size=4000), random.normal(size=4000)

@@ -45,7 +45,7 @@ class Blend(BaseRanker):
     Each ranker is trained by itself. Its scores are divided by their spread within queries, the
     root mean square of score minus query mean, and then weighted. The weights "auto" are chosen on
     the evaluation set among weights in steps of 0.1: those whose measure differs from the best by
-    at most one standard error of the difference, paired by query, are averaged. With few queries
+    at most two standard errors of the difference, paired by query, are averaged. With few queries
     the weights therefore stay nearly equal.
 
     Parameters of the rankers are set as `trees__num_leaves` and `net__epochs`, also by

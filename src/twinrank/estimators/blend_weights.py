@@ -17,6 +17,9 @@ from twinrank.training.settings import is_auto
 _STEPS, _POINTS = 10, 100  # steps of 0.1, or larger ones if that makes too many combinations
 
 
+_ERRORS = 2  # standard errors; with one, a few queries already exclude equal weights
+
+
 def spread(scores: Scores, lists: Lists) -> float:
     """The root mean square of score minus mean of the query; 1 if all of them are 0.
 
@@ -35,7 +38,7 @@ def best_weights(
     """The mean of all weights that are not clearly worse than the best ones.
 
     Weights on a grid are compared by the measure on the queries of the data. Those whose mean
-    difference from the best is at most one standard error of that difference (paired by query)
+    difference from the best is at most two standard errors of that difference (paired by query)
     are averaged, so that few queries give nearly equal weights.
     """
     grid = simplex(len(scores))
@@ -46,7 +49,7 @@ def best_weights(
         return equal_weights(len(scores))
     loss = values[values.mean(axis=1).argmax()] - values
     error = loss.std(axis=1, ddof=1) / np.sqrt(queries)
-    return tuple(grid[loss.mean(axis=1) <= error].mean(axis=0).tolist())
+    return tuple(grid[loss.mean(axis=1) <= _ERRORS * error].mean(axis=0).tolist())
 
 
 def given_weights(given: Any, names: Sequence[str]) -> tuple[float, ...] | None:
