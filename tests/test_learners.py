@@ -275,7 +275,7 @@ def test_a_run_is_interrupted_in_the_middle_of_an_epoch(tmp_path):
         ("net", {"validation_measure": tr.measure("AP"), "objective": tr.measure("nDCG@5")}),
         ("lightgbm", {"num_leaves": np.int64(5), "objective": tr.measure("AP")}),
         ("lightgbm", {"engine_params": {"min_data_in_leaf": np.int64(5)}}),
-        ("lightgbm", {"engine_params": {"monotone_constraints": np.zeros(24, int)}}),
+        ("lightgbm", {"engine_params": {"monotone_constraints": np.zeros(12, int)}}),
         ("xgboost", {"engine_params": {"max_depth": np.int64(5)}}),
     ],
 )

@@ -60,7 +60,8 @@ class BoostedRanker(BaseRanker):
         Draw the queries again after so many rounds; 0 draws them once for each model.
     transforms : str or sequence of str, or "auto" ("none | QueryZScore" / "QueryZScore")
         Transforms of the features. The default "auto" is "none | QueryZScore", raw values beside
-        z-scores within the query, and "none" for the engines' own objectives such as LambdaMART.
+        z-scores within the query. It is "none" for the engines' own objectives, such as
+        LambdaMART, and if `engine_params` has values for each column (`monotone_constraints`).
         Missing values (NaN) that stay missing are left to the engine.
     categorical_features : sequence of int or str, optional
         Columns, by number from 0 or by name, that hold the number of a category.

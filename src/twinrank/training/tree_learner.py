@@ -52,6 +52,12 @@ _OTHER_DRAWS = (
     "extra_trees", "feature_fraction_bynode", "sub_feature_bynode",
 )  # fmt: skip
 _WITHOUT_NOISE = ("LambdaMART", "rank:ndcg")
+_BY_COLUMN = (
+    "monotone_constraints", "mc", "monotone_constraint", "interaction_constraints",
+    "feature_contri", "feature_contrib", "fc", "fp", "feature_penalty", "feature_weights",
+    "max_bin_by_feature", "forcedsplits_filename", "forcedbins_filename",
+)  # fmt: skip
+"""Settings of the engines with a value for each column of the user's features."""
 _NEWTON = ("strategy", "perturbation", "samples", "random_state")
 _PAPER_PARAMS = {
     "min_data_in_leaf": 50,
@@ -97,6 +103,8 @@ class TreeLearner(Learner):
         own = {**parameters, "engine_params": check_engine_params(parameters["engine_params"])}
         if str(own["objective"]) in ENGINE_OBJECTIVES and own["mode"] == "default":
             own |= {name: usual for name, usual in BASELINE.items() if is_auto(own[name])}
+        if is_auto(own["transforms"]) and any(n in own["engine_params"] for n in _BY_COLUMN):
+            own["transforms"] = "none"
         resolved = super().resolve(own, documents)
         if is_auto(own["ensemble_size"]) and _reason_for_one_model(resolved) is not None:
             resolved["ensemble_size"] = 1
