@@ -458,13 +458,14 @@ PAPER_VALUES = {
     "architecture": "CE4.L", "ensemble_size": 1, "perturbation": 0.0, "samples": 1,
     "learning_rate": 1e-3, "batch_documents": 1, "shuffle": False, "weight_decay": 1e-3,
     "schedule": "halve", "validate_every": 2, "early_stopping": None,
-    "transforms": "QueryZScore",
+    "transforms": "QueryZScore", "feature_noise": 0.0,
 }  # fmt: skip
 DEFAULT_VALUES = {
     "architecture": "Small", "ensemble_size": 5, "perturbation": 2.0, "samples": 5,
     "learning_rate": 3e-3, "batch_documents": 500, "shuffle": True, "weight_decay": 0.0,
     "schedule": "constant", "validate_every": 1, "early_stopping": 10,
-    "transforms": "QueryZScore | Quantile(output_distribution=normal)",
+    "transforms": "QueryZScore | Quantile(output_distribution=normal) + Clip(low=-3, high=3)",
+    "feature_noise": 0.2,
 }  # fmt: skip
 
 

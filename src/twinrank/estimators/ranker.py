@@ -56,14 +56,13 @@ class Ranker(BaseRanker):
     transforms : str or sequence of str, or "auto"
         Transforms of the features, one after the other with "+", side by side with "|", as in
         "QueryZScore | SignedLog1p + Standardise". The default "auto" is z-scores within the query
-        beside normal scores of the training data's quantiles; "QueryZScore" in mode "paper" and for
-        nets of your own.
-        Missing values (NaN) become the mean with
-        QueryZScore and Standardise, the minimum with QueryMinMax, the median with Quantile and 0
-        with PiecewiseLinear. MissingIndicator marks them. They raise an error elsewhere.
-    feature_noise : float, default 0.0
+        beside normal scores of the training data's quantiles, clipped at 3. It is "QueryZScore" in
+        mode "paper" and for nets of your own. Missing values (NaN) become the mean with QueryZScore
+        and Standardise, the minimum with QueryMinMax, the median with Quantile and 0 with
+        PiecewiseLinear. MissingIndicator marks them. They raise an error elsewhere.
+    feature_noise : float or "auto" (0.2 / 0.0)
         The standard deviation of Gaussian noise that is added to the transformed features in
-        training, but not to categories.
+        training, but not to categories. Nets of your own have none by default.
     categories : dict of int to int, optional
         The number of categories of categorical columns, by column number; they get embeddings.
     epochs : int, default 100
@@ -131,7 +130,7 @@ class Ranker(BaseRanker):
         ensemble_size: int | str = "auto",
         mode: str = "default",
         transforms: str | Sequence[str] = "auto",
-        feature_noise: float = 0.0,
+        feature_noise: float | str = "auto",
         categories: dict[int, int] | None = None,
         epochs: int = 100,
         batch_documents: int | str = "auto",
@@ -340,6 +339,6 @@ class Ranker(BaseRanker):
 
     def _transform(self) -> Transform:
         """The transform, not fitted."""
-        names = ("mode", "architecture", "ensemble_size", "transforms")
+        names = ("mode", "architecture", "ensemble_size", "transforms", "feature_noise")
         parameters = {name: getattr(self, name) for name in names}
         return transform(learner_class(self.kind).resolve(parameters, 0)["transforms"])

@@ -99,8 +99,9 @@ class NetLearner(Learner):
         own = dict(parameters)
         if not is_auto(own["architecture"]) and is_auto(own["ensemble_size"]):
             own["ensemble_size"] = 1
-        if is_auto(own["transforms"]) and is_custom(own["architecture"]):
-            own["transforms"] = "QueryZScore"
+        if is_custom(own["architecture"]):
+            usual = {"transforms": "QueryZScore", "feature_noise": 0.0}
+            own |= {name: value for name, value in usual.items() if is_auto(own[name])}
         return super().resolve(own, documents)
 
     @classmethod

@@ -36,12 +36,14 @@ def default_batch_documents(documents: int) -> int:
     return min(12_000, max(500, documents // 50))
 
 
+_BOTH = "QueryZScore | Quantile(output_distribution=normal) + Clip(low=-3, high=3)"
 DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
     "net": {
         "default": {
             "architecture": "Small",
             "ensemble_size": default_ensemble_size,
-            "transforms": "QueryZScore | Quantile(output_distribution=normal)",
+            "transforms": _BOTH,
+            "feature_noise": 0.2,
             "perturbation": 2.0,
             "samples": 5,
             "learning_rate": 3e-3,
@@ -56,6 +58,7 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
             "architecture": "CE4.L",
             "ensemble_size": 1,
             "transforms": "QueryZScore",
+            "feature_noise": 0.0,
             "perturbation": 0.0,
             "samples": 1,
             "learning_rate": 1e-3,

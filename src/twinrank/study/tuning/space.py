@@ -86,7 +86,7 @@ Dimension = Choice | Span
 _DIRECT = ("strategy", "perturbation", "samples", "alpha", ENSEMBLE_SIZE)
 """Parameters that only direct optimisation of a measure has."""
 _STRATEGY = Choice(STRATEGIES, "type3")
-_NET_TRANSFORMS = "QueryZScore | Quantile(output_distribution=normal)"
+_NET_TRANSFORMS = "QueryZScore | Quantile(output_distribution=normal) + Clip(low=-3, high=3)"
 SPACES: dict[str, Mapping[str, Dimension]] = {
     NET.name: {
         "objective": Choice(("nDCG", "AP", "nERR@10", "ListNet", "ApproxNDCG"), "nDCG"),
@@ -109,7 +109,7 @@ SPACES: dict[str, Mapping[str, Dimension]] = {
             ),
             _NET_TRANSFORMS,
         ),
-        "feature_noise": Choice((0.0, 0.03, 0.1, 0.3), 0.0),
+        "feature_noise": Choice((0.0, 0.1, 0.2, 0.4), 0.2),
         "depth": Span(1, 6, start=3),
         "width": Span(16, 256, log=True, start=64),
         "activation": Choice(("relu", "celu", "gelu", "silu", "tanh"), "relu"),
