@@ -12,8 +12,8 @@ MEASURES = ["nDCG@5", "AP"]
 
 def methods(seed: int) -> dict[str, tr.Ranker | tr.BoostedRanker]:
     """Unfitted rankers by name."""
-    net = {"transforms": "SignedLog1p + QueryZScore", "epochs": 8, "random_state": seed}
-    trees = {"n_estimators": 100, "random_state": seed}
+    net = {"epochs": 6, "random_state": seed}
+    trees = {"n_estimators": 50, "random_state": seed}
     return {
         "ListNet": tr.Ranker(objective="ListNet", **net),
         "nDCG-type3": tr.Ranker(objective="nDCG", strategy="type3", **net),

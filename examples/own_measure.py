@@ -47,16 +47,15 @@ assert abs(value - by_hand) < 1e-12
 # Use the measure to train: as the objective of trees, or for nets as `tr.DirectLoss(purchases)`.
 
 # %%
-data = tr.synthetic_web_search(queries=100)
+data = tr.synthetic_web_search(queries=60)
 train, valid, test = data.split(0.6, 0.2, random_state=0)
 
 rankers = {
-    "on purchases": tr.BoostedRanker(objective=purchases, n_estimators=100, random_state=0),
-    "on nDCG": tr.BoostedRanker(objective="nDCG", n_estimators=100, random_state=0),
+    "on purchases": tr.BoostedRanker(objective=purchases, n_estimators=40, random_state=0),
+    "on nDCG": tr.BoostedRanker(objective="nDCG", n_estimators=40, random_state=0),
     "on purchases (net)": tr.Ranker(
         objective=tr.DirectLoss(purchases, strategy="type3"),
-        transforms="SignedLog1p + QueryZScore",
-        epochs=8,
+        epochs=5,
         random_state=0,
     ),
 }

@@ -19,6 +19,7 @@ from twinrank.models.ensemble import build_net
 from twinrank.models.net_model import NetModel
 from twinrank.models.onnx_export import onnx_model, session
 from twinrank.models.scorer import Scorer, score_all
+from twinrank.training.settings import DEFAULTS
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -298,7 +299,7 @@ def test_metadata_of_a_file(ranker, tmp_path):
     assert metadata["twinrank"] == file.producer_version == tr.__version__
     assert json.loads(metadata["feature_names"]) == NAMES
     assert (metadata["objective"], metadata["strategy"]) == ("AP", "type3")
-    assert metadata["transforms"] == "QueryZScore | Quantile(output_distribution=normal)"
+    assert metadata["transforms"] == DEFAULTS["net"]["default"]["transforms"]
     assert metadata["one_query_per_call"] == "true"
     assert json.loads(metadata["architecture"])["width"] == 8
     assert "one query per call" in file.doc_string
@@ -467,7 +468,7 @@ def test_export_a_net(cli, ranker, fitted, tmp_path, monkeypatch):
     assert (code, errors) == (0, "")
     assert shown == (
         "Wrote model.onnx: X [documents, 12] → scores [documents], float32, one query per call; "
-        "transforms included: QueryZScore | Quantile(output_distribution=normal)\n"
+        f"transforms included: {DEFAULTS['net']['default']['transforms']}\n"
     )
     code, shown, _ = cli("export", "net", "-o", "other.onnx")
     assert code == 0

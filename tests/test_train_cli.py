@@ -593,8 +593,8 @@ def test_trees_have_the_same_run_folder_as_nets(files, run_folder, tmp_path, cli
 @pytest.mark.parametrize(
     "settings",
     [
-        ["engine=lightgbm", "engine_params={min_data_in_leaf=3}", "colsample_bytree=0.5"],
-        ["engine=lightgbm", "engine_params={bagging_fraction=0.5, bagging_freq=1}"],
+        ["engine_params={min_data_in_leaf=3}", "colsample_bytree=0.5", "ensemble_size=2"],
+        ["engine_params={bagging_fraction=0.5, bagging_freq=1}", "ensemble_size=1"],
         ["engine=xgboost", "ensemble_size=2"],
     ],
     ids=["lightgbm", "lightgbm that starts again", "xgboost"],
@@ -604,7 +604,7 @@ def test_trees_are_interrupted_and_resumed(settings, files, tmp_path, cli):
     words = ["train", files / "train.txt", "--valid", files / "vali.txt", "--trees"]
     for setting in (*settings, "n_jobs=1", "early_stopping=none", "num_leaves=8"):
         words += ["--set", setting]
-    words += ["--epochs", 200]
+    words += ["--epochs", 150]
     run = tmp_path / "run"
     command = [sys.executable, "-m", "twinrank", *map(str, [*words, "--out", run])]
     with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process:
@@ -616,12 +616,12 @@ def test_trees_are_interrupted_and_resumed(settings, files, tmp_path, cli):
     assert process.returncode == 130, err
     stopped = re.search(r"Stopped after round (\d+)\. Continue with: (.*)\n$", err)
     assert stopped[2] == f"twinrank train --resume {run}"
-    assert 3 <= int(stopped[1]) == len(history_of(run)) < 200
+    assert 3 <= int(stopped[1]) == len(history_of(run)) < 150
     assert not (run / "model").exists()
     result = cli("predict", run, files / "test.txt", "-o", tmp_path / "s.txt")
     assert refused(result, f"Finish it with: twinrank train --resume {run}")
     code, out, _ = cli("train", "--resume", run)
-    assert (code, "200 rounds" in out) == (0, True)
+    assert (code, "150 rounds" in out) == (0, True)
     assert cli(*words, "--quiet", "--out", tmp_path / "whole") == (0, "", "")
     assert without_seconds(run) == without_seconds(tmp_path / "whole")
     (name,) = (p.name for p in (run / "model").iterdir() if p.stem == "model")
