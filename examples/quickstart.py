@@ -10,8 +10,8 @@ from pathlib import Path
 
 import twinrank as tr
 
-data = tr.synthetic_web_search(queries=150)  # or tr.load("train.txt")
-train, valid, test = data.split(0.6, 0.2, random_state=0)  # a query is never divided
+data = tr.synthetic_web_search(queries=250)  # or tr.load("train.txt")
+train, valid, test = data.split(0.5, 0.2, random_state=0)  # a query is never divided
 print(data)
 
 # %% [markdown]
@@ -35,7 +35,7 @@ lambdamart.fit(train, eval_set=valid)
 print(f"trees: {trees.best_score_:.3f}, LambdaMART: {lambdamart.best_score_:.3f}")
 
 # %% [markdown]
-# Compare the three on the test queries, with a significance test. With 30 queries, small
+# Compare the three on the test queries, with a significance test. With 75 queries, small
 # differences are rarely significant.
 
 # %%
