@@ -204,6 +204,7 @@ def test_notebooks_are_those_of_the_scripts(name):
     ]
 
 
+@pytest.mark.slow
 def test_a_notebook_runs():
     pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
@@ -213,11 +214,13 @@ def test_a_notebook_runs():
     assert any("LambdaMART" in text for text in printed)
 
 
+@pytest.mark.slow
 def test_own_measure_runs(capsys):
     module(EXAMPLES / "own_measure.py")
     assert "on purchases" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_methods_are_compared():
     example = module(EXAMPLES / "compare_methods.py")
     found = example.cross_validate(tr.synthetic_web_search(queries=20), folds=3)

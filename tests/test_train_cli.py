@@ -594,7 +594,10 @@ def test_trees_have_the_same_run_folder_as_nets(files, run_folder, tmp_path, cli
     "settings",
     [
         ["engine_params={min_data_in_leaf=3}", "colsample_bytree=0.5", "ensemble_size=2"],
-        ["engine_params={bagging_fraction=0.5, bagging_freq=1}", "ensemble_size=1"],
+        pytest.param(
+            ["engine_params={bagging_fraction=0.5, bagging_freq=1}", "ensemble_size=1"],
+            marks=pytest.mark.slow,
+        ),
         ["engine=xgboost", "ensemble_size=2"],
     ],
     ids=["lightgbm", "lightgbm that starts again", "xgboost"],
