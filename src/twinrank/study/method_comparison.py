@@ -26,7 +26,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {TREES.name: {ENSEMBLE_SIZE: 1}}
 """Parameters of methods with an objective: one model is compared with one LambdaMART. Estimators
 such as "Ranker" have their own defaults."""
 QUICK: Mapping[str, Any] = {"epochs": 5, "n_estimators": 40}
-BUILT_IN_FOLDS, BUILT_IN_QUERIES, QUICK_QUERIES = 3, 160, 100
+BUILT_IN_FOLDS, BUILT_IN_QUERIES, QUICK_QUERIES = 3, 160, 150
 """The size of the built-in data. The methods above take about two minutes on two cores."""
 CUTOFFS = (1, 3, 5, 10, 20)
 
