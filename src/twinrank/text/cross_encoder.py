@@ -1,7 +1,6 @@
 """`DirectRankingLoss`: direct optimisation of a measure for the CrossEncoder of text models."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -13,9 +12,6 @@ from twinrank.losses.direct import DirectLoss
 from twinrank.measures import Measure
 from twinrank.ranks.strategies import Strategy
 from twinrank.support.errors import InputError
-
-if find_spec("sentence_transformers") is None:  # the import takes seconds, so it comes later
-    raise InputError("twinrank.text needs sentence-transformers: pip install 'twinrank[text]'")
 
 __all__ = ["DirectRankingLoss"]
 
