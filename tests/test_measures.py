@@ -454,10 +454,10 @@ def test_other_words_are_refused():
 @in_both
 def test_arrays_that_do_not_align_are_refused(library):
     two, three, lists = library(np.ones(2)), library(np.ones(3)), Lists.from_sizes([1, 1])
-    with pytest.raises(InputError, match=r"scores has shape \(3,\) but lists has 2 documents"):
+    with pytest.raises(InputError, match=r"scores has shape \(3,\) but labels has shape \(2,\)"):
         measure("AP")(three, two, lists)
-    with pytest.raises(InputError, match=r"labels has shape \(3,\) but lists has 2 documents"):
-        measure("AP")(two, three, lists)
+    with pytest.raises(InputError, match=r"scores has shape \(3,\) but lists has 2 documents"):
+        measure("AP")(three, three, lists)
 
 
 # Values
@@ -524,6 +524,16 @@ def test_numpy_and_torch_agree(batch):
         assert values.dtype == torch.float64, name
         assert not values.requires_grad, name
         close(values, measure(name)(*batch), name)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_padded_lists_have_the_values_of_flat_ones(library):
+    make = np.array if library == "numpy" else torch.tensor
+    scores, labels = make([[0.3, 0.1, 0.9], [0.5, 0.7, 0.2]]), make([[2, 0, -100], [0, 1, 2]])
+    padded = tr.measure("nDCG")(scores, labels, mask=labels >= 0)
+    flat = make([0.3, 0.1, 0.5, 0.7, 0.2]), make([2, 0, 0, 1, 2])
+    expected = tr.measure("nDCG")(*flat, tr.Lists.from_sizes([2, 3]))
+    assert padded.tolist() == expected.tolist()
 
 
 @quick

@@ -78,6 +78,15 @@ class TestErrors:
             "1 of 3 labels are not finite; the first is document 1, in list 0"
         )
 
+    @pytest.mark.parametrize("loss", [tr.DirectLoss("AP"), tr.ListNet()])
+    def test_padding_as_a_label_is_refused(self, loss):
+        scores, labels = torch.rand(2, 3), torch.tensor([[1, 0, -100], [0, 1, 2]])
+        assert message_of(loss, scores, labels) == (
+            "1 of 6 labels are below -1; the first is document 2, in list 0. Labels are at least "
+            "0, or -1 for unjudged documents; leave padding out with mask="
+        )
+        assert loss(scores, labels, mask=labels >= 0).isfinite()
+
     def test_labels_too_high_for_an_exponential_gain(self):
         message = message_of(direct_loss, labels=[0, 2000, 1])
         assert "of nDCG takes labels up to 100, but there is a label 2000; use gain=lin" in message

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinrank.lists.per_list import Ints, PerList, frozen
-from twinrank.support.arrays import Array, is_tensor, to_numpy
+from twinrank.support.arrays import Array, is_tensor, namespace, to_numpy
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -273,3 +273,38 @@ def _whole_numbers(values: Array, name: str) -> Ints:
     if array.size and array.dtype.kind not in "iu":
         raise InputError(f"{name} must be whole numbers, not {array.dtype}")
     return array.astype(np.int64)
+
+
+def flat_input(
+    scores: Array, labels: Array, lists: Lists | None, mask: Array | None
+) -> tuple[Array, Array, Lists]:
+    """Convert flat or padded input to flat input; raise an error if it does not fit together."""
+    if scores.shape != labels.shape:
+        raise InputError(
+            f"scores has shape {tuple(scores.shape)} but labels has shape {tuple(labels.shape)}; "
+            f"both need one entry per document"
+        )
+    if scores.ndim == 2 and lists is None:
+        if mask is None:
+            mask = namespace(scores).ones_like(scores, dtype=bool)
+        if mask.shape != scores.shape:
+            raise InputError(
+                f"mask has shape {tuple(mask.shape)} but scores has shape {tuple(scores.shape)}; "
+                f"both must be the same"
+            )
+        lists = Lists.from_mask(mask)  # raises an error if the mask is not boolean
+        return scores[mask], labels[mask], lists
+    if scores.ndim != 1 or mask is not None:
+        raise InputError(
+            f"pass flat scores with lists, or padded (lists, documents) scores with a mask; "
+            f"got scores {tuple(scores.shape)}, lists {lists!r}"
+            f"{'' if mask is None else f' and mask {tuple(mask.shape)}'}"
+        )
+    if lists is None:
+        raise InputError(
+            "flat scores need lists, which say where each query ends: Lists.from_qid(qid), "
+            "Lists.from_sizes(sizes), or Lists.from_sizes([len(scores)]) for a single query"
+        )
+    check_lists(lists)
+    lists.check(scores=scores, labels=labels)
+    return scores, labels, lists

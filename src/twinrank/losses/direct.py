@@ -9,7 +9,7 @@ from twinrank.lists import Lists
 from twinrank.losses.ranking_loss import RankingLoss, Reduction, flatten, reduced
 from twinrank.measures import Measure
 from twinrank.measures import measure as as_measure
-from twinrank.ranks.exact import check_finite, check_perturbation, exact_ranks
+from twinrank.ranks.exact import check_labels, check_perturbation, exact_ranks
 from twinrank.ranks.kernels import check_kernel
 from twinrank.ranks.strategies import Strategy, as_strategy
 from twinrank.ranks.twin import (
@@ -135,7 +135,7 @@ class DirectLoss(RankingLoss):
             If the arguments do not fit together, or scores or labels are not finite.
         """
         scores, labels, lists = flatten(scores, labels, lists, mask)
-        check_finite("labels", labels, lists)  # before a measure computes with them
+        check_labels(labels, lists)  # before a measure computes with them
         # On the CPU measures use NumPy views: for small arrays torch is slower.
         numpy_views = on_cpu(scores) and self.measure.on_any_array
         plain = to_numpy if numpy_views else Tensor.detach

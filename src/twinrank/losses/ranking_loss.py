@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
-from twinrank.lists import Lists, check_lists
-from twinrank.ranks.exact import check_finite
+from twinrank.lists import Lists, flat_input
+from twinrank.ranks.exact import check_finite, check_labels
 from twinrank.ranks.twin import working_dtype
 from twinrank.support.arrays import (
     Array,
@@ -128,7 +128,7 @@ class SmoothLoss(RankingLoss):
             If the arguments do not fit together, or scores or labels are not finite.
         """
         scores, labels, lists = flatten(scores, labels, lists, mask)
-        check_finite("labels", labels, lists)
+        check_labels(labels, lists)
         check_finite("scores", scores, lists)
         plain = to_numpy if on_cpu(scores) else Tensor.detach
         grades = at_least_zero(as_float(plain(labels.to(scores.device))))
@@ -177,35 +177,7 @@ def flatten(
             raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}")
     if not scores.is_floating_point():
         raise InputError(f"scores must be floating-point numbers, not {scores.dtype}")
-    if scores.shape != labels.shape:
-        raise InputError(
-            f"scores has shape {tuple(scores.shape)} but labels has shape {tuple(labels.shape)}; "
-            f"both need one entry per document"
-        )
-    if scores.ndim == 2 and lists is None:
-        if mask is None:
-            mask = torch.ones_like(scores, dtype=torch.bool)
-        if mask.shape != scores.shape:
-            raise InputError(
-                f"mask has shape {tuple(mask.shape)} but scores has shape {tuple(scores.shape)}; "
-                f"both must be the same"
-            )
-        lists = Lists.from_mask(mask)  # raises an error if the mask is not boolean
-        return scores[mask], labels[mask], lists
-    if scores.ndim != 1 or mask is not None:
-        raise InputError(
-            f"pass flat scores with lists, or padded (lists, documents) scores with a mask; "
-            f"got scores {tuple(scores.shape)}, lists {lists!r}"
-            f"{'' if mask is None else f' and mask {tuple(mask.shape)}'}"
-        )
-    if lists is None:
-        raise InputError(
-            "flat scores need lists, which say where each query ends: Lists.from_qid(qid), "
-            "Lists.from_sizes(sizes), or Lists.from_sizes([len(scores)]) for a single query"
-        )
-    check_lists(lists)
-    lists.check(scores=scores, labels=labels)
-    return scores, labels, lists
+    return flat_input(scores, labels, lists, mask)
 
 
 def reduced(

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from twinrank.lists import Lists, check_lists
-from twinrank.ranks.exact import Ties, check_finite, exact_ranks
+from twinrank.lists import Lists, flat_input
+from twinrank.ranks.exact import Ties, check_labels, exact_ranks
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace, untraced
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, Value
@@ -114,8 +114,9 @@ class Measure:
         self,
         scores: Array,
         labels: Array,
-        lists: Lists,
+        lists: Lists | None = None,
         *,
+        mask: Array | None = None,
         empty: Empty = "skip",
         ties: Ties = "random",
         generator: Any = None,
@@ -124,12 +125,14 @@ class Measure:
 
         Parameters
         ----------
-        scores : array or tensor of float, shape (n_documents,)
+        scores : array or tensor of float, shape (n_documents,) or (n_lists, longest)
             Higher is better.
-        labels : array or tensor, shape (n_documents,)
+        labels : array or tensor, same shape as `scores`
             Graded relevance ≥ 0, or −1 for unjudged documents.
-        lists : Lists
-            Which documents belong together.
+        lists : Lists, optional
+            Which documents belong together. Required for flat scores.
+        mask : array or tensor of bool, same shape as `scores`, optional
+            For padded scores: True where there is a document.
         empty : {"skip", "zero", "one", "error"}, default "skip"
             The value of a list without a relevant document: NaN, 0, 1, or an error.
         ties : {"random", "stable"}, default "random"
@@ -153,6 +156,10 @@ class Measure:
         >>> scores = np.array([0.3, 0.9, 0.5, 0.1, 0.2])
         >>> measure("RR")(scores, np.array([1, 0, 0, 0, 0]), lists, empty="zero")
         array([0.33333333, 0.        ])
+        >>> padded = np.array([[0.3, 0.9], [0.1, 0.0]])
+        >>> mask = np.array([[True, True], [True, False]])
+        >>> measure("RR")(padded, np.array([[1, 0], [1, -100]]), mask=mask)
+        array([0.5, 1. ])
         """
         if empty not in get_args(Empty):
             raise InputError(unknown("policy for empty lists", str(empty), get_args(Empty)))
@@ -160,13 +167,12 @@ class Measure:
             raise InputError(
                 "a measure needs one order of the documents; use ties random or stable"
             )
-        check_lists(lists)
         scores, labels = (x if is_tensor(x) else np.asarray(x) for x in (scores, labels))
         if is_tensor(scores) != is_tensor(labels):
             raise InputError("scores and labels must both be NumPy arrays or both torch tensors")
-        lists.check(scores=scores, labels=labels)
+        scores, labels, lists = flat_input(scores, labels, lists, mask)
         labels = labels.detach() if is_tensor(labels) else labels
-        check_finite("labels", labels, lists)
+        check_labels(labels, lists)
         ranks = exact_ranks(scores, lists, ties=ties, generator=generator)
         values, _, filled = self.at_ranks(ranks, labels, lists)
         if empty == "error" and not bool(filled.all()):

@@ -120,14 +120,22 @@ def check_finite(name: str, values: Array, lists: Lists) -> None:
     refuse_unless(finite, f"{name} are not finite", lists)
 
 
-def refuse_unless(good: Array, complaint: str, lists: Lists) -> None:
+def check_labels(labels: Array, lists: Lists) -> None:
+    """Raise an error for labels that are not finite, or below −1."""
+    check_finite("labels", labels, lists)
+    good = (to_numpy(labels) if on_cpu(labels) else labels.detach()) >= -1
+    advice = ". Labels are at least 0, or -1 for unjudged documents; leave padding out with mask="
+    refuse_unless(good, "labels are below -1", lists, advice)
+
+
+def refuse_unless(good: Array, complaint: str, lists: Lists, advice: str = "") -> None:
     """Raise an error that says how many entries are bad, and where the first is."""
     if not bool(good.all()):
         bad = to_numpy((~good).cpu() if is_tensor(good) else ~good)
         first = int(bad.argmax())
         raise InputError(
             f"{int(bad.sum())} of {lists.documents} {complaint}; the first is document {first}, "
-            f"in list {lists.list_of(first)}"
+            f"in list {lists.list_of(first)}{advice}"
         )
 
 
