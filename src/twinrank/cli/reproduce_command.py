@@ -47,7 +47,14 @@ def reproduce(
     epochs: Annotated[
         int | None,
         typer.Option(
-            help="Number of epochs for nets; trees use ten times as many rounds (default: 100).",
+            help="Number of epochs for nets (default: 100).",
+            min=1,
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            help="Maximum number of rounds for trees (default: ten times as many as epochs).",
             min=1,
         ),
     ] = None,
@@ -116,7 +123,7 @@ def reproduce(
     if 2 in figures or any(number > 3 for number in tables):
         reproduction = _reproduction(
             data, tables, figures, folds, epochs, architectures, quick, reading,
-            seeds=tuple(range(seed, seed + seeds)), published=published,
+            seeds=tuple(range(seed, seed + seeds)), published=published, rounds=rounds,
         )  # fmt: skip
     shown = _without_data([n for n in tables if n <= 3], 1 in figures, seed, out)
     if reproduction is not None:

@@ -160,8 +160,8 @@ def architectures(text: str) -> list[str] | None:
     return names
 
 
-def parameters(method: str, epochs: int) -> dict[str, Any]:
-    """The paper's settings (`mode="paper"`), with ten times as many trees as epochs."""
+def parameters(method: str, epochs: int, rounds: int | None = None) -> dict[str, Any]:
+    """The paper's settings (`mode="paper"`), by default with ten times as many trees as epochs."""
     if ROWS[method].architecture is None:
-        return {"mode": "paper", "n_estimators": TREES * epochs // EPOCHS}
+        return {"mode": "paper", "n_estimators": rounds or TREES * epochs // EPOCHS}
     return {"mode": "paper", "epochs": epochs}

@@ -63,6 +63,7 @@ class Reproduction:
     seeds: Sequence[int] = (0,)
     validate_every: int | str = "auto"
     published: bool | None = None
+    rounds: int | None = None
 
     @cached_property
     def size(self) -> tuple[int, int, int]:
@@ -145,7 +146,7 @@ class Reproduction:
         )
 
     def _parameters(self, method: str) -> dict[str, Any]:
-        chosen = parameters(method, self.epochs)
+        chosen = parameters(method, self.epochs, self.rounds)
         if ROWS[method].architecture is not None:
             return {**chosen, "validate_every": self.validate_every}
         if self.least_hessian < LEAST_HESSIAN:
