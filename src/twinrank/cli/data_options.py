@@ -252,7 +252,7 @@ def warnings_as_notes(quiet: bool = False) -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", DataWarning)
-        shown, warnings.showwarning = warnings.showwarning, show
+        shown, warnings.showwarning = warnings.showwarning, show  # type: ignore[assignment]
         yield
 
 

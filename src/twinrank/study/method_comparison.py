@@ -76,8 +76,8 @@ def comparison_study(
     }
     modes = {{**each.parameters(), **parameters[str(each)]}.get("mode") for each in chosen}
     if shared.get("mode") == "paper" or modes == {"paper"}:
-        least = dict(zip(("min_documents", "min_relevant"), FEWEST["paper"], strict=True))
-        source = replace(source, **least)
+        documents, relevant = FEWEST["paper"]
+        source = replace(source, min_documents=documents, min_relevant=relevant)
     if quick and folds is None:
         folds = source.folds[:1]
     return Study(

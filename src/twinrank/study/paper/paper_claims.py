@@ -51,7 +51,8 @@ class Claim:
     @property
     def p(self) -> float:
         """Wilcoxon's p-value over queries."""
-        return p_value(*(row.evaluation.values[VALIDATION] for row in (self.better, self.worse)))
+        values = [row.evaluation.values[VALIDATION] for row in (self.better, self.worse)]
+        return p_value(values[0], values[1])
 
     @property
     def verdict(self) -> str:

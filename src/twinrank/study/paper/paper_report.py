@@ -108,9 +108,9 @@ def write_results(out: Path, results: ReproductionResults) -> list[tuple[str, li
         write_tables(out / "tables", "architectures", [architectures], data)
         written.append(("Architectures", [architectures]))
     if claims := claims_of(results):
-        table = claim_table(claims)
-        write_tables(out / "tables", "claims", [table], claim_csv(claims))
-        written.append(("Claims", [table]))
+        listed = claim_table(claims)
+        write_tables(out / "tables", "claims", [listed], claim_csv(claims))
+        written.append(("Claims", [listed]))
     if results.panels:
         draw_figure_2(_figures_folder(out) / "figure-2", results.panels)
         correlations = correlation_table(results.panels)
