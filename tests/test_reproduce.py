@@ -349,6 +349,14 @@ def test_expected_time_follows_the_work():
     assert seconds[many.key] == pytest.approx(3 * seconds[few.key])
     assert seconds[few.key] > 0
     assert seconds[hopeless.key] == 0
+    small = {"mode": "paper", "engine_params": {"min_sum_hessian_in_leaf": 0.1}}
+    short, stopping = (
+        Unit.of("LambdaMART", 1, 0, source, {**small, "n_estimators": rounds})
+        for rounds in (100, 1000)
+    )
+    seconds = expected_seconds([short, stopping], source)
+    # It stops after 200 rounds without improvement, and so long before 1,000.
+    assert seconds[stopping.key] == pytest.approx(4 * seconds[short.key])
     assert in_parallel([4, 1, 1], 2) == 4
     assert in_parallel([1, 1, 1, 1], 2) == 2
 
