@@ -438,6 +438,7 @@ def test_from_raw_files_to_tables(monkeypatch, capsys, tmp_path):
     assert "Less was run than for the published numbers" in said.err
     assert "Failed: LambdaMART, fold 1" in said.err
     assert "queries with at least" not in said.err  # the data is filtered already
+    assert "the data has 40 queries, 480 documents; the paper has 30,295 queries" in said.err
     assert "40 (paper: 30,295)" in (out / "report.html").read_text()
 
 

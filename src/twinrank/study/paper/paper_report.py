@@ -191,6 +191,8 @@ def notes_of(results: ReproductionResults) -> list[str]:
         if epochs != EPOCHS or folds < 5:
             notes.append(f"Less was run than for the published numbers: {', '.join(less)}.")
         notes.append(_AUTHORS_CODE)
+        own, papers = (f"{n:,} queries, {d:,} documents" for n, d, _ in (reproduction.size, MSLR))
+        notes.append(f"After the paper's filter, the data has {own}; the paper has {papers}.")
         if 4 in reproduction.tables:
             notes.append(_OLD_LIGHTGBM)
     elif reproduction.tables:
