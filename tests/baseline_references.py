@@ -44,6 +44,14 @@ def wassrank_costs(labels: Tensor) -> Tensor:
     return costs.fill_diagonal_(0.0)
 
 
+def gain_costs(labels: Tensor) -> Tensor:
+    """The costs in the code of WassRank's authors."""
+    gain = torch.where(labels > 0, 4.0**labels - 1, -10.0)
+    costs = (gain[:, None] - gain[None, :]).abs()
+    costs = torch.where(labels[:, None] == labels[None, :], math.e, costs)
+    return costs.fill_diagonal_(0.0)
+
+
 def sinkhorn(
     log_a: Tensor, log_b: Tensor, costs: Tensor, lam: float, sweeps: int, tolerance: float = -1.0
 ) -> tuple[Tensor, Tensor]:
@@ -68,9 +76,9 @@ def wassrank(scores: Tensor, labels: Tensor, lam: float = 1.0) -> Tensor:
     return lam * ((a * log_u).sum() + (log_b.exp() * log_v).sum())
 
 
-def wassrank_of_the_paper(scores: Tensor, labels: Tensor) -> Tensor:
+def wassrank_of_the_paper(scores: Tensor, labels: Tensor, costs: Tensor | None = None) -> Tensor:
     """⟨P, C⟩, and λ log u, centred, in place of its slope with respect to a."""
-    a, costs = torch.softmax(scores, 0), wassrank_costs(labels)
+    a, costs = torch.softmax(scores, 0), wassrank_costs(labels) if costs is None else costs
     log_a = torch.log_softmax(scores, 0).detach()
     log_u, log_v = sinkhorn(log_a, torch.log_softmax(labels, 0), costs, 0.1, 10)
     cost = (torch.exp(log_u[:, None] - costs / 0.1 + log_v[None, :]) * costs).sum()
@@ -142,6 +150,7 @@ REFERENCES: dict[str, Reference] = {
     "WassRank": wassrank,
     "WassRank(smoothing=30)": lambda s, y: wassrank(s, y, 30.0),
     "WassRank(mode=paper)": wassrank_of_the_paper,
+    "WassRank(mode=paper, cost=gain)": lambda s, y: wassrank_of_the_paper(s, y, gain_costs(y)),
     "RankNet": ranknet,
     "RankNet(sigma=2.5)": lambda s, y: ranknet(s, y, 2.5),
     "ApproxNDCG": approx_ndcg,
@@ -158,5 +167,5 @@ SHUFFLE_TIED_LABELS = {"ListMLE"}
 SHUFFLE_TIED_SCORES: set[str] = {"LambdaRank", "LambdaLoss"}
 """Losses that order documents of the same score at random: references hold for distinct scores."""
 
-NOT_ITS_GRADIENT = {"WassRank(mode=paper)"}
+NOT_ITS_GRADIENT = {"WassRank(mode=paper)", "WassRank(mode=paper, cost=gain)"}
 """Losses that define a gradient which isn't that of their value."""

@@ -213,10 +213,13 @@ def test_own_values_win_in_paper_mode():
     assert (own["num_leaves"], own["early_stopping"], own["n_estimators"]) == (7, None, 1000)
     assert own["engine_params"]["min_data_in_leaf"] == 1
     assert own["engine_params"]["min_sum_hessian_in_leaf"] == 200
-    ranker = tr.BoostedRanker(
-        objective="LambdaMART", mode="paper", n_estimators=2, engine_params=TINY
-    )
-    assert ranker.fit(DATA).booster_.num_trees() == 2
+    long = tr.Dataset.from_arrays(X, Y, group=[DATA.documents])
+    for objective in ("LambdaMART", "AP"):
+        changes = {"objective": objective, "mode": "paper", "n_estimators": 2}
+        ranker = tr.BoostedRanker(engine_params=TINY, **changes)
+        assert ranker.fit(long).booster_.num_trees() == 2
+    resolved = ranker.check_parameters()  # only the objective differs, and the paper's has no noise
+    assert (resolved["perturbation"], resolved["samples"], resolved["num_leaves"]) == (0, 1, 400)
 
 
 # Errors
@@ -235,7 +238,7 @@ def test_own_values_win_in_paper_mode():
         ({"samples": 0}, "samples"),
         ({"engine": "catboost"}, "engine 'catboost'"),
         ({"mode": "papers"}, "paper"),
-        ({"mode": "paper"}, "mode='paper' is for objective='LambdaMART'"),
+        ({"mode": "paper", "engine": "xgboost"}, "mode='paper' has settings of LightGBM"),
         ({"n_estimators": 0}, "n_estimators"),
         ({"n_estimators": None}, "n_estimators"),
         ({"num_leaves": 1}, "num_leaves must be a whole number of at least 2"),

@@ -71,6 +71,24 @@ def test_folds_side_by_side(compare, folder, tmp_path):
     assert "twinrank compare" in page
 
 
+def test_paper_mode_tests_on_the_papers_queries(compare, folder, tmp_path):
+    for part in ("train", "vali", "test"):
+        whole = (folder / "Fold1" / f"{part}.txt").read_text()
+        short = "".join(f"{d} qid:9{d // 3} 1:{d}\n" for d in (1, 0, 0, 3, 4, 5))
+        (tmp_path / "Short" / "Fold1").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "Short" / "Fold1" / f"{part}.txt").write_text(whole + short)
+    methods = ["--methods", "AP-type3 (Linear)", "--measures", "nDCG@5", "--epochs", "1"]
+    words = [tmp_path / "Short", *methods, "--jobs", "1"]
+    code, out, err = compare(*words, "--set", "mode=paper")
+    assert code == 0, err
+    assert "Note: fold 1: mode='paper' keeps queries with at least 10 documents" in err
+    assert "2 of 8 queries (train) and 2 of 5 queries (validation) and 2 of 5 queries (test)" in err
+    assert "(3 lists)" in out
+    _, out, err = compare(*words, "--out", "all")
+    assert "(5 lists)" in out
+    assert "mode=" not in err
+
+
 def test_the_same_command_goes_on(compare, folder):
     words = [folder, *SMALL, "--out", "results"]
     assert compare(*words, "--folds", "1")[0] == 0

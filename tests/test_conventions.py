@@ -267,7 +267,7 @@ def by_hand(gain, divisor):
     ("name", "gain", "divisor", "empty"),
     [
         ("twinrank", "exponential", "min", np.nan),
-        ("letor", "exponential", "min", 0),
+        ("all-lists", "exponential", "min", 0),
         ("trec", "linear", "R", 0),
         ("lightgbm", "exponential", "min", 1),
         ("paper", "exponential", "paper", np.nan),
@@ -291,7 +291,12 @@ def test_every_preset_says_what_it_is():
         "trec (gain y; AP@k over R; lists without relevant documents count as 0; "
         "ties by descending document id)"
     )
-    assert len({str(one) for one in CONVENTIONS.values()}) == 5
+    assert str(CONVENTIONS["letor"]) == (
+        "letor (gain 2ʸ − 1, ranks 1 and 2 not discounted; AP@k over min(R, k); "
+        "lists without relevant documents count as 0; ties in input order; "
+        "nDCG@k of lists with fewer than k documents are 0)"
+    )
+    assert len({str(one) for one in CONVENTIONS.values()}) == len(CONVENTIONS) == 8
 
 
 def test_a_part_of_a_preset_can_be_replaced_and_is_stated():
@@ -299,8 +304,8 @@ def test_a_part_of_a_preset_can_be_replaced_and_is_stated():
     shown = str(tr.evaluate(SCORES, LABELS, lists, "AP", convention="trec", ties="stable"))
     assert "Convention: trec, changed (gain y; " in shown
     assert "ties in input order" in shown
-    same = str(tr.evaluate(SCORES, LABELS, lists, "AP", convention="letor", ties="stable"))
-    assert "Convention: letor (" in same
+    same = str(tr.evaluate(SCORES, LABELS, lists, "AP", convention="all-lists", ties="stable"))
+    assert "Convention: all-lists (" in same
 
 
 def test_options_that_a_name_spells_out_stay():

@@ -13,8 +13,10 @@ import typer
 
 import twinrank
 from twinrank.cli import app
+from twinrank.models.architecture import architecture
 from twinrank.study.study_file import read_study_file
 from twinrank.study.tuning.space import spaces_of
+from twinrank.training.settings import DEFAULTS, FEWEST
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -113,3 +115,18 @@ def test_readme_gives_the_two_commands():
 def test_readme_is_short():
     assert len(README.splitlines()) <= 120
     assert len(README.partition("## Documentation")[0].split()) < 600
+
+
+def test_the_papers_settings_are_those_of_the_code():
+    """The page on the paper lists values that the paper does not print, and where they are from."""
+    page = PAGES["docs/reproducing.md"]
+    paper = DEFAULTS["net"]["paper"]
+    dropout = architecture(paper["architecture"], "paper").dropout
+    rows = {cells[1].strip(): cells[2:4] for cells in (x.split("|") for x in page.splitlines())
+            if len(cells) == 6}  # fmt: skip
+    assert rows["dropout"][0].strip().startswith(f"{dropout:g} before")
+    assert "code" in rows["dropout"][1]
+    assert f"≥ {FEWEST['paper'][0]} documents" in rows["queries"][0]
+    assert "WassRank(cost=gain)" in rows["WassRank's costs"][1]
+    assert "our choice" in rows["ListMLE's ties"][1]
+    assert "has not been run on MSLR-WEB30K here" in page

@@ -147,8 +147,8 @@ def test_per_query_in_every_form(run, files):
 
 def test_conventions_by_name(run, files):
     trec = run(*ONE, "-m", "nDCG@10")[1]
-    letor = run(*ONE, "-m", "nDCG@10", "--convention", "letor", "--empty", "skip")[1]
-    assert "Convention: letor, changed (gain 2ʸ − 1; AP@k over min(R, k);" in letor
+    letor = run(*ONE, "-m", "nDCG@10", "--convention", "all-lists", "--empty", "skip")[1]
+    assert "Convention: all-lists, changed (gain 2ʸ − 1; AP@k over min(R, k);" in letor
     assert trec.splitlines()[3] != letor.splitlines()[3]
 
 

@@ -23,7 +23,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from twinrank import (
+    BoostedRanker,
     Dataset,
+    DataWarning,
     DirectLoss,
     InputError,
     Ranker,
@@ -46,6 +48,8 @@ X = random.normal(size=(QID.size, 3)).astype(np.float32)
 Y = np.clip(np.rint(X[:, 0] + X[:, 1] + random.normal(size=QID.size) / 2), 0, 2)
 Y[np.r_[0, np.cumsum(SIZES)[:-1]]] = 1  # something relevant in every query
 DATA = Dataset.from_arrays(X, Y, qid=QID)
+LONG = Dataset.from_arrays(X, Y, group=SIZES.reshape(-1, 2).sum(axis=1))
+"""Queries that the mode "paper" keeps."""
 SCATTERED = random.permutation(QID.size)
 
 
@@ -179,7 +183,7 @@ def test_a_score_depends_only_on_its_query(fitted):
     ],
 )
 def test_queries_are_required_if_scores_depend_on_them(changes):
-    ranker = small(**changes, epochs=1).fit(DATA)
+    ranker = small(**changes, epochs=1).fit(LONG)
     with pytest.raises(InputError, match="pass qid or group"):
         ranker.predict(X)
 
@@ -474,7 +478,7 @@ def test_defaults_of_a_mode(mode, values):
     ranker = Ranker(mode=mode, epochs=2)
     resolved = ranker.check_parameters(DATA.documents)
     assert {name: resolved[name] for name in values} == values
-    ranker.fit(DATA)
+    ranker.fit(LONG)
     net = ranker.model_.net
     assert net.architecture == architecture(values["architecture"], mode)
     assert net.ensemble_size == ranker.model_.ensemble_size == values["ensemble_size"]
@@ -488,7 +492,7 @@ def test_defaults_of_a_mode(mode, values):
         *values,
         "device",
     }
-    assert same(ranker, Ranker(mode=mode, epochs=2, **values).fit(DATA))
+    assert same(ranker, Ranker(mode=mode, epochs=2, **values).fit(LONG))
     documented = re.findall(r"^    (\w+) : .*\"auto\"", Ranker.__doc__, re.MULTILINE)
     assert set(documented) == {*values, "device"}
 
@@ -498,12 +502,12 @@ def test_own_values_win_in_every_mode(mode, others):
     for name, value in others.items():
         ranker = small(mode=mode, **{name: value})
         assert ranker.check_parameters()[name] == value
-        ranker.fit(DATA)
+        ranker.fit(LONG)
     loss = loss_of(Ranker(mode=mode, perturbation=0.5, samples=3).check_parameters())
     assert (loss.perturbation, loss.samples) == (0.5, 3)
-    linear = Ranker(mode=mode, architecture="Linear", epochs=1).fit(DATA).model_.net
+    linear = Ranker(mode=mode, architecture="Linear", epochs=1).fit(LONG).model_.net
     assert linear.architecture.depth == 0
-    assert not same(small(mode="paper").fit(DATA), small(mode="paper", weight_decay=0.5).fit(DATA))
+    assert not same(small(mode="paper").fit(LONG), small(mode="paper", weight_decay=0.5).fit(LONG))
 
 
 def test_a_batch_has_a_fiftieth_of_the_documents():
@@ -520,8 +524,40 @@ def test_a_batch_has_a_fiftieth_of_the_documents():
     assert np.mean(seen[:-1]) > 0.8 * data.documents / 50
 
 
+def test_paper_mode_leaves_out_short_and_irrelevant_lists():
+    """Lists with fewer than ten documents, or nothing relevant, neither train nor validate."""
+    X2, group = np.r_[X, X, X[:30]], [*LONG.lists.sizes, *SIZES, 30]
+    Y2 = np.r_[Y, Y, np.zeros(30)]
+    mixed = Dataset.from_arrays(X2, Y2, group=group)
+    weights = np.r_[np.linspace(1, 3, LONG.queries), np.ones(11)]
+    note = r"leaves out 11 of 16 queries \(training\) and 1 of 6 queries \(validation\)\.$"
+    validation = Dataset.from_arrays(
+        np.r_[X, X[:30]], np.r_[Y, np.zeros(30)], group=[*LONG.lists.sizes, 30]
+    )
+    with pytest.warns(DataWarning, match=note):
+        ranker = small(mode="paper").fit(mixed, sample_weight=weights, eval_set=validation)
+    assert ranker.model_.provenance["data"]["queries"] == LONG.queries
+    alone = small(mode="paper").fit(LONG, sample_weight=weights[:5], eval_set=LONG)
+    assert same(ranker, alone)
+    assert ranker.best_score_ == alone.best_score_
+    with pytest.raises(InputError, match="the training data has none among 10 queries"):
+        small(mode="paper").fit(DATA)
+    trees = {"objective": "AP", "n_estimators": 3, "engine_params": {"min_data_in_leaf": 3}}
+    trees["engine_params"]["min_sum_hessian_in_leaf"] = 0.1
+    with pytest.warns(DataWarning, match=note.partition(" and")[0]):
+        boosted = BoostedRanker(mode="paper", **trees).fit(mixed)
+    assert boosted.model_.provenance["data"]["queries"] == LONG.queries
+    assert boosted.model_.provenance["resolved"]["perturbation"] == 0
+
+
+def test_an_architecture_keeps_its_own_norm_in_paper_mode():
+    own = Architecture(width=4, depth=1, norm="layer")
+    net = small(mode="paper", architecture=own).fit(LONG).model_.net
+    assert (net.architecture.norm, net.architecture.last_norm) == ("layer", False)
+
+
 def test_paper_mode_trains_to_the_end_and_keeps_the_best():
-    ranker = small(mode="paper", epochs=13, learning_rate=1e-9).fit(DATA, eval_set=OTHER)
+    ranker = small(mode="paper", epochs=13, learning_rate=1e-9).fit(LONG, eval_set=LONG)
     assert len(ranker.history_) == 13
     assert [r["iteration"] for r in ranker.history_ if "validation" in r] == [
         2,
@@ -1008,11 +1044,11 @@ def test_a_pipeline_without_routing():
 
 def test_weights_count_across_steps_of_one_query():
     """A loss is a mean within its batch: in steps of one query a weight must still matter."""
-    weights = np.linspace(0.1, 5, DATA.queries)
+    weights = np.linspace(0.1, 5, LONG.queries)
     for changes in ({"mode": "paper"}, {"batch_documents": 1}):
-        unweighted = small(**changes).fit(DATA)
-        assert not same(unweighted, small(**changes).fit(DATA, sample_weight=weights))
-        equal = small(**changes).fit(DATA, sample_weight=np.full(DATA.queries, 3.0))
+        unweighted = small(**changes).fit(LONG)
+        assert not same(unweighted, small(**changes).fit(LONG, sample_weight=weights))
+        equal = small(**changes).fit(LONG, sample_weight=np.full(LONG.queries, 3.0))
         assert same(unweighted, equal)
 
 

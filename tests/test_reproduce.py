@@ -2,7 +2,10 @@
 
 import csv
 import json
+import re
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from twinrank.cli import main
 from twinrank.evaluation.conventions import CONVENTIONS
 from twinrank.evaluation.result import Evaluation
 from twinrank.study.paper import reproduction
+from twinrank.study.paper.paper_claims import claim_csv, claim_table, claims_of
 from twinrank.study.paper.paper_figures import (
     Panel,
     correlation_csv,
@@ -19,6 +23,7 @@ from twinrank.study.paper.paper_figures import (
     draw_figure_1,
     draw_figure_2,
     gradient,
+    roughness,
 )
 from twinrank.study.paper.paper_tables import Measured, PaperTable, architecture_table, choose
 from twinrank.study.paper.published import (
@@ -60,7 +65,9 @@ def measured(method, model, values, validation=0.5, ties=0.0):
     found = {name: np.asarray(values, np.float64) for name in MEASURES}
     convention = CONVENTIONS["paper"]
     evaluation = Evaluation(found, convention, documents=len(values), empty_lists={})
-    return Measured(method, model, evaluation, validation, ties)
+    halves = np.split(np.asarray(values), 2)  # two folds, and one seed
+    means = {name: np.array([[half.mean() for half in halves]]) for name in MEASURES}
+    return Measured(method, model, evaluation, means, means, validation, ties)
 
 
 def raw_folds(folder, folds=2, queries=8, documents=12):
@@ -110,6 +117,8 @@ def test_what_is_trained():
     assert systems("ListNet", None) == ["ListNet (R4.L)"]
     assert systems("ListNet", ARCHITECTURES) == [f"ListNet ({a})" for a in ARCHITECTURES]
     assert systems("LambdaMART(L)", ARCHITECTURES) == ["LambdaMART"]
+    assert systems("AP-type3 (trees)", ARCHITECTURES) == ["AP-type3 (Boosted)"]
+    assert methods_of([8])[0] == "LambdaMART(L)"
     assert architectures("all") == list(ARCHITECTURES)
     assert architectures("paper") is None
     assert methods_of([], [2]) == [name for name in PUBLISHED if name in FIGURE_2]
@@ -160,8 +169,9 @@ def test_a_table_beside_the_published_one():
     assert PaperTable.of(5, rows, published=True) is None
     ndcg, ap, nerr = table.tables()
     cells = {row[0].text.strip(): row for row in ndcg.rows}
-    assert [row[0].text for row in ndcg.rows[:3]] == [
+    assert [row[0].text for row in ndcg.rows[:4]] == [
         "AP-type3 (CE5)",
+        "  pooled",
         "  published (CE4.L)",
         "  difference",
     ]
@@ -169,10 +179,10 @@ def test_a_table_beside_the_published_one():
     assert cells["nDCG-type3 (CE4.L)"][1].mark == ""
     best = max(rows.values(), key=lambda one: one.evaluation["nDCG@1"])
     assert cells[best.system][1].best
-    assert ndcg.rows[1][1].text == "0.4855"
-    assert ndcg.rows[1][1].best
+    assert ndcg.rows[2][1].text == "0.4855"
+    assert ndcg.rows[2][1].best
     off = rows["AP-type3"].evaluation["nDCG@1"] - 0.4855
-    assert float(ndcg.rows[2][1].text.replace("−", "-")) == pytest.approx(off, abs=1e-4)
+    assert float(ndcg.rows[3][1].text.replace("−", "-")) == pytest.approx(off, abs=1e-4)
     assert "published" not in nerr.to_text()
     assert "paperAP" in ap.to_text()
     lines = list(csv.DictReader(table.to_csv().splitlines()))
@@ -184,6 +194,94 @@ def test_a_table_beside_the_published_one():
     plain = PaperTable.of(7, rows, published=False)
     assert "published" not in plain.tables()[0].to_text()
     assert all(not x["published"] for x in csv.DictReader(plain.to_csv().splitlines()))
+
+
+def with_means(row, means, author=None):
+    """The row with other means of every measure, [seeds, folds]."""
+    own = {name: np.array(means, float) for name in MEASURES}
+    others = own if author is None else own | {name: np.array(x) for name, x in author.items()}
+    return replace(row, means=own, author_means=others)
+
+
+def test_folds_are_averaged_and_seeds_have_a_spread():
+    """As in the paper, every fold counts the same, however many queries it has."""
+    base = measured("AP-type3", "CE4.L", np.linspace(0, 1, 8))
+    author = {"nDCG@20": [[0.1, 0.2], [0.3, 0.2]]}
+    row = with_means(base, [[0.4, 0.6], [0.5, 0.7]], author)
+    table = PaperTable.of(7, {"AP-type3": row}, published=True)
+    ndcg = table.tables()[0]
+    cells = [[cell.text for cell in row] for row in ndcg.rows]
+    assert cells[0] == ["AP-type3 (CE4.L)", *["0.5500 ± 0.0707"] * 5]
+    assert cells[1] == ["  pooled", *["0.5000"] * 5]
+    assert cells[2] == ["  ptranking", "", "", "", "", "0.2000"]  # only where it differs
+    assert cells[4][:2] == ["  difference", "+0.0645 ± 0.0707"]
+    notes = "\n".join(ndcg.notes)
+    assert "Convention: paper, the mean over 2 folds. ±: the standard deviation over 2 s" in notes
+    assert "ptranking: the author's code" in notes
+    assert "ptranking" not in table.tables()[1].to_text()
+    line = next(csv.DictReader(table.to_csv().splitlines()))
+    assert float(line["mean"]) == pytest.approx(0.55)
+    assert float(line["pooled"]) == pytest.approx(0.5)
+
+
+def test_claims():
+    values = np.random.default_rng(0).uniform(0.2, 0.6, 100)
+    rows = {
+        "AP-type1": measured("AP-type1", "R5", values),
+        "AP-type2": measured("AP-type2", "R5", values + 0.1),
+        "AP-type3": measured("AP-type3", "CE5", values),
+        "LambdaMART(L)": measured("LambdaMART(L)", None, values + 0.2),
+        "AP-type3 (trees)": measured("AP-type3 (trees)", None, values + 0.1),
+    }
+    found = SimpleNamespace(chosen=rows, tables=[None])
+    claims = claims_of(found)
+    said = {(c.better.method, c.worse.method): c.verdict for c in claims}
+    assert said == {
+        ("AP-type2", "AP-type1"): "yes",
+        ("AP-type3", "AP-type2"): "no, the opposite",
+        ("AP-type3", "AP-type1"): "not significant",
+        ("LambdaMART(L)", "AP-type3"): "yes",
+        ("AP-type3 (trees)", "LambdaMART(L)"): "no, the opposite",
+    }
+    shown = claim_table(claims).to_text()
+    assert "AP-type2  AP-type1     +0.1000" in re.sub(r"(?<=\w) {3,}(?=AP-type1)", "  ", shown)
+    assert len(claim_csv(claims).splitlines()) == 6
+    assert claims_of(SimpleNamespace(chosen=rows, tables=[])) == []
+
+
+def test_published_numbers_need_the_papers_data(tmp_path):
+    """Its layout and its size within 1 %, or the user says so."""
+    folder = Source(str(raw_folds(tmp_path / "MSLR")))
+    near, far = (30_100, 3_720_000, 136), (29_900, 3_749_144, 136)
+    for source, size, expected in (
+        (folder, near, True),
+        (folder, far, False),
+        (folder, (30_295, 3_749_144, 135), False),
+        (Source(queries=30), near, False),  # no folds
+    ):
+        asked = Reproduction(source)
+        asked.__dict__["size"] = size
+        assert asked.on_mslr is expected
+        for published in (True, False):
+            asked = Reproduction(source, published=published)
+            asked.__dict__["size"] = size
+            assert asked.on_mslr is published
+    asked = Reproduction(folder)
+    asked.__dict__["size"] = near
+    assert asked.least_hessian == 200
+
+
+def test_smoothness_has_a_number():
+    """A zigzag is rougher than the same rise without it, on every training."""
+    epochs = range(1, 9)
+    smooth = [{"iteration": e, "loss": -e, "validation": 0.1 * e} for e in epochs]
+    zigzag = [record | {"validation": 0.1 * (e + e % 2)} for e, record in enumerate(smooth)]
+    panel = Panel.of("AP-type3", "AP-type3", [smooth, zigzag])
+    assert panel.roughness == pytest.approx({"validation": 0})
+    assert panel.over_trainings("roughness")["validation"] == pytest.approx([0, 0.1])
+    last = correlation_table([panel]).to_text().splitlines()[3].split()
+    assert last[-3:] == ["0.0500", "±", "0.0707"]
+    assert roughness(np.array([0.3, 0.1])) != roughness(np.array([0.3, 0.1]))  # NaN
 
 
 def test_gradients_of_figure_1():
@@ -214,7 +312,7 @@ def histories():
 
 
 def test_panels_of_figure_2(tmp_path):
-    panels = {name: Panel.of(name, name, history) for name, history in histories().items()}
+    panels = {name: Panel.of(name, name, [history]) for name, history in histories().items()}
     net, direct, trees = panels.values()
     assert net.optimised == "loss"
     assert net.correlations == pytest.approx({"validation": 1.0, "test": 1.0})
@@ -224,10 +322,10 @@ def test_panels_of_figure_2(tmp_path):
     assert (trees.counted, trees.optimised) == ("trees", "nDCG@5 on train")
     assert list(trees.measured) == ["validation"]
     shown = correlation_table(list(panels.values())).to_text()
-    assert shown.splitlines()[4].split()[-2:] == ["−1.00", "–"]
+    assert shown.splitlines()[4].split()[-4:] == ["−1.00", "–", "0.0000", "0.0000"]
     assert correlation_csv([direct]).splitlines()[1:] == [
-        f"AP-type3,AP on train,validation,{direct.correlations['validation']}",
-        "AP-type3,AP on train,test,",
+        f"AP-type3,AP on train,validation,1,{direct.correlations['validation']},0.0",
+        "AP-type3,AP on train,test,1,,0.0",
     ]
     begins = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
     drawn = [*draw_figure_2(tmp_path / "figure-2", list(panels.values()))]
@@ -251,6 +349,14 @@ def test_expected_time_follows_the_work():
     assert seconds[many.key] == pytest.approx(3 * seconds[few.key])
     assert seconds[few.key] > 0
     assert seconds[hopeless.key] == 0
+    small = {"mode": "paper", "engine_params": {"min_sum_hessian_in_leaf": 0.1}}
+    short, stopping = (
+        Unit.of("LambdaMART", 1, 0, source, {**small, "n_estimators": rounds})
+        for rounds in (100, 1000)
+    )
+    seconds = expected_seconds([short, stopping], source)
+    # It stops after 200 rounds without improvement, and so long before 1,000.
+    assert seconds[stopping.key] == pytest.approx(4 * seconds[short.key])
     assert in_parallel([4, 1, 1], 2) == 4
     assert in_parallel([1, 1, 1, 1], 2) == 2
 
@@ -258,7 +364,7 @@ def test_expected_time_follows_the_work():
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--table", "9"], "Table 9 is not available; choose from 2 to 7"),
+        (["--table", "9"], "Table 9 is not available; choose from 2 to 8"),
         (["--figure", "3"], "Figure 3 is not available; choose from 1 and 2"),
         (["--quick", "--full"], "exclude each other"),
         (["--full", "--table", "4"], "--full makes all tables"),
@@ -288,13 +394,14 @@ def test_data_that_the_filter_empties(monkeypatch, capsys, tmp_path):
 
 def test_from_raw_files_to_tables(monkeypatch, capsys, tmp_path):
     data, out = raw_folds(tmp_path / "MSLR"), tmp_path / "out"
-    words = [data, "--table", "7", "--figure", "2", "--folds", "1,2", "--epochs", "2"]
+    words = [data, "--table", "7", "--table", "8", "--figure", "2", "--folds", "1,2"]
+    words += ["--epochs", "2", "--seeds", "2"]
     words += ["--architectures", "paper", "--jobs", "1", "--out", out]
     assert run(monkeypatch, *words) == 0
     said = capsys.readouterr()
     assert "expected to take" in said.err
     assert "is not MSLR-WEB30K" in said.err
-    for name in ("table-7", "architectures", "correlations"):
+    for name in ("table-7", "table-8", "architectures", "claims", "correlations"):
         for suffix in ("txt", "md", "tex", "csv"):
             assert (out / "tables" / f"{name}.{suffix}").stat().st_size
     assert {p.name for p in (out / "figures").iterdir()} == {
@@ -304,16 +411,25 @@ def test_from_raw_files_to_tables(monkeypatch, capsys, tmp_path):
     about = json.loads((out / "reproduction.json").read_text())
     assert about["data"]["train, fold 1"] == "24 queries, 288 documents"  # 6 are left out
     assert not about["mslr_web30k"]
-    assert about["seeds"] == [0]
+    assert about["seeds"] == [0, 1]
+    page = (out / "tables.md").read_text()
+    assert page.startswith(f"```sh\ntwinrank reproduce {data} --table 7")
+    assert "MSLR: 40 queries, 480 documents, 136 features after the paper's filter; 2 epoch" in page
+    for name in ("table-7", "table-8"):  # byte for byte
+        nerr = "\n\n**Table " + name[-1] + (", " if name == "table-7" else ": ")
+        text = (out / "tables" / f"{name}.md").read_text()
+        assert text.rpartition(nerr)[0] in page
+    for name in ("claims", "correlations"):
+        assert (out / "tables" / f"{name}.md").read_text().rstrip("\n") in page
     assert set(about["correlations"]) >= {"LambdaMART(L)", "WassRank (CE4.L)", "AP-type3 (CE4.L)"}
     check_against_own_training(data, out)
 
     # The same again trains nothing. Taken for MSLR-WEB30K, the published numbers come beside; then
     # LambdaMART has the paper's own limits on leaves, and can't grow a tree on so little.
     before = {p.name: p.stat().st_mtime_ns for p in (out / "study" / "units").iterdir()}
-    assert len(before) == 4 * 2 + 5
+    assert len(before) == (4 + 5) * 2 * 2 + 4
     monkeypatch.setattr(reproduction, "MSLR", (40, 480, 136))
-    assert run(monkeypatch, *words) == 0
+    assert run(monkeypatch, *words) == 0  # by its layout and size
     after = {p.name: p.stat().st_mtime_ns for p in (out / "study" / "units").iterdir()}
     assert after == before
     said = capsys.readouterr()
@@ -321,6 +437,9 @@ def test_from_raw_files_to_tables(monkeypatch, capsys, tmp_path):
     assert "from the published numbers" in said.out
     assert "Less was run than for the published numbers" in said.err
     assert "Failed: LambdaMART, fold 1" in said.err
+    assert "queries with at least" not in said.err  # the data is filtered already
+    assert "the data has 40 queries, 480 documents; the paper has 30,295 queries" in said.err
+    assert "40 (paper: 30,295)" in (out / "report.html").read_text()
 
 
 def per_query(out):
@@ -336,40 +455,45 @@ def check_against_own_training(data, out):
             tr.load(data / f"Fold{fold}" / f"{part}.txt").filter(min_documents=10, min_relevant=1)
             for part in ("train", "vali", "test")
         ]
-        ranker = tr.Ranker("nDCG", "type3", architecture="CE4.L", mode="paper", epochs=2)
-        with one_thread():
-            ranker.fit(parts[0], eval_set=parts[1])
-            scores = ranker.predict(parts[2])
-        found = tr.evaluate(scores, parts[2].y, parts[2].lists, MEASURES, convention="paper")
-        values.append([found.values[name] for name in MEASURES])
-    expected = np.concatenate(values, axis=1)
+        for seed in (0, 1):
+            ranker = tr.Ranker("nDCG", architecture="CE4.L", mode="paper", epochs=2)
+            with one_thread():
+                ranker.set_params(random_state=seed).fit(parts[0], eval_set=parts[1])
+                scores = ranker.predict(parts[2])
+            found = tr.evaluate(scores, parts[2].y, parts[2].lists, MEASURES, convention="paper")
+            values.append([found.values[name] for name in MEASURES])
+    by_unit = np.array(values).reshape(2, 2, len(MEASURES), -1)  # folds, seeds
+    expected = np.concatenate(by_unit.mean(axis=1), axis=1)
     kept = per_query(out)
     row = kept["systems"].tolist().index("nDCG-type3 (CE4.L)")
     assert kept["values"][row] == pytest.approx(expected, abs=1e-6)
     assert kept["folds"].tolist() == [1] * 8 + [2] * 8
     with (out / "tables" / "table-7.csv").open() as file:
         lines = [line for line in csv.DictReader(file) if line["method"] == "nDCG-type3"]
-    assert [float(line["mean"]) for line in lines] == pytest.approx(expected.mean(1), abs=1e-6)
+    for name in ("mean", "pooled"):  # folds of equal size
+        assert [float(x[name]) for x in lines] == pytest.approx(expected.mean(1), abs=1e-6)
+    spread = by_unit.mean(axis=(0, 3)).std(axis=0, ddof=1)
+    assert [float(x["spread"]) for x in lines] == pytest.approx(spread, abs=1e-6)
 
 
 @pytest.mark.slow
 def test_the_whole_experiment_in_small(monkeypatch, capsys, tmp_path):
     data, out = raw_folds(tmp_path / "MSLR", folds=5), tmp_path / "out"
     assert run(monkeypatch, data, "--epochs", "2", "--out", out) == 0
-    for number in range(2, 8):
+    for number in range(2, 9):
         assert (out / "tables" / f"table-{number}.csv").is_file()
     for number in (1, 2):
         assert (out / "figures" / f"figure-{number}.pdf").is_file()
     with (out / "tables" / "architectures.csv").open() as file:
         lines = list(csv.DictReader(file))
-    assert len(lines) == 16 * 4 + 1
+    assert len(lines) == 16 * 4 + 5
     ties = {m: np.mean([float(x["tied_pairs"]) for x in lines if x["architecture"] == m])
             for m in ARCHITECTURES}  # fmt: skip
     assert ties["R5"] > 0.1  # what ReLU in the last layer does
     assert ties["CE4.L"] == ties["CE5"] == 0
-    assert sum(int(x["chosen"]) for x in lines) == 17
+    assert sum(int(x["chosen"]) for x in lines) == 21
     kept = per_query(out)
-    assert kept["values"].shape == (65, 15, 40)
+    assert kept["values"].shape == (69, 15, 40)
     assert not np.isnan(kept["values"]).any()
 
 

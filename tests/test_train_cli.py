@@ -156,6 +156,26 @@ def test_paper_mode(files, tmp_path, cli):
     assert cli("predict", tmp_path / "run", files / "test.txt", "-o", tmp_path / "s.txt")[0] == 0
 
 
+def test_paper_mode_says_what_it_leaves_out(tmp_path, cli):
+    lines = [
+        f"{d % 2} qid:{q} 1:{d * q % 7} 2:{d}\n"
+        for q in range(1, 9)
+        for d in range(12 if q % 2 else 6)
+    ]
+    (tmp_path / "train.txt").write_text("".join(lines))
+    words = ["train", tmp_path / "train.txt", "--valid", tmp_path / "train.txt", "--paper"]
+    words += ["--epochs", 1, *SMALL]
+    code, _, err = cli(*words, "--out", tmp_path / "run")
+    assert code == 0
+    assert (
+        "Note: mode='paper' keeps queries with at least 10 documents, 1 of them relevant. "
+        "It leaves out 4 of 8 queries (training) and 4 of 8 queries (validation).\n"
+    ) in err
+    model = tr.Ranker.load(tmp_path / "run/model").model_
+    assert model.provenance["data"]["queries"] == 4
+    assert cli(*words, "--quiet", "--out", tmp_path / "again")[2] == ""
+
+
 def test_an_error_is_one_line_and_leaves_no_folder(files, tmp_path, cli):
     train, out = files / "train.txt", tmp_path / "out"
     (tmp_path / "bad.toml").write_text("epochs = = 3")

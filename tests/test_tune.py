@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -264,6 +265,11 @@ class TestSpaces:
     def test_xgboost_has_its_own_settings(self):
         (trees,) = spaces_of(["trees"], ["engine=xgboost", "objective=AP"])
         assert "engine_params" not in trees.start()
+
+    def test_help_shows_the_brackets_of_toml(self, cli):
+        words = re.sub(r"[│\s]+", " ", cli("tune", "--help")[1])
+        assert "in the table [net], [trees] or [blend]" in words
+        assert "a list of choices such as [16, 32]" in words
 
     def test_ranges_from_a_file(self, tmp_path):
         path = tmp_path / "space.toml"

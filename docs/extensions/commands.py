@@ -90,7 +90,8 @@ def _default(option: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that Markdown leaves as it is."""
+    """Text that Markdown leaves as it is; help of commands escapes brackets for terminals."""
+    text = text.replace("\\[", "[")
     for sign in "\\|*_<$[":
         text = text.replace(sign, "\\" + sign)
     return " ".join(text.split())

@@ -24,7 +24,7 @@ from twinrank.support.errors import InputError
 Floats = npt.NDArray[np.float32]
 
 PERTURBATION, SAMPLES = 2.0, 5
-"""The defaults for trees."""
+"""The defaults of the functions for the engines; those of `BoostedRanker` are the same."""
 
 FLOOR = 1e-3
 """Added to every hessian; the mean hessian is 1."""

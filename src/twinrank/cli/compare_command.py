@@ -92,10 +92,14 @@ def compare(
     chosen: dict[str, Any] = {"methods": names(methods), "measures": names(measures), "cut": cut}
     chosen["folds"] = None if folds is None else numbers(folds, "--folds", 1)
     chosen["seeds"] = None if seeds is None else numbers(seeds, "--seeds", 0)
+    from twinrank.study.method_comparison import note_on_left_out
+
     folder = out or _default_folder(data, quick)
     with in_words_of_options():
         study = _study(data, chosen, _shared(settings, epochs), quick, reading or {})
         show_notes(study.source.sets(study.chosen_folds[0])["train"])
+        if note := note_on_left_out(study):
+            typer.echo(f"Note: {note}", err=True)
         with resumable(folder):
             results = study.run(folder, jobs, ray, force=force)
     _finish(results, folder)

@@ -240,6 +240,22 @@ def show_notes(data: "Dataset") -> None:
         typer.echo(f"Note: {data.name}: {as_options(note)}", err=True)
 
 
+@contextmanager
+def warnings_as_notes(quiet: bool = False) -> Iterator[None]:
+    """Print warnings about data as notes; `quiet` drops them."""
+
+    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if not issubclass(category, DataWarning):
+            shown(message, category, *place)
+        elif not quiet:
+            typer.echo(f"Note: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        shown, warnings.showwarning = warnings.showwarning, show  # type: ignore[assignment]
+        yield
+
+
 def show_error(error: object) -> None:
     """Print an error."""
     typer.echo(f"Error: {error}", err=True)

@@ -61,8 +61,8 @@ def evaluate(
     convention: Annotated[
         str | None,
         typer.Option(
-            help="Definitions of measures: twinrank, letor, trec, lightgbm or paper (default: "
-            "trec for --run, otherwise twinrank).",
+            help="Definitions of measures: twinrank, all-lists, letor, letor3, trec, lightgbm, "
+            "paper or ptranking (default: trec for --run, otherwise twinrank).",
             **_NAME,
         ),
     ] = None,
@@ -77,8 +77,8 @@ def evaluate(
     ties: Annotated[
         str | None,
         typer.Option(
-            help="Order of equal scores: random, stable, docid or average (default: from the "
-            "convention).",
+            help="Order of equal scores: random, stable, docid, average or relevant (default: "
+            "from the convention).",
             **_NAME,
         ),
     ] = None,

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from twinrank.display.tables import Table
     from twinrank.study.paper.reproduction import Reproduction
 
-_TABLES, _FIGURES = (2, 3, 4, 5, 6, 7), (1, 2)
+_TABLES, _FIGURES = (2, 3, 4, 5, 6, 7, 8), (1, 2)
 _QUICK_EPOCHS, _QUICK_FOLDS, _QUICK_QUERIES = 6, 2, 500
 _HINT = """\
-Tables 4 to 7 and Figure 2 need trainings:
+Tables 4 to 8 and Figure 2 need trainings:
   twinrank reproduce --quick         a small version on built-in data, in minutes
   twinrank reproduce MSLR-WEB30K     everything on the paper's data, with an estimate of the time
-  twinrank reproduce --table 7 …     one table (2 to 7) or figure (--figure 1 or 2)"""
+  twinrank reproduce --table 7 …     one table (2 to 8) or figure (--figure 1 or 2)"""
 
 
 @takes_data()
@@ -35,7 +35,9 @@ def reproduce(
     ] = None,
     table: Annotated[
         list[int] | None,
-        typer.Option("--table", help="Only this table of the paper, 2 to 7. Repeatable."),
+        typer.Option(
+            "--table", help="Only this table, 2 to 7; 8: direct objectives on trees. Repeatable."
+        ),
     ] = None,
     figure: Annotated[
         list[int] | None,
@@ -45,7 +47,14 @@ def reproduce(
     epochs: Annotated[
         int | None,
         typer.Option(
-            help="Number of epochs for nets; trees use ten times as many rounds (default: 100).",
+            help="Number of epochs for nets (default: 100).",
+            min=1,
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            help="Maximum number of rounds for trees (default: ten times as many as epochs).",
             min=1,
         ),
     ] = None,
@@ -55,6 +64,23 @@ def reproduce(
             help="all (validation chooses the best of each method), paper (only the published "
             "choices, a quarter of the work), or names such as R5,CE4.L "
             "(default: all; with --quick, paper)."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            help="Number of seeds; tables show the spread over them (default: 1).",
+            min=1,
+            show_default=False,
+        ),
+    ] = 1,
+    published: Annotated[
+        bool | None,
+        typer.Option(
+            "--published/--no-published",
+            help="Show the published numbers (default: if the data is MSLR-WEB30K by its layout, "
+            "and by its size within 1 %).",
+            show_default=False,
         ),
     ] = None,
     quick: Annotated[
@@ -82,7 +108,7 @@ def reproduce(
     Without arguments: Tables 2 and 3 (errors of approximate ranks) and Figure 1,
     which need no data and take seconds. With data, --full or --quick: everything,
     with the paper's settings. Every training is saved when it ends: the same
-    command continues after an interruption.
+    command continues after an interruption, and more --seeds add trainings.
 
     Example: twinrank reproduce MSLR-WEB30K --table 7 --architectures paper
     """
@@ -96,8 +122,9 @@ def reproduce(
     reproduction = None
     if 2 in figures or any(number > 3 for number in tables):
         reproduction = _reproduction(
-            data, tables, figures, folds, epochs, architectures, quick, seed, reading
-        )
+            data, tables, figures, folds, epochs, architectures, quick, reading,
+            seeds=tuple(range(seed, seed + seeds)), published=published, rounds=rounds,
+        )  # fmt: skip
     shown = _without_data([n for n in tables if n <= 3], 1 in figures, seed, out)
     if reproduction is not None:
         _with_data(reproduction, out, jobs, ray, force, shown)
@@ -126,8 +153,8 @@ def _reproduction(
     epochs: int | None,
     architectures: str | None,
     quick: bool,
-    seed: int,
     reading: dict[str, Any] | None,
+    **choices: Any,
 ) -> "Reproduction":
     """The reproduction, checked before any training."""
     from twinrank.study.paper.published import EPOCHS, FEWEST_DOCUMENTS, FEWEST_RELEVANT
@@ -148,8 +175,8 @@ def _reproduction(
             checked[:_QUICK_FOLDS] if quick and folds is None else checked,
             names,
             epochs or (_QUICK_EPOCHS if quick else EPOCHS),
-            seed,
-            1 if quick else "auto",
+            validate_every=1 if quick else "auto",
+            **choices,
         )
         reproduction.check()
     return reproduction
@@ -187,6 +214,7 @@ def _with_data(
         headline,
         notes_of,
         report_of,
+        write_page,
         write_results,
         write_settings,
     )
@@ -196,6 +224,7 @@ def _with_data(
         results = reproduction.run(out, jobs=jobs, ray=ray, force=force)
     tables = write_results(out, results)
     about = write_settings(out, results, command_line())
+    write_page(out, results, command_line())
     for _, parts in tables:
         for table in parts:
             typer.echo(table.to_text(sys.stdout.isatty()) + "\n")

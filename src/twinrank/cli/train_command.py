@@ -14,6 +14,7 @@ from twinrank.cli.data_options import (
     show_notes,
     source_of,
     takes_data,
+    warnings_as_notes,
 )
 from twinrank.support.errors import FileError, InputError, TwinRankError, explained
 
@@ -287,7 +288,8 @@ def _train(
     if not ranker.verbose:  # else the ranker shows its progress itself
         callbacks = [*console(quiet or not group.is_main), *callbacks]
     try:
-        ranker.fit(sets["train"], eval_set=evaluation, callbacks=callbacks, run=run, **more)
+        with warnings_as_notes(quiet or not group.is_main):
+            ranker.fit(sets["train"], eval_set=evaluation, callbacks=callbacks, run=run, **more)
     except TrainingInterrupted as stop:
         if group.is_main:
             command = _command(folder, ranker)

@@ -75,8 +75,9 @@ def tune(
     space: Annotated[
         Path | None,
         typer.Option(
-            help="TOML file with the ranges to search: in the table net, trees or blend, each key "
-            "has a list of choices, or {low = …, high = …, log = true}.",
+            help="TOML file with the ranges to search: in the table \\[net], \\[trees] or "
+            "\\[blend], each key has a list of choices such as \\[16, 32], or {low = …, high = …, "
+            "log = true}.",
             readable=False,
         ),
     ] = None,

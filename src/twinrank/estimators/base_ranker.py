@@ -1,6 +1,7 @@
 """The estimator interface that all rankers share: fit, predict, rank, score, save, load, export."""
 
 import os
+import warnings
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from twinrank.estimators.checks import (
     check_callbacks,
     check_evaluation,
     check_features,
+    papers_parts,
     trainable_part,
 )
 from twinrank.estimators.inputs import (
@@ -36,7 +38,7 @@ from twinrank.estimators.parameters import (
 from twinrank.estimators.teachers import teacher_scores
 from twinrank.models.kinds import class_of
 from twinrank.models.saved_model import Model, load_model, save_model
-from twinrank.support.errors import InputError
+from twinrank.support.errors import DataWarning, InputError
 from twinrank.training.callbacks import Callback
 from twinrank.training.console import console
 from twinrank.training.fitting import check_parameters, train_model
@@ -287,6 +289,15 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         parameters = checked_parameters(own)
         if previous is not None:
             parameters = self._continued_parameters(parameters, previous)
+        if parameters["mode"] == "paper":
+            check_parameters(self.kind, parameters)  # before the data
+            queries = trainable_queries(data, mode="paper")
+            weights = None if weights is None else weights[queries]
+            teacher = None if teacher is None else teacher[rows_of(data.lists, queries)]
+            parts, note = papers_parts([("training", data), *sets.items()])
+            data, sets = parts[0], dict(zip(sets, parts[1:], strict=True))
+            if note:
+                warnings.warn(note, DataWarning, stacklevel=4)
         trainable, used = trainable_part(data, weights)
         if teacher is not None:
             teacher = teacher[rows_of(data.lists, trainable_queries(data, weights))]

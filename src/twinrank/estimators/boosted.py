@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.boosting.newton import PERTURBATION, SAMPLES
 from twinrank.estimators.base_ranker import BaseRanker
 from twinrank.estimators.dask_fit import is_dask, train_on_dask
 from twinrank.estimators.parameters import saved_parameters
@@ -21,9 +20,12 @@ class BoostedRanker(BaseRanker):
     """Boosted trees with scikit-learn's interface, grown by LightGBM or XGBoost.
 
     Parameters that are "auto" have a default for each mode, shown as "default / paper". The mode
-    "paper", for LambdaMART, has the settings of Yu (2020), and in `engine_params` 50 documents and
-    a hessian of 200 per leaf, and no truncation. (The paper's LightGBM also cut the ideal DCG at 20
-    documents, which cannot be set today.) Your own values always win.
+    "paper" has the settings of Yu (2020) for LambdaMART: in `engine_params` 50 documents and a
+    hessian of 200 per leaf, and no truncation. (The paper's LightGBM also cut the ideal DCG at 20
+    documents, which cannot be set today.) With a measure as objective, the same trees are grown on
+    the paper's objective, without noise. As in the paper, queries with fewer than 10 documents or
+    without a relevant one are left out of training and evaluation sets; a `DataWarning` says how
+    many. Your own values always win.
 
     Parameters
     ----------
@@ -32,9 +34,9 @@ class BoostedRanker(BaseRanker):
         objectives: "LambdaMART" and "rank_xendcg" (LightGBM), "rank:ndcg" (XGBoost).
     strategy : {"type1", "type2", "type3", "swap"}, default "type3"
         How a measure passes its gradient to the scores.
-    perturbation : float, default 2.0
+    perturbation : float or "auto" (2.0 / 0.0)
         The scale of the Gumbel noise that is added to the scores before they are ranked.
-    samples : int, default 5
+    samples : int or "auto" (5 / 1)
         The number of perturbed rankings that a gradient is averaged over.
     ensemble_size : int or "auto" (5 or 1 / 1)
         The number of models, each with its own random draws and kept at its own best round. The
@@ -105,8 +107,8 @@ class BoostedRanker(BaseRanker):
         self,
         objective: str | Measure = "nDCG",
         strategy: str = "type3",
-        perturbation: float = PERTURBATION,
-        samples: int = SAMPLES,
+        perturbation: float | str = "auto",
+        samples: int | str = "auto",
         ensemble_size: int | str = "auto",
         engine: str = "lightgbm",
         mode: str = "default",

@@ -14,6 +14,7 @@ from twinrank.models.columns import ExceptColumns
 from twinrank.support.errors import InputError
 from twinrank.support.quantities import counted
 from twinrank.training.callbacks import Callback
+from twinrank.training.settings import FEWEST
 
 
 def check_features(
@@ -97,6 +98,30 @@ def check_evaluation(sets: dict[str, Dataset], data: Dataset, estimator: str) ->
                 f"Evaluation set {name!r} has no relevant document, so no measure has a value. "
                 f"Add queries with relevant documents."
             )
+
+
+def papers_parts(sets: Sequence[tuple[str, Dataset]]) -> tuple[list[Dataset], str]:
+    """The queries of each named set that the paper keeps, and a note on those left out, or "".
+
+    InputError if a set has none.
+    """
+    documents, relevant = FEWEST["paper"]
+    rule = f"queries with at least {documents} documents, {relevant} of them relevant"
+    parts, left_out = [], []
+    for name, data in sets:
+        queries = trainable_queries(data, mode="paper")
+        if not queries.size:
+            raise InputError(
+                f"mode='paper' keeps {rule}, but the {name} data has none among "
+                f"{counted(data.queries, 'query')}. Use mode='default'."
+            )
+        if queries.size < data.queries:
+            number = data.queries - queries.size
+            left_out.append(f"{number:,} of {counted(data.queries, 'query')} ({name})")
+            data = data.select(queries)
+        parts.append(data)
+    note = f"mode='paper' keeps {rule}. It leaves out {' and '.join(left_out)}."
+    return parts, note if left_out else ""
 
 
 def trainable_part(data: Dataset, weights: Any) -> tuple[Dataset, Any]:

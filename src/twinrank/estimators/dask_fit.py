@@ -174,10 +174,10 @@ def _prepare(X: Any, y: Any, qid: Any, weights: Any, parameters: dict[str, Any])
     data = as_dataset(X, y, qid=qid, labelled=True)
     queries, per_list = np.empty(0, np.int64), None
     if weights is None:
-        queries = trainable_queries(data)
+        queries = trainable_queries(data, mode=parameters["mode"])
     elif np.any(weights):
         per_list = list_weights(weights, data)
-        queries = trainable_queries(data, per_list)
+        queries = trainable_queries(data, per_list, parameters["mode"])
     names, ids = data.feature_names, data.query_ids
     if not queries.size:
         nothing = np.empty((0, data.features), np.float32)

@@ -10,6 +10,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.folds import cut
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError
+from twinrank.training.settings import FEWEST
 
 _FORMS = "Pass (X, y, qid), a Dataset, a dict of these by name, or [(X, y)] with eval_qid=[qid]."
 
@@ -255,11 +256,14 @@ def labelled(X: Any, y: Any, qid: Any, group: Any, sample_weight: Any) -> tuple[
     return data, list_weights(sample_weight, data, own_order=data is X)
 
 
-def trainable_queries(data: Dataset, weights: Any = None) -> Any:
-    """The numbers of the queries with at least two documents, one relevant, and weight above 0."""
-    relevant = data.lists.any(data.y > 0)
-    counts = True if weights is None else weights > 0
-    return np.flatnonzero((data.lists.sizes >= 2) & relevant & counts)
+def trainable_queries(data: Dataset, weights: Any = None, mode: str = "default") -> Any:
+    """The numbers of the queries with weight above 0 and, by default, two documents, one relevant.
+
+    The mode "paper" needs ten documents.
+    """
+    documents, relevant = FEWEST[mode]
+    kept = (data.lists.sizes >= documents) & (data.lists.sum(data.y > 0) >= relevant)
+    return np.flatnonzero(kept & (True if weights is None else weights > 0))
 
 
 def split_queries(data: Dataset, fraction: float, seed: Any) -> list[npt.NDArray[np.int64]]:

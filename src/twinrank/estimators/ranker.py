@@ -52,7 +52,8 @@ class Ranker(BaseRanker):
         documents, else 1.
     mode : {"default", "paper"}, default "default"
         The defaults of all parameters that are "auto". In mode "paper", batch norm uses the
-        statistics of each query.
+        statistics of each query. Queries with fewer than 10 documents or without a relevant one are
+        left out of training and evaluation sets; a `DataWarning` says how many.
     transforms : str or sequence of str, or "auto"
         Transforms of the features, one after the other with "+", side by side with "|", as in
         "QueryZScore | SignedLog1p + Standardise". The default "auto" is z-scores within the query

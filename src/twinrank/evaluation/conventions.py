@@ -1,7 +1,8 @@
 """Conventions: named sets of the rules in which evaluation tools differ.
 
-The same ranking has different nDCG and MAP in different tools. They differ in the gain, the divisor
-of AP@k, the value of a query without relevant documents, and the order of equal scores.
+The same ranking has different nDCG and MAP in different tools. They differ in the gain and the
+discount, the divisor of AP@k, the value of queries without relevant documents and of lists with
+fewer than k documents, and the order of equal scores.
 """
 
 import re
@@ -14,7 +15,7 @@ from twinrank.measures.measure_base import Empty
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, parse
 
-Ties = Literal["random", "stable", "docid", "average"]
+Ties = Literal["random", "stable", "docid", "average", "relevant"]
 
 _GAIN = {"exponential": "gain 2ʸ − 1", "linear": "gain y"}
 _AP = {
@@ -33,18 +34,25 @@ _TIES = {
     "stable": "in input order",
     "docid": "by descending document id",
     "average": "averaged",
+    "relevant": "with the highest label first",
 }
+_DISCOUNT = {"standard": "", "letor": ", ranks 1 and 2 not discounted"}
 
 
 @dataclass(frozen=True)
 class Convention:
-    """The rules of an evaluation: gain, divisor of AP@k, empty lists and ties."""
+    """The rules of an evaluation: gain, discount, divisor of AP@k, empty and short lists, ties.
+
+    `short` names the measures that are 0 at a cutoff k for a list with fewer than k documents.
+    """
 
     name: str
     gain: str
     divisor: str
     empty: Empty
     ties: Ties
+    discounting: str = "standard"
+    short: tuple[str, ...] = ()
 
     def measure(self, notation: str | Measure) -> Measure:
         """The measure of a name under this convention; options in the name take precedence.
@@ -53,6 +61,8 @@ class Convention:
         'nDCG(gain=linear)@10'
         >>> str(CONVENTIONS["paper"].measure("AP@5"))
         'paperAP@5'
+        >>> str(CONVENTIONS["letor"].measure("nDCG@5"))
+        'nDCG(discounting=letor)@5'
         """
         if isinstance(notation, Measure):
             return notation
@@ -60,6 +70,7 @@ class Convention:
         options = dict(term.options)
         if term.name in ("nDCG", "NDCG", "DCG"):
             options.setdefault("gain", self.gain)
+            options.setdefault("discounting", self.discounting)
         elif term.name in ("AP", "MAP") and "divisor" not in options:
             if self.divisor == "paper":
                 return measure(str(Term("paperAP", options, term.cutoff)))
@@ -67,22 +78,44 @@ class Convention:
         return measure(str(Term(term.name, options, term.cutoff)))
 
     def __str__(self) -> str:
-        return (
-            f"{self.name} ({_GAIN[self.gain]}; {_AP[self.divisor]}; "
-            f"lists without relevant documents {_EMPTY[self.empty]}; ties {_TIES[self.ties]})"
-        )
+        rules = [
+            _GAIN[self.gain] + _DISCOUNT[self.discounting],
+            _AP[self.divisor],
+            f"lists without relevant documents {_EMPTY[self.empty]}",
+            f"ties {_TIES[self.ties]}",
+        ]
+        if self.short:
+            listed = ", ".join(f"{name}@k" for name in self.short)
+            rules.append(f"{listed} of lists with fewer than k documents are 0")
+        return f"{self.name} ({'; '.join(rules)})"
 
 
 CONVENTIONS = {
     convention.name: convention
     for convention in (
         Convention("twinrank", "exponential", "min", "skip", "random"),
-        Convention("letor", "exponential", "min", "zero", "stable"),
+        Convention("all-lists", "exponential", "min", "zero", "stable"),
+        Convention("letor", "exponential", "min", "zero", "stable", "letor", ("nDCG",)),
+        Convention("letor3", "exponential", "min", "zero", "stable", "letor", ("nDCG", "P")),
         Convention("trec", "linear", "R", "zero", "docid"),
         Convention("lightgbm", "exponential", "min", "one", "stable"),
         Convention("paper", "exponential", "paper", "skip", "random"),
+        Convention(
+            "ptranking",
+            "exponential",
+            "paper",
+            "skip",
+            "relevant",
+            short=("nDCG", "AP", "paperAP", "P", "nERR"),
+        ),
     )
 }
+"""The rules of each tool by name.
+
+"letor" are those of LETOR 4.0's script Eval-Score-4.0.pl, "letor3" those of LETOR 3.0's: there P@k
+of a short list is 0 too. "ptranking" are those of the code of the paper's author in August 2020:
+documents were sorted by label before they were scored, and short lists were padded with zeros.
+"""
 
 
 def read_name(name: str, known: Sequence[str]) -> Term:

@@ -61,13 +61,16 @@ def evaluate(
     measures : str, Measure, or a sequence or mapping of them
         The measures to compute, such as `"nDCG@10"`. The keys of a mapping are the names in the
         result.
-    convention : {"twinrank", "letor", "trec", "lightgbm", "paper"}, default "twinrank"
-        The gain, the divisor of AP@k, and the rules for empty lists and ties.
+    convention : str, default "twinrank"
+        The gain, the discount, the divisor of AP@k, and the rules for empty lists, short lists and
+        ties: "twinrank", "all-lists", "letor", "letor3", "trec", "lightgbm", "paper" or
+        "ptranking".
     empty : {"skip", "zero", "one", "error"}, optional
         The value of a list without relevant documents; "skip" leaves it out of the mean. The
         default is that of the convention.
-    ties : {"random", "stable", "docid", "average"}, optional
-        How documents with equal scores are ordered. The default is that of the convention.
+    ties : {"random", "stable", "docid", "average", "relevant"}, optional
+        How documents with equal scores are ordered; "relevant" puts the highest label first. The
+        default is that of the convention.
     docids : array, shape (n_documents,), optional
         Document ids, needed for `ties="docid"`.
     query_ids : array, shape (n_lists,), optional
@@ -107,8 +110,16 @@ def evaluate(
             f"query_ids has {len(query_ids)} entries but there are {len(lists)} lists."
         )
     retrieved = lists if isinstance(lists, RetrievedLists) else RetrievedLists(lists.offsets)
-    ranking = Ranking.of(arrays[0], retrieved, rules.ties, docids, random_state)
+    tie_rule = rules.ties
+    if tie_rule == "relevant":
+        order = np.lexsort((-arrays[1], np.repeat(np.arange(len(lists)), lists.sizes)))
+        arrays, tie_rule = [array[order] for array in arrays], "stable"
+    ranking = Ranking.of(arrays[0], retrieved, tie_rule, docids, random_state)
     values, has_relevant = _measure_all(list(by_name.values()), ranking, retrieved, arrays[1])
+    for row, measured in zip(values, by_name.values(), strict=True):
+        if measured.cutoff is not None and measured.name in rules.short:
+            sizes = retrieved.sizes if retrieved.retrieved is None else retrieved.retrieved
+            row[sizes < measured.cutoff] = 0.0
     table = {
         name: _with_empty(values[i], has_relevant[i], rules.empty, str(by_name[name]))
         for i, name in enumerate(by_name)

@@ -133,11 +133,11 @@ def evaluate_run(
     complete : bool, default False
         Count judged queries that the run does not contain as 0 (option -c of trec_eval). Otherwise
         they are left out.
-    convention : {"trec", "twinrank", "letor", "lightgbm", "paper"}, default "trec"
+    convention : str, default "trec"
         The rules of the evaluation, as in `evaluate`.
     empty : {"skip", "zero", "one", "error"}, optional
         The value of a query without relevant documents.
-    ties : {"docid", "random", "stable", "average"}, optional
+    ties : {"docid", "random", "stable", "average", "relevant"}, optional
         How documents with equal scores are ordered.
     random_state : int, default 0
         The seed of `ties="random"`.

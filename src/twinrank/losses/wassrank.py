@@ -15,11 +15,12 @@ from twinrank.support.arrays import Array, as_float, is_tensor, to_numpy
 from twinrank.support.errors import InputError, unknown
 
 Mode = Literal["default", "paper"]
+Cost = Literal["label", "gain"]
 
 SAME = math.e
 """The cost between two documents of the same label."""
 IRRELEVANT = -10.0
-"""The label of irrelevant documents in the costs."""
+"""The label of irrelevant documents in the costs, or their gain."""
 LARGEST = 60
 """The largest label: its costs fit in single precision."""
 PAPER_SMOOTHING, PAPER_SWEEPS = 0.1, 10
@@ -41,8 +42,10 @@ class WassRank(SmoothLoss):
     λ.
 
     In paper mode the loss is ⟨P, C⟩ after 10 sweeps with λ = 0.1 from u = 1/m, and the gradient is
-    as above. So it is not the gradient of the loss. The authors' code sets 4^y − 1, not y, to −10
-    for irrelevant documents.
+    as above. So it is not the gradient of the loss.
+
+    The authors' code sets the gain 4^y − 1, not the label y, to −10 for irrelevant documents.
+    Labels 0 and 1 are then 13 apart instead of 4. `cost="gain"` does the same.
 
     Yu, Jatowt, Joho, Jose, Yang & Chen, "WassRank: listwise document ranking using optimal
     transport theory" (WSDM 2019); Cuturi, "Sinkhorn distances" (NeurIPS 2013).
@@ -50,7 +53,10 @@ class WassRank(SmoothLoss):
     Parameters
     ----------
     mode : {"default", "paper"}, default "default"
-        Converged, or as in the experiments of Yu (2020). Paper mode ignores the next three options.
+        Converged, or as in the experiments of Yu (2020). Paper mode ignores `smoothing`,
+        `tolerance` and `sweeps`.
+    cost : {"label", "gain"}, default "label"
+        What is −10 for irrelevant documents: the label, or as in the authors' code the gain.
     smoothing : float, default 1.0
         Weight λ of the entropy.
     tolerance : float, default 1e-8
@@ -79,6 +85,7 @@ class WassRank(SmoothLoss):
     def __init__(
         self,
         mode: Mode = "default",
+        cost: Cost = "label",
         smoothing: float = 1.0,
         tolerance: float = 1e-8,
         sweeps: int = 1000,
@@ -89,6 +96,8 @@ class WassRank(SmoothLoss):
         super().__init__(reduction=reduction, generator=generator)
         if mode not in get_args(Mode):
             raise InputError(unknown("mode of WassRank", str(mode), get_args(Mode)))
+        if cost not in get_args(Cost):
+            raise InputError(unknown("cost of WassRank", str(cost), get_args(Cost)))
         for option, value in (("smoothing", smoothing), ("tolerance", tolerance)):
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not (number and 0 < value < math.inf):
@@ -96,11 +105,13 @@ class WassRank(SmoothLoss):
         if isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1:
             raise InputError(f"sweeps must be a whole number of at least 1, not {sweeps!r}")
         self.mode: Mode = mode
+        self.cost: Cost = cost
         self.smoothing, self.tolerance, self.sweeps = smoothing, tolerance, sweeps
 
     def extra_repr(self) -> str:
         """The options, for `repr`."""
-        return "mode=paper" if self.mode == "paper" else f"smoothing={self.smoothing:g}"
+        shown = "mode=paper" if self.mode == "paper" else f"smoothing={self.smoothing:g}"
+        return shown if self.cost == "label" else f"{shown}, cost={self.cost}"
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The transport cost and its gradient; tensors of other devices are copied to the CPU."""
@@ -117,7 +128,7 @@ class WassRank(SmoothLoss):
             log_b,
             grades,
             documents,
-            _places(labels[order[documents.offsets[:-1]]]) / smoothing,
+            _places(labels[order[documents.offsets[:-1]]], self.cost) / smoothing,
             SAME / smoothing,
             iterations=PAPER_SWEEPS if paper else self.sweeps,
             tolerance=-1.0 if paper else self.tolerance,
@@ -154,13 +165,15 @@ def _by_grade(labels: Any, lists: Lists) -> tuple[Any, Lists, Lists]:
     return order, grades, Lists.from_offsets(np.r_[starts, values.size])
 
 
-def _places(labels: Any) -> Any:
-    """4^label of each grade: the differences are the costs."""
+def _places(labels: Any, cost: Cost) -> Any:
+    """4^label of each grade, or its gain 4^label − 1: the differences are the costs."""
     if (labels > LARGEST).any():
         raise InputError(
             f"WassRank's costs are powers of 4: labels up to {labels.max():g} are too large; "
             f"use grades such as 0 … 4"
         )
+    if cost == "gain":
+        return np.where(labels > 0, np.exp2(2.0 * labels) - 1.0, IRRELEVANT)
     return np.exp2(2.0 * np.where(labels > 0, labels, IRRELEVANT))
 
 

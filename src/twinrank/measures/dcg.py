@@ -87,19 +87,28 @@ class DCG(GainMeasure):
     ----------
     gain : {"exponential", "linear"} or list of float, default "exponential"
         2ʸ − 1, y, or a list by label.
+    discounting : {"standard", "letor"}, default "standard"
+        1 / log2(1 + rank), or 1 / log2(rank) from rank 2 on and 1 before, as in LETOR's scripts.
     cutoff : int, optional
         Only the first `cutoff` documents count.
     """
 
     name: ClassVar[str] = "DCG"
+    discounting: str = "standard"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.discounting not in ("standard", "letor"):
+            raise InputError(unknown("discounting", str(self.discounting), ["standard", "letor"]))
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The gain of the document."""
         return self.gains(labels)
 
     def discount(self, rank: Array) -> Array:
-        """1 / log2(1 + r)."""
-        return 1.0 / namespace(rank).log2(1.0 + rank)
+        """1 / log2(1 + r), or in LETOR 1 / log2(max(r, 2))."""
+        shifted = rank.clip(2.0) if self.discounting == "letor" else 1.0 + rank
+        return 1.0 / namespace(rank).log2(shifted)
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
         """(credit_p − credit_q) · (D(p) − D(q)), with D = 0 beyond the cutoff."""
@@ -110,8 +119,15 @@ class DCG(GainMeasure):
         return mean(credit)
 
     def slope(self, rank: Array) -> Array:
-        """−1 / (ln 2 · (1 + r) · log2²(1 + r)); the paper omits the 1/ln 2."""
-        return -1.0 / (math.log(2) * (1.0 + rank) * namespace(rank).log2(1.0 + rank) ** 2)
+        """−1 / (ln 2 · (1 + r) · log2²(1 + r)); the paper omits the 1/ln 2.
+
+        LETOR's discount has r instead of 1 + r, and is constant up to rank 2.
+        """
+        xp = namespace(rank)
+        if self.discounting == "standard":
+            return -1.0 / (math.log(2) * (1.0 + rank) * xp.log2(1.0 + rank) ** 2)
+        shifted = rank.clip(2.0)
+        return xp.where(rank < 2.0, 0.0, -1.0 / (math.log(2) * shifted * xp.log2(shifted) ** 2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +138,8 @@ class NDCG(DCG):
     ----------
     gain : {"exponential", "linear"} or list of float, default "exponential"
         2ʸ − 1, y, or a list by label.
+    discounting : {"standard", "letor"}, default "standard"
+        1 / log2(1 + rank), or 1 / log2(rank) from rank 2 on and 1 before, as in LETOR's scripts.
     cutoff : int, optional
         Only the first `cutoff` documents count.
     """

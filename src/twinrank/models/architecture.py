@@ -152,13 +152,15 @@ ARCHITECTURES = {
 def architecture(name: "str | Architecture", mode: str = "default") -> Architecture:
     """The architecture of this name, with options changed: `CE4.L`, `MLP(width=64)`.
 
+    An `Architecture` has its own norms in every mode.
+
     >>> architecture("CE4.L(dropout=0.3)").dropout
     0.3
     """
     if mode not in ("default", "paper"):
         raise InputError(unknown("mode", str(mode), ["default", "paper"]))
     if isinstance(name, Architecture):
-        return name if mode == "default" else replace(name, **_PAPER)
+        return name
     head, bracket, rest = str(name).partition("(")
     if head.strip() not in ARCHITECTURES:
         raise InputError(unknown("architecture", head.strip(), ARCHITECTURES))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.display.tables import Cell, Table
+from twinrank.estimators.checks import papers_parts
 from twinrank.evaluation.comparison import Comparison
 from twinrank.evaluation.result import systems_csv
 from twinrank.report.content import ReportContent
@@ -20,6 +21,7 @@ from twinrank.study.study import MEASURES, Study
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import parse
 from twinrank.support.quantities import counted
+from twinrank.training.settings import FEWEST
 
 METHODS = ("LambdaMART", "CatBoost", "ListNet", "BoostedRanker", "Ranker", "Blend")
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {TREES.name: {ENSEMBLE_SIZE: 1}}
@@ -72,6 +74,10 @@ def comparison_study(
         }
         for each in chosen
     }
+    modes = {{**each.parameters(), **parameters[str(each)]}.get("mode") for each in chosen}
+    if shared.get("mode") == "paper" or modes == {"paper"}:
+        documents, relevant = FEWEST["paper"]
+        source = replace(source, min_documents=documents, min_relevant=relevant)
     if quick and folds is None:
         folds = source.folds[:1]
     return Study(
@@ -83,6 +89,18 @@ def comparison_study(
         parameters | by_method,
         validation_measure=str(shared.get("validation_measure", "nDCG@5")),
     )
+
+
+def note_on_left_out(study: Study) -> str:
+    """The number of queries of the first fold that the mode "paper" leaves out; empty if none."""
+    if all(unit.parameters.get("mode") != "paper" for unit in study.units()):
+        return ""
+    whole, fold = replace(study.source, min_documents=1, min_relevant=0), study.chosen_folds[0]
+    sets = whole.sets(fold)
+    if study.source.min_documents < FEWEST["paper"][0]:
+        del sets["test"]  # other methods are tested on all queries
+    note = papers_parts(list(sets.items()))[1]
+    return f"fold {fold}: {note}" if note else ""
 
 
 def _check_known(methods: Sequence[Method], parameters: Mapping[str, Any]) -> None:

@@ -31,6 +31,8 @@ from twinrank.support.files import check_format, new_folder, publish, read_json
 if TYPE_CHECKING:
     from twinrank.study.study import Study
 
+Floats = npt.NDArray[np.float64]
+
 UNITS, FAILURES, RUNNING, SETTINGS = "units", "failures", "running", "study.json"
 _FORMAT, _VERSION = "twinrank-unit", 1
 _OLD_NAMES = {"best_epoch": "best_iteration", "best_value": "best_score"}  # in older unit files
@@ -150,8 +152,19 @@ class Results:
             self._evaluations[names, convention] = by_method
         return self._evaluations[names, convention]
 
+    def fold_means(
+        self, method: str, measures: Sequence[str], convention: str | Convention = "twinrank"
+    ) -> dict[str, Floats]:
+        """The means of a complete method on each fold with each seed, [seeds, folds]."""
+        self.evaluations(measures, convention)
+        return self._fold_means[method, tuple(measures), convention]
+
     @cached_property
     def _evaluations(self) -> dict[Any, dict[str, Evaluation]]:
+        return {}
+
+    @cached_property
+    def _fold_means(self) -> dict[Any, dict[str, Floats]]:
         return {}
 
     def comparison(self, measures: Sequence[str] | None = None, **choices: Any) -> Comparison:
@@ -202,6 +215,10 @@ class Results:
             name: np.concatenate(
                 [np.mean([seed.values[name] for seed in by_seed], axis=0) for _, by_seed in by_fold]
             )
+            for name in measures
+        }
+        self._fold_means[method, measures, convention] = {
+            name: np.array([[seed[name] for seed in by_seed] for _, by_seed in by_fold]).T
             for name in measures
         }
         return Evaluation(

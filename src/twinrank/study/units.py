@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -20,7 +21,7 @@ from twinrank.lists import Lists
 from twinrank.study.methods import Method, ModelKind, method
 from twinrank.study.source import Source
 from twinrank.support.compiled import threads_at_most
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import DataWarning, InputError, unknown
 from twinrank.support.memory import PeakMemory
 from twinrank.training.callbacks import Callback
 
@@ -140,9 +141,10 @@ def train_unit(unit: Unit, source: Source, callbacks: Sequence[Any] = ()) -> Uni
         ranker = unit.kind.estimator(**unit.parameters, random_state=unit.seed)
         ranker.check_parameters()  # slow imports happen here, untimed
         begun = time.perf_counter()
-        ranker.fit(
-            sets["train"], eval_set={part: sets[part] for part in unit.watch}, callbacks=callbacks
-        )
+        watched = {part: sets[part] for part in unit.watch}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # the command says it once
+            ranker.fit(sets["train"], eval_set=watched, callbacks=callbacks)
         seconds = time.perf_counter() - begun
         scores = np.asarray(ranker.predict(sets["test"]), np.float32)
     return UnitResult(

@@ -18,6 +18,13 @@ SMALL_DATA = 100_000
 """Up to this number of documents, an ensemble is the default (docs/choosing.md)."""
 
 
+FEWEST = {"default": (2, 1), "paper": (10, 1)}
+"""The fewest documents, and relevant documents, of a query that trains, by mode.
+
+The mode "paper" leaves other queries out of evaluation sets, too.
+"""
+
+
 def default_ensemble_size(documents: int) -> int:
     """Five models for small data, one for more.
 
@@ -72,6 +79,8 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "trees": {
         "default": {
+            "perturbation": 2.0,
+            "samples": 5,
             "ensemble_size": default_ensemble_size,
             "n_estimators": 300,
             "learning_rate": 0.05,
@@ -82,9 +91,11 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
             "early_stopping": 50,
             "transforms": "none | QueryZScore",
         },
-        # LambdaMART(L) of the paper. Its LightGBM cut the ideal DCG at 20 documents, which cannot
-        # be set today, and used all pairs, which can.
+        # LambdaMART(L) of the paper, and measures on the same trees. The paper's LightGBM cut the
+        # ideal DCG at 20 documents, which cannot be set today, and used all pairs, which can.
         "paper": {
+            "perturbation": 0.0,
+            "samples": 1,
             "ensemble_size": 1,
             "n_estimators": 1000,
             "learning_rate": 0.05,

@@ -109,10 +109,10 @@ class TreeLearner(Learner):
         if is_auto(own["ensemble_size"]) and _reason_for_one_model(resolved) is not None:
             resolved["ensemble_size"] = 1
         if own["mode"] == "paper":
-            if str(own["objective"]) != "LambdaMART":
+            if own["engine"] != "lightgbm":
                 raise InputError(
-                    f"mode='paper' is for objective='LambdaMART': the paper has no trees on "
-                    f"{own['objective']}."
+                    f"mode='paper' has settings of LightGBM, but engine={own['engine']!r}. Use "
+                    f"engine='lightgbm'."
                 )
             resolved["engine_params"] = {**_PAPER_PARAMS, **own["engine_params"]}
         return resolved

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from twinrank.display.plots import COLOURS, FORMATS, drawing
 from twinrank.display.tables import Cell, Table
+from twinrank.study.paper.paper_tables import spread
 from twinrank.study.paper.published import TREES_METHOD, VALIDATION
 from twinrank.study.result_files import csv_text
 from twinrank.support.files import replacing
@@ -80,7 +81,10 @@ def gradient(z: Floats, strategy: Any, sign: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A training: the objective on the training data and nDCG@5 on other data, by epoch or tree."""
+    """A training: the objective on the training data and nDCG@5 on other data, by epoch or tree.
+
+    `others` are the trainings on other folds and with other seeds, which the figure does not show.
+    """
 
     method: str
     system: str
@@ -92,10 +96,17 @@ class Panel:
     """Epochs or trees, and the values there."""
     measured: Mapping[str, tuple[Floats, Floats]]
     """The same for nDCG@5 on the validation and test data."""
+    others: Sequence["Panel"] = ()
 
     @classmethod
-    def of(cls, method: str, system: str, history: Sequence[Mapping[str, Any]]) -> "Panel":
-        """The panel of a unit's history: loss by epoch, or nDCG@5 on the training data by tree."""
+    def of(cls, method: str, system: str, histories: Sequence[Any]) -> "Panel":
+        """The panel of histories of units, of which the first is shown."""
+        first, *others = (cls._of(method, system, history) for history in histories)
+        return replace(first, others=others)
+
+    @classmethod
+    def _of(cls, method: str, system: str, history: Sequence[Mapping[str, Any]]) -> "Panel":
+        """The course of a training: loss by epoch, or nDCG@5 on the training data by tree."""
         if not history:
             raise ValueError(f"{system} has no history")
         measured = {
@@ -119,6 +130,17 @@ class Panel:
         """Spearman's ρ of the objective (minus the loss) with nDCG@5, if both are known."""
         return {name: self._correlation(*series) for name, series in self.measured.items()}
 
+    @property
+    def roughness(self) -> dict[str, float]:
+        """The roughness of the curves of nDCG@5."""
+        return {name: roughness(values) for name, (_, values) in self.measured.items()}
+
+    def over_trainings(self, what: str) -> dict[str, Floats]:
+        """`correlations` or `roughness` of all trainings, by evaluation set, without NaN."""
+        found = [getattr(panel, what) for panel in (self, *self.others)]
+        values = {name: np.array([each[name] for each in found]) for name in self.measured}
+        return {name: own[~np.isnan(own)] for name, own in values.items()}
+
     def _correlation(self, iterations: Floats, values: Floats) -> float:
         from scipy.stats import spearmanr
 
@@ -127,6 +149,19 @@ class Panel:
         if common.size < 3 or np.ptp(objective) == 0 or np.ptp(values[second]) == 0:
             return float("nan")
         return float(spearmanr(objective, values[second]).statistic)
+
+
+def roughness(values: Floats) -> float:
+    """The mean distance of a point of a curve from the middle of its two neighbours.
+
+    It is 0 for a straight line, and large for a zigzag. NaN for fewer than three points.
+
+    >>> roughness(np.array([0.1, 0.2, 0.3])), roughness(np.array([0.2, 0.4, 0.2, 0.4]))
+    (0.0, 0.2)
+    """
+    if values.size < 3:
+        return float("nan")
+    return float(np.abs(values[1:-1] - (values[:-2] + values[2:]) / 2).mean().round(12))
 
 
 def _series(history: Sequence[Mapping[str, Any]], name: str) -> tuple[Floats, Floats]:
@@ -179,35 +214,49 @@ def _panel(axes: Any, panel: Panel, letter: str) -> list[Any]:
 
 
 def correlation_table(panels: Sequence[Panel]) -> Table:
-    """The rank correlation of the objective with nDCG@5."""
+    """The rank correlation of the objective with nDCG@5, and the roughness of its curves."""
     sets = [name for name in ("validation", "test") if any(name in p.measured for p in panels)]
-    rows = [
-        [
-            Cell(panel.system),
-            Cell(panel.optimised),
-            *(Cell(_shown(panel.correlations.get(name, float("nan")))) for name in sets),
-        ]
-        for panel in panels
-    ]
+    rows = []
+    for panel in panels:
+        found = {what: panel.over_trainings(what) for what in ("correlations", "roughness")}
+        cells = [_average(found["correlations"].get(name), 2) for name in sets]
+        cells += [_average(found["roughness"].get(name), 4) for name in sets]
+        rows.append([Cell(panel.system), Cell(panel.optimised), *map(Cell, cells)])
+    trainings = max(1 + len(panel.others) for panel in panels)
+    mean = f"Means ± standard deviations over {trainings} trainings (folds and seeds). "
     return Table(
-        "Figure 2: rank correlation of the objective with nDCG@5, by epoch or tree",
-        ["", "objective", *sets],
+        "Figure 2: does nDCG@5 follow the objective, and how smoothly?",
+        ["", "objective", *(f"ρ, {n}" for n in sets), *(f"roughness, {n}" for n in sets)],
         rows,
         [
-            "Spearman's ρ. The sign of losses is changed, so that 1 is full agreement for every "
-            "method."
+            f"{mean if trainings > 1 else ''}ρ: Spearman's rank correlation of the objective with "
+            "nDCG@5, by epoch or tree. The sign of losses is changed, so that 1 is full agreement "
+            "for every method.",
+            "Roughness: the mean distance of a point of the curve from the middle of its two "
+            "neighbours, in nDCG@5. Nets have a point every second epoch, LambdaMART(L) one for "
+            "every tree.",
         ],
     )
 
 
 def correlation_csv(panels: Sequence[Panel]) -> str:
-    """The same with all digits."""
+    """The same with all digits, for each training."""
     rows = (
-        [panel.system, panel.optimised, name, rho]
+        [panel.system, panel.optimised, name, number, rho, each.roughness[name]]
         for panel in panels
-        for name, rho in panel.correlations.items()
+        for number, each in enumerate((panel, *panel.others), 1)
+        for name, rho in each.correlations.items()
     )
-    return csv_text(["method", "objective", "data", "spearman"], rows)
+    return csv_text(["method", "objective", "data", "training", "spearman", "roughness"], rows)
+
+
+def _average(values: Floats | None, digits: int) -> str:
+    """The mean of some trainings and its spread."""
+    if values is None or not values.size:
+        return "–"
+    mean = f"{values.mean():.{digits}f}".replace("-", "−")
+    deviation = spread(values)
+    return mean if np.isnan(deviation) else f"{mean} ± {deviation:.{digits}f}"
 
 
 def _shown(rho: float) -> str:

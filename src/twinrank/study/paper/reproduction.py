@@ -1,7 +1,8 @@
 """The paper's experiment as studies, and their results.
 
-Measures follow the paper's convention, and the same queries are left out. The architecture of each
-method is chosen by the mean validation nDCG@5 over the folds, without the test data.
+Measures follow the paper's convention and are averaged over folds, and the same queries are left
+out. The architecture of each method is chosen by the mean validation nDCG@5 over folds and seeds,
+without the test data.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,8 @@ from twinrank.study.paper.published import (
     MEASURES,
     MSLR,
     PUBLISHED,
-    TREES_METHOD,
+    ROWS,
+    TOLERANCE,
     VALIDATION,
     Published,
     methods_of,
@@ -34,7 +36,8 @@ from twinrank.study.study import Study
 from twinrank.study.units import Unit, UnitResult
 from twinrank.support.errors import InputError
 
-CONVENTION = "paper"
+CONVENTION, AUTHOR = "paper", "ptranking"
+"""The convention of the tables, and that of the author's code."""
 STUDY = "study"
 """The folder of the studies within that of the reproduction."""
 # LambdaMART's curve in Figure 2 needs nDCG@5 on the training data. Tables and figures share units,
@@ -44,20 +47,23 @@ _WATCH = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Tables 4 to 7 and Figure 2, or some of them, on some data by the paper's protocol.
+    """Tables 4 to 8 and Figure 2, or some of them, on some data by the paper's protocol.
 
     `architectures=None` trains each method on the architecture that the paper chose for it. Figure
-    2 shows the first fold.
+    2 shows the first fold with the first seed. `published` adds the published values; None adds
+    them if the data is MSLR-WEB30K by its layout and size.
     """
 
     source: Source
-    tables: Sequence[int] = (4, 5, 6, 7)
+    tables: Sequence[int] = (4, 5, 6, 7, 8)
     figure_2: bool = True
     folds: Sequence[int] | None = None
     architectures: Sequence[str] | None = None
     epochs: int = 100
-    seed: int = 0
+    seeds: Sequence[int] = (0,)
     validate_every: int | str = "auto"
+    published: bool | None = None
+    rounds: int | None = None
 
     @cached_property
     def size(self) -> tuple[int, int, int]:
@@ -79,7 +85,13 @@ class Reproduction:
     @property
     def on_mslr(self) -> bool:
         """True if the data is the paper's, so that the published values are comparable."""
-        return self.size == MSLR
+        if self.published is not None:
+            return self.published
+        near = all(
+            abs(number - papers) <= TOLERANCE * papers
+            for number, papers in zip(self.size[:2], MSLR[:2], strict=True)
+        )
+        return self.source.has_folds and near and self.size[2] == MSLR[2]
 
     @property
     def least_hessian(self) -> float:
@@ -87,7 +99,8 @@ class Reproduction:
 
         The hessian grows with the number of documents. With 200, MQ2008 would not grow a tree.
         """
-        return LEAST_HESSIAN * min(1.0, self.size[1] / MSLR[1])
+        share = self.size[1] / MSLR[1]
+        return LEAST_HESSIAN * (share if share < 1 - TOLERANCE else 1.0)
 
     @cached_property
     def chosen_folds(self) -> tuple[int, ...]:
@@ -105,20 +118,26 @@ class Reproduction:
         studies = []
         only = [m for m in FIGURE_2 if m not in self.methods] if self.figure_2 else []
         if only:
-            studies.append(self._study(only, self.chosen_folds[:1], None))
+            folds, seeds = self.chosen_folds[:1], self.seeds[:1]
+            studies.append(self._study(only, folds, seeds, None))
         if self.methods:
-            studies.append(self._study(self.methods, self.chosen_folds, self.architectures))
+            folds, seeds = self.chosen_folds, self.seeds
+            studies.append(self._study(self.methods, folds, seeds, self.architectures))
         return studies
 
     def _study(
-        self, methods: Sequence[str], folds: Sequence[int], architectures: Sequence[str] | None
+        self,
+        methods: Sequence[str],
+        folds: Sequence[int],
+        seeds: Sequence[int],
+        architectures: Sequence[str] | None,
     ) -> Study:
         named = {name: method for method in methods for name in systems(method, architectures)}
         return Study(
             self.source,
             list(named),
             folds,
-            (self.seed,),
+            seeds,
             MEASURES,
             {name: self._parameters(method) for name, method in named.items()},
             VALIDATION,
@@ -127,8 +146,8 @@ class Reproduction:
         )
 
     def _parameters(self, method: str) -> dict[str, Any]:
-        chosen = parameters(method, self.epochs)
-        if method != TREES_METHOD:
+        chosen = parameters(method, self.epochs, self.rounds)
+        if ROWS[method].architecture is not None:
             return {**chosen, "validate_every": self.validate_every}
         if self.least_hessian < LEAST_HESSIAN:
             chosen["engine_params"] = {"min_sum_hessian_in_leaf": self.least_hessian}
@@ -166,12 +185,14 @@ class ReproductionResults:
                     continue
                 units = results.units_of(name)
                 values = [unit.best_score for unit in units]
-                architecture = None if method == TREES_METHOD else method_of(name).model
+                trees = ROWS[method].architecture is None
                 measured.append(
                     Measured(
                         method,
-                        architecture,
+                        None if trees else method_of(name).model,
                         evaluations[name],
+                        results.fold_means(name, MEASURES, CONVENTION),
+                        results.fold_means(name, MEASURES, AUTHOR),
                         _mean([float("-inf") if v is None else v for v in values]),
                         _mean([unit.tied_pairs for unit in units]),
                     )
@@ -201,10 +222,10 @@ class ReproductionResults:
         panels = []
         for name in FIGURE_2:
             row: Measured | Published = self.chosen.get(name) or PUBLISHED[name]
-            unit = self._unit(system(name, row.architecture))
-            if unit is not None:
-                title = name if row.architecture is None else system(name, row.architecture)
-                panels.append(Panel.of(name, title, unit.history))
+            units = self.units_of(system(name, row.architecture))
+            title = name if row.architecture is None else system(name, row.architecture)
+            if units:
+                panels.append(Panel.of(name, title, [unit.history for unit in units]))
         return panels
 
     @property
@@ -213,13 +234,8 @@ class ReproductionResults:
         return [str(failure) for results in self.results for failure in results.failures]
 
     def units_of(self, name: str) -> list[UnitResult]:
-        """The finished units of a method on an architecture."""
+        """The finished units of a method on an architecture, by fold, then seed."""
         return [unit for results in self.results for unit in results.units_of(name)]
-
-    def _unit(self, name: str) -> UnitResult | None:
-        """The unit of the fold that Figure 2 shows."""
-        fold = self.reproduction.chosen_folds[0]
-        return next((u for u in self.units_of(name) if u.unit.fold == fold), None)
 
 
 def _mean(values: Sequence[float]) -> float:
