@@ -55,8 +55,6 @@ class WassRank(SmoothLoss):
     mode : {"default", "paper"}, default "default"
         Converged, or as in the experiments of Yu (2020). Paper mode ignores `smoothing`,
         `tolerance` and `sweeps`.
-    cost : {"label", "gain"}, default "label"
-        What is −10 for irrelevant documents: the label, or as in the authors' code the gain.
     smoothing : float, default 1.0
         Weight λ of the entropy.
     tolerance : float, default 1e-8
@@ -64,6 +62,8 @@ class WassRank(SmoothLoss):
     sweeps : int, default 1000
         Maximum number of sweeps. If they do not suffice, a `RuntimeWarning` says so, L is a lower
         bound, and the gradient an approximation.
+    cost : {"label", "gain"}, default "label"
+        What is −10 for irrelevant documents: the label, or as in the authors' code the gain.
     reduction : {"mean", "sum", "none"}, default "mean"
         Mean over the lists that count, sum, or one loss per list.
     generator : torch.Generator, optional
@@ -85,10 +85,10 @@ class WassRank(SmoothLoss):
     def __init__(
         self,
         mode: Mode = "default",
-        cost: Cost = "label",
         smoothing: float = 1.0,
         tolerance: float = 1e-8,
         sweeps: int = 1000,
+        cost: Cost = "label",
         *,
         reduction: Reduction = "mean",
         generator: torch.Generator | None = None,
