@@ -3,6 +3,7 @@
 import os
 from abc import ABC
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -140,10 +141,10 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             weights = None if weights is None else weights[kept]
         if resume and run is None:
             raise InputError("resume=True needs the folder of a run: pass run=.")
-        folder = run
         if run is not None and not isinstance(run, Run):
-            folder = Run(Path(run).expanduser(), resume)
-        self._train(data, weights, sets, callbacks, folder, unlabelled=lists, teacher=scores)  # type: ignore[arg-type]
+            run = Run(Path(run).expanduser(), resume)
+        with nullcontext() if run is None else run.locked():
+            self._train(data, weights, sets, callbacks, run, unlabelled=lists, teacher=scores)
         return self
 
     def predict(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float32]:

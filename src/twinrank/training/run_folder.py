@@ -1,7 +1,8 @@
 """A training as a folder: `run.json`, `history.jsonl`, a checkpoint, the model and its curves."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from twinrank.models.saved_model import (
 )
 from twinrank.support.errors import InputError, TwinRankError, explained
 from twinrank.support.files import check_format, read_json, replacing, sweep
+from twinrank.support.locks import is_empty, locked
 from twinrank.training.callbacks import Callback, HistoryFile, StopOnInterrupt
 from twinrank.training.checkpoints import Checkpoints
 from twinrank.training.distributed import ProcessGroup, current_group
@@ -58,6 +60,13 @@ class Run:
         folder = self.folder / PARTS / name
         begun = self.resume and (folder / RUN).is_file()
         return Run(folder, begun, {"blend": str(self.folder)}, self.save_every, self.group)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the folder, so that no other training writes to it."""
+        with ExitStack() as held:
+            self._on_main(lambda: held.enter_context(locked(self.folder, "training")))
+            yield
 
     def check(self, kind: str, about: Mapping[str, Any], data: Mapping[str, str]) -> None:
         """Check that the folder is free, or that it holds this very training."""
@@ -156,7 +165,7 @@ def check_free(folder: Path) -> None:
     """Refuse a folder that is not new or empty."""
     with explained("write", folder):
         sweep(folder)  # files of a run that was killed before it started
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        if folder.exists() and not is_empty(folder):
             raise InputError(
                 f"{folder} exists and is not an empty folder. Choose another folder, or resume the "
                 f"run in it."
