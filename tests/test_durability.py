@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ def disk(monkeypatch):
     events = []
 
     def fsync(number):
-        events.append(("flush", os.path.basename(os.readlink(f"/proc/self/fd/{number}"))))
+        events.append(("flush", Path(f"/proc/self/fd/{number}").readlink().name))
 
     def renaming(call):
         def renamed(self, target):

@@ -67,7 +67,7 @@ def _scan(text: Any, start: int, separator: int) -> tuple[int, int, int, int, in
                 return rows, _QUOTE, line, fields, width
         elif byte == separator:
             fields, begins, closed = fields + 1, True, False
-        elif byte == _FEED or byte == _CARRIAGE:
+        elif byte in (_FEED, _CARRIAGE):
             if byte == _CARRIAGE:
                 if i + 1 == size or text[i + 1] != _FEED:
                     return rows, _RETURN, line, fields, width

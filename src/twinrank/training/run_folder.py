@@ -18,6 +18,7 @@ from twinrank.models.saved_model import (
     is_count,
     save_model,
 )
+from twinrank.support.checksums import check_seal, sealed
 from twinrank.support.errors import InputError, TwinRankError, explained
 from twinrank.support.files import check_format, read_json, replacing, sweep
 from twinrank.support.locks import is_empty, locked
@@ -115,7 +116,7 @@ class Run:
             draw_history(model.history, unit, measure, self.folder / f"curves{suffix}")
 
     def _write(self, about: Mapping[str, Any]) -> None:
-        content = {"format": FORMAT, "version": VERSION, **about}
+        content = sealed({"format": FORMAT, "version": VERSION, **about})
         with explained("write", self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.folder / RUN) as partial:
@@ -186,6 +187,7 @@ def read_run(folder: Path) -> dict[str, Any]:
             raise InputError(f"{path} is damaged: {key} is missing or has the wrong type")
     if about["kind"] not in KINDS:
         raise InputError(f"{path} is damaged: there is no learner {about['kind']!r}")
+    check_seal(about, path)
     return about
 
 
