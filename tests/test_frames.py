@@ -392,7 +392,7 @@ def test_a_row_that_the_parser_loses_is_an_error(csv, monkeypatch):
         (HEADER + '7,0,"1"1,2\n', "data.csv, line 2, column 3: text after a closing quote"),
         (HEADER + "7,0,1,2\n7,0,1\0,2\n", "data.csv, line 3, column 3: a NUL byte"),
         (HEADER + "7,0,1,2\r7,0,1,2\n", "data.csv, line 2, column 4: a carriage return without"),
-        ('label,qid,docid,7"\n0,1,a,1\n1,1,b,2\n0,2,7",3\n1,2,d,4\n', "line 1, column 4: a \""),
+        ('label,qid,docid,7"\n0,1,a,1\n1,1,b,2\n0,2,7",3\n1,2,d,4\n', 'line 1, column 4: a "'),
         (HEADER.replace(",", ";") + "7;0;1;2\n", "by commas, but the header has semicolons: 'qid;"),
         (HEADER.replace(",", "\t") + "7\t0\t1\t2\n", "by commas, but the header has tabs"),
         ("qid,label,a,a\n7,0,1,2\n", "data.csv has two columns named 'a'"),

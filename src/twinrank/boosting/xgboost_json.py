@@ -53,14 +53,18 @@ def _check(model: Any) -> int:
         texts = isinstance(names, list) and all(isinstance(item, str) for item in names)
         _require(texts and len(names) in (0, features), "feature names or types do not fit")
     booster = learner["gradient_booster"]
-    _require(booster["name"] == "gbtree", f"its booster is {booster['name']!r:.40}")
-    parts, known = booster["model"], {"num_parallel_tree", "num_trees"}
+    kind = booster["name"]
+    _require(kind in ("gbtree", "dart"), f"its booster is {kind!r:.40}")
+    parts = booster["model"] if kind == "gbtree" else booster["gbtree"]["model"]
+    known = {"num_parallel_tree", "num_trees"}
     own = parts["gbtree_model_param"]
     _require(known <= own.keys(), "it does not count its trees")
     trees, count = parts["trees"], _count(own["num_trees"])
     parallel = _count(own["num_parallel_tree"])
     rounds = _integers(parts["iteration_indptr"])
     _require(isinstance(trees, list) and len(trees) == count, "its trees are not as many as said")
+    if kind == "dart":
+        _require(_floats(booster["weight_drop"]).size == count, "its weights are miscounted")
     _require(parts["tree_info"] == [0] * count, "its trees are of several outputs")
     steps = np.diff(rounds)
     fits = rounds.size and rounds[0] == 0 and rounds[-1] == count and (steps > 0).all()
@@ -78,7 +82,9 @@ def _check(model: Any) -> int:
 
 def _count(text: Any) -> int:
     """A number, which XGBoost writes as text."""
-    _require(isinstance(text, str) and text.isascii() and text.isdigit(), f"{text!r:.40} for a count")
+    _require(
+        isinstance(text, str) and text.isascii() and text.isdigit(), f"{text!r:.40} for a count"
+    )
     _require(len(text) <= 9, f"{text:.40} for a count")
     return int(text)
 
@@ -109,7 +115,7 @@ def _check_tree(tree: dict[str, Any], features: int) -> None:
     floats = [_floats(tree[name]) for name in _FLOATS]
     lengths = {array.size for array in (*arrays.values(), *flags.values(), *floats)}
     _require(lengths == {nodes}, "its lists have different lengths")
-    _require(all(((0 <= own) & (own <= 1)).all() for own in flags.values()), "a flag is not 0 or 1")
+    _require(all(((own >= 0) & (own <= 1)).all() for own in flags.values()), "a flag is not 0 or 1")
     left, right = arrays["left_children"], arrays["right_children"]
     inner = left != -1
     _require((inner == (right != -1)).all(), "a node has one child")
@@ -119,7 +125,7 @@ def _check_tree(tree: dict[str, Any], features: int) -> None:
     _require((arrays["parents"][children] == owner).all(), "a parent is wrong")
     _require(arrays["parents"][0] == _ROOT and (children > owner).all(), "its nodes form no tree")
     split = arrays["split_indices"][inner]
-    _require(((0 <= split) & (split < features)).all(), "a split is on an unknown feature")
+    _require(((split >= 0) & (split < features)).all(), "a split is on an unknown feature")
     depth = np.zeros(nodes, np.int64)
     for node in np.flatnonzero(inner).tolist() if nodes > 2 * _DEEPEST else ():
         depth[[left[node], right[node]]] = depth[node] + 1
@@ -130,4 +136,4 @@ def _check_tree(tree: dict[str, Any], features: int) -> None:
     _require(starts.size == sizes.size == owners.size, "its categories are miscounted")
     tight = np.array_equal(starts, np.cumsum(sizes) - sizes) and (sizes > 0).all()
     _require(tight and sizes.sum() == values.size, "its categories are miscounted")
-    _require(((0 <= values) & (values < _MOST_CATEGORIES)).all(), "a category is out of range")
+    _require(((values >= 0) & (values < _MOST_CATEGORIES)).all(), "a category is out of range")

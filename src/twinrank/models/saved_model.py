@@ -126,13 +126,16 @@ def save_model(model: Model, folder: Path) -> None:
 
 
 def model_files(model: Model) -> dict[str, bytes]:
-    """The files of a model's folder by name; the configuration has the checksums of the others."""
-    history = "".join(json.dumps(record) + "\n" for record in model.history)
-    files = {**model.parts()[1], HISTORY: history.encode()}
+    """The files of a model's folder by name; the configuration has their checksums.
+
+    The history has none: it contains times, and a seed always gives the same configuration.
+    """
+    files = model.parts()[1]
     sums = {name: checksum(files[name]) for name in files if "/" not in name}
     config = sealed({**model.config(), "checksums": sums})  # a blend's models have their own
     text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    return {**files, CONFIG: text.encode()}
+    history = "".join(json.dumps(record) + "\n" for record in model.history)
+    return {**files, HISTORY: history.encode(), CONFIG: text.encode()}
 
 
 def read_part(folder: Path, name: str, config: Mapping[str, Any]) -> bytes:

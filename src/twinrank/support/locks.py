@@ -57,7 +57,7 @@ def _held(folder: Path, doing: str) -> Iterator[IO[str]]:
     """The open file of a lock that this process holds."""
     path = folder / LOCK
     while True:
-        with explained("write", path):
+        with explained("write", folder, exactly=True):
             file = path.open("a+", encoding="utf-8", errors="replace")
         with file:
             if not _acquired(file):

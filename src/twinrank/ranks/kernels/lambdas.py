@@ -69,7 +69,18 @@ def lambda_sums(
     E = np.exp(np.where(lists.spread(wide), 0.0, x))
     parts, pairs = _cut(lists, wide, reach)
     values, forces = np.zeros(len(parts)), np.zeros(parts[:, _END].sum())
-    shared = (parts, reach, alpha, x, E, lists.arrange(gains, ranks), discounts, nearness, values, forces)
+    shared = (
+        parts,
+        reach,
+        alpha,
+        x,
+        E,
+        lists.arrange(gains, ranks),
+        discounts,
+        nearness,
+        values,
+        forces,
+    )
     in_threads(_sum_parts, spans(pairs, _PAIRS_PER_THREAD), *shared)
     slopes = np.zeros(scores.size)
     _add_parts(parts, forces, slopes)
