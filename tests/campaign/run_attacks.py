@@ -15,6 +15,7 @@ from .harness import attack
 
 NET = {"architecture": "MLP(width=6, depth=1)", "epochs": 5, "batch_documents": 40}
 TREES = {"n_estimators": 30, "num_leaves": 6, "n_jobs": 1, "early_stopping": None}
+STOPPED = ("Stopped", "KeyboardInterrupt")  # what a signal causes
 TRAIN, NEW = tr.synthetic_web_search(queries=24).split(0.7, 0.3, random_state=0)
 
 
@@ -80,9 +81,7 @@ def kills(random, folder):
             resume = (run / "run.json").is_file()
             child = in_child(name, run, resume)
             time.sleep(random.uniform(0, 1.2 * seconds))
-            how = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[
-                random.integers(4)
-            ]
+            how = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[random.integers(3)]
             if os.waitpid(child, os.WNOHANG)[0] == 0:
                 os.kill(child, how)
                 code = ended(child)
@@ -91,7 +90,7 @@ def kills(random, folder):
             if (run / "model").exists():
                 break
             problems = [path.read_text() for path in folder.glob("error*")]
-            problems = [text for text in problems if not text.startswith("Stopped")]
+            problems = [text for text in problems if not text.startswith(STOPPED)]
             assert not problems, (code, problems)
             for path in folder.glob("error*"):
                 path.unlink()
