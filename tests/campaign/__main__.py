@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .harness import load_all, run_batch
 
-BATCH_SECONDS, PATIENCE = 20.0, 300.0
+BATCH_SECONDS, PATIENCE, TABLE_MINUTES = 30.0, 300.0, 10.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -33,7 +33,7 @@ def main() -> int:
 
 def campaign(names: list[str], minutes: float, seed: int, seconds: float) -> int:
     """Run batches: next is always the attack that has had the least time."""
-    begun = time.monotonic()
+    begun = shown = time.monotonic()
     spent, cases = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
     batches, failures = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
     while time.monotonic() - begun < 60 * minutes:
@@ -47,6 +47,16 @@ def campaign(names: list[str], minutes: float, seed: int, seconds: float) -> int
             command = f"--only '{name}' --batch {batches[name]} --seed {seed}"
             print(f"FAILED {name}, case {count + 1} ({command})\n{problem}\n", flush=True)
         batches[name] += 1
+        if time.monotonic() > shown + 60 * TABLE_MINUTES:
+            shown = time.monotonic()
+            print_table(spent, cases, failures)
+    print_table(spent, cases, failures)
+    return 1 if any(failures.values()) else 0
+
+
+def print_table(spent: dict[str, float], cases: dict[str, int], failures: dict[str, int]) -> None:
+    """The cases and failures of every attack so far."""
+    names = sorted(spent)
     width = max(map(len, names))
     total = sum(spent.values())
     print(f"| {'attack':{width}} |   cases | failures | minutes |")
@@ -56,8 +66,7 @@ def campaign(names: list[str], minutes: float, seed: int, seconds: float) -> int
             f"| {name:{width}} | {cases[name]:7,} | {failures[name]:8} | {spent[name] / 60:7.1f} |"
         )
     sums = (sum(cases.values()), sum(failures.values()), total / 60)
-    print(f"| {'all':{width}} | {sums[0]:7,} | {sums[1]:8} | {sums[2]:7.1f} |")
-    return 1 if sums[1] else 0
+    print(f"| {'all':{width}} | {sums[0]:7,} | {sums[1]:8} | {sums[2]:7.1f} |\n", flush=True)
 
 
 def in_a_process(name: str, seed: int, batch: int, seconds: float) -> tuple[int, str | None]:

@@ -52,6 +52,8 @@ def _check(model: Any) -> int:
     for names in (learner["feature_names"], learner["feature_types"]):
         texts = isinstance(names, list) and all(isinstance(item, str) for item in names)
         _require(texts and len(names) in (0, features), "feature names or types do not fit")
+    types = set(learner["feature_types"])
+    _require(types <= {"float", "int", "i", "q", "c"}, "it has a feature type of its own")
     booster = learner["gradient_booster"]
     kind = booster["name"]
     _require(kind in ("gbtree", "dart"), f"its booster is {kind!r:.40}")
