@@ -83,7 +83,7 @@ def _space(sizes: list[int]) -> tuple[Any, Any, Any]:
 
 
 @compiled
-def _check_trees(text: Any, ends: Any, features: int, numbers: Any, depth: Any, seen: Any) -> int:
+def _check_trees(text: Any, ends: Any, features: int, numbers: Any, depth: Any, seen: Any) -> Any:
     """The place of the first problem, or −1."""
     for tree in range(ends.size - 1):
         place, stop = ends[tree], ends[tree + 1]

@@ -3,6 +3,7 @@
 import inspect
 import re
 import shlex
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

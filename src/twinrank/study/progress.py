@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from twinrank.display.progress_bars import polling
+from twinrank.support.terminal import printable
 
 
 @dataclass(frozen=True)

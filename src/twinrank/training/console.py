@@ -4,6 +4,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from twinrank.support.terminal import printable
 from twinrank.training.callbacks import Callback, Record
 
 if TYPE_CHECKING:
