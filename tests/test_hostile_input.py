@@ -136,6 +136,27 @@ def test_lightgbm_never_sees_a_wrong_structure(saved, before, after):
         check_text(changed, changed.encode(), "model.txt")
 
 
+def test_every_kind_of_lightgbm_model_passes(tmp_path):
+    forest = {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.6}
+    for objective, engine_params, categorical in (
+        ("LambdaMART", forest, None),
+        ("nDCG", {"linear_tree": True}, None),
+        ("nDCG", {"boosting": "dart", "monotone_constraints": [1] * DATA.features}, None),
+        ("nDCG", {"cat_smooth": 1, "min_data_per_group": 1}, [0, 1, 2]),
+    ):
+        ranker = tr.BoostedRanker(objective, **TREES, engine_params=engine_params)
+        data = DATA
+        if categorical:
+            X = np.array(DATA.X)
+            X[:, categorical] = np.abs(X[:, categorical]) % 40 // 1
+            data = tr.Dataset.from_arrays(X, DATA.y, group=DATA.lists.sizes)
+            ranker.set_params(categorical_features=categorical)
+        ranker.fit(data).save(tmp_path / "model")
+        assert np.array_equal(
+            tr.BoostedRanker.load(tmp_path / "model").predict(data), ranker.predict(data)
+        )
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

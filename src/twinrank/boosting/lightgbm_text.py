@@ -17,7 +17,7 @@ from twinrank.support.errors import InputError
 _HEADER = re.compile(
     r"tree\nversion=v[234]\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=\d{1,7}\n"
     r"max_feature_idx=(?P<last>\d{1,8})\n"
-    r"(?:objective=(?P<objective>[\w.:+ -]{1,200})\n)?(?P<average>average_output\n)?"
+    r"(?:objective=(?P<objective>[\w.:+ -]{1,200})\n)?(?:average_output\n)?"
     r"feature_names=(?P<names>[^\n]*)\n(?:monotone_constraints=(?P<monotone>[-\d ]*)\n)?"
     r"feature_infos=(?P<infos>[^\n]*)\ntree_sizes=(?P<sizes>[\d ]*)\n\n",
     re.ASCII,
@@ -59,7 +59,7 @@ def check_text(text: str, content: bytes, name: str) -> int:
     fits = len(infos) == len(names) == features and (
         monotone is None or len(monotone.split(" ")) == features
     )
-    if not fits or not all(map(_INFO.fullmatch, infos)) or header["average"]:
+    if not fits or not all(map(_INFO.fullmatch, infos)):
         raise InputError(f"{name} is damaged: its header does not fit {features:,} features")
     end = content.rfind(b"\n" + _END) + 1
     if end <= 0 or _TAIL.fullmatch(content[end:].decode()) is None:
