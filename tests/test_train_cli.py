@@ -207,7 +207,7 @@ def test_runs_that_cannot_be_resumed(run_folder, files, tmp_path, cli):
     copy = tmp_path / "copy"
     shutil.copytree(run_folder, copy)
     good = json.loads((copy / "run.json").read_text())
-    del good["crc32"]
+    del good["crc32"], good["has_crc32"]
     moved = tmp_path / "train.txt"
     moved.write_text("".join((files / "train.txt").read_text().splitlines(keepends=True)[:-1]))
     changed = tmp_path / "changed.txt"  # the same labels and lengths, different features
@@ -361,7 +361,7 @@ assert run("predict", folder, train, "-o", folder + "/scores.txt") == 0
 path = Path(folder, "run.json")
 about = json.loads(path.read_text())
 about["parameters"]["epochs"] = 3
-del about["crc32"]
+about["crc32"] = None
 path.write_text(json.dumps(about))
 if os.geteuid() == 0:
     os.setgroups([])

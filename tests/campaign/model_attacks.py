@@ -91,7 +91,7 @@ def configurations(random, folder):
         path = paths[random.integers(len(paths))]
         good = path.read_bytes()
         config = json.loads(good)
-        del config["crc32"]
+        del config["crc32"], config["has_crc32"]
         spots = list(places(config))
         for _ in range(20):
             spot = spots[random.integers(len(spots))]

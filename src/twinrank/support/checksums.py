@@ -12,6 +12,7 @@ from twinrank.support.errors import InputError
 
 SEAL = "crc32"
 """The key of an object's own checksum."""
+_MARK = "has_crc32"
 _WIDTH = 1024  # words
 
 
@@ -31,16 +32,21 @@ def checksum(content: Any) -> int:
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     """An object of JSON values with its own checksum."""
-    return {**content, SEAL: _seal(content)}
+    marked = {**content, _MARK: True}
+    return {**marked, SEAL: _seal(marked)}
 
 
 def check_seal(content: dict[str, Any], path: str | Path, required: bool = False) -> None:
-    """Check the object's own checksum and remove it; files of earlier versions may have none."""
-    expected = content.pop(SEAL, None)
-    if expected is None and not required:
-        return
-    if type(expected) is not int or expected != _seal(content):
-        hint = "" if required else f"; if you have edited it, remove its line {SEAL!r}"
+    """Check the object's own checksum and remove it.
+
+    Unless it is required, null is allowed in its place, and files of earlier versions have none.
+    """
+    expected = content.pop(SEAL, "missing")
+    right = type(expected) is int and expected == _seal(content)
+    marked = content.pop(_MARK, None)  # else damage to the checksum's own name would hide it
+    optional = expected is None or (expected == "missing" and marked is None)
+    if not right and (required or not optional):
+        hint = "" if required else f"; if you have edited it, write {SEAL!r}: null"
         raise InputError(f"{path} is damaged: its checksum is wrong{hint}")
 
 
