@@ -38,6 +38,14 @@ def cli(monkeypatch, capsys):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_disks():
+    """Files are not flushed to the disk, which takes milliseconds each; tests of it undo this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _cache_of_our_own(tmp_path_factory):
     """No test reads or writes the user's cache of data."""
     with pytest.MonkeyPatch.context() as patch:

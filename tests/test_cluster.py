@@ -1,5 +1,9 @@
 """`BoostedRanker` on a Dask cluster: the same quality as one process, and no data gathered."""
 
+import os
+import signal
+import threading
+import time
 import warnings
 from itertools import pairwise
 
@@ -8,7 +12,9 @@ import pandas as pd
 import pytest
 
 import twinrank as tr
+from twinrank.estimators import dask_workers
 from twinrank.estimators.dask_fit import Partition, _prepare, _query_in_two, _summary, is_dask
+from twinrank.training.learner import TrainingError
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
@@ -45,7 +51,7 @@ def arrays(cuts=CUTS):
 
 def test_a_partition_holds_trainable_queries():
     qid = np.array([7, 3, 3, 7, 5, 9, 9])  # scattered, 5 alone, 9 without anything relevant
-    labels = np.array([1, 0, 2, -1, 1, 0, 0])
+    labels = np.array([1, 0, 2, 0, 1, 0, 0])
     part = _prepare(X[:7], labels, qid, None, PARAMETERS)
     assert part.sizes.tolist() == [2, 2]
     assert part.y.tolist() == [1, 0, 0, 2]
@@ -218,3 +224,61 @@ def test_a_query_in_two_partitions_is_an_error(workers):
     a, b, c = arrays(cuts)
     with pytest.raises(tr.InputError, match="Query 50 has rows in two partitions"):
         tr.BoostedRanker().fit(a, b, qid=c)
+
+
+# Deaths of workers
+
+
+class Cluster:
+    """A client whose second worker dies at the second look."""
+
+    def __init__(self):
+        self.looks = 0
+
+    def scheduler_info(self, n_workers):
+        self.looks += 1
+        return {"workers": {"tcp://a:1": {}} if self.looks > 1 else {"tcp://a:1": {}, "b": {}}}
+
+
+@pytest.mark.parametrize("ends", ["waits", "fails"])
+def test_the_death_of_a_worker_is_an_error(monkeypatch, ends):
+    monkeypatch.setattr(dask_workers, "LOOK_SECONDS", 0.05)
+    waiting = threading.Event()
+
+    def train(number):
+        if ends == "waits":
+            waiting.wait()
+        raise OSError(f"socket {number}")
+
+    with pytest.raises(TrainingError, match="The Dask worker b died during training"):
+        dask_workers.watched(Cluster(), train, 7)
+    waiting.set()
+    assert dask_workers.watched(Cluster(), lambda number: number, 7) == 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["lightgbm", "xgboost"])
+def test_a_killed_worker_ends_training_soon(engine):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cluster = distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        )
+    with cluster, distributed.Client(cluster) as client:
+        (victim, *_) = client.run(os.getpid).values()
+        killed = []
+
+        def kill():
+            names = ("_train_part", "fn-")  # of the engines' tasks
+            while not all(str(own)[2:].startswith(names) for own in client.processing().values()):
+                time.sleep(0.1)
+            time.sleep(1)
+            os.kill(victim, signal.SIGKILL)
+            killed.append(time.monotonic())
+
+        threading.Thread(target=kill, daemon=True).start()
+        a, b, c = arrays()
+        ranker = tr.BoostedRanker(n_estimators=100_000, transforms="none", engine=engine)
+        with pytest.raises(TrainingError, match=r"The Dask worker tcp://.* died during training"):
+            ranker.set_params(ensemble_size=1).fit(a, b, qid=c)
+        assert time.monotonic() - killed[0] < 30

@@ -18,6 +18,8 @@ def downgrade(folder):
     """Turn the folder of a model into the one that format 1 had."""
     path = folder / "config.json"
     config = json.loads(path.read_text())
+    for name in ("crc32", "has_crc32", "checksums"):
+        del config[name]
     size = config.pop("ensemble_size")
     about = {"rounds": config.pop("best_iteration"), "best_value": config.pop("best_score")}
     parameters = config["provenance"]["parameters"]

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from rankings import FORMS, FRAMES, assert_same, bits, datasets, quietly
 from twinrank import Dataset, DataWarning, InputError, load
+from twinrank.data.csv_structure import count_rows
+from twinrank.support.memory import PeakMemory
 
 COLUMNS = {"qid": [7, 7, 9], "label": [0, 2, 1], "a": [0.5, 1.5, 2.5], "b": [1, 2, 3]}
 X = [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]]
@@ -364,6 +366,19 @@ def test_line_breaks_within_quotes(csv):
     assert list(made.comments) == ["x\ny", 'say "z"']
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_rows_of_csv_are_counted(end):
+    text = end.join(['\ufeffqid,"a ""b"', "", "1,2", ",", '"x\n",""', '"","', '"', "3,4"])
+    for last in ("", end):
+        assert count_rows(Path("x.csv"), (text + last).encode(), ",") == 4
+
+
+def test_a_row_that_the_parser_loses_is_an_error(csv, monkeypatch):
+    monkeypatch.setattr("twinrank.data.delimited.count_rows", lambda *_: 3)
+    with pytest.raises(InputError, match="2 of 3 rows were read"):
+        csv(HEADER + "7,0,1,2\n7,1,3,4\n")
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -372,7 +387,12 @@ def test_line_breaks_within_quotes(csv):
         (HEADER, "data.csv has no rows"),
         (HEADER + "7,0,1,2\n7,1,3,4,5\n", "data.csv, line 3: 5 fields, but the header has 4"),
         (HEADER + "7,0,1,2\n\n7,1,3\n", "data.csv, line 4: 3 fields, but the header has 4"),
-        (HEADER + '7,0,"1,2\n7,1,3,4\n', "data.csv, line 2: 3 fields, but the header has 4"),
+        (HEADER + '7,0,"1,2\n7,1,3,4\n', "data.csv, line 2, column 3: a quoted field .* not end"),
+        (HEADER + '7,0,1"1,2\n', 'data.csv, line 2, column 3: a " in a field'),
+        (HEADER + '7,0,"1"1,2\n', "data.csv, line 2, column 3: text after a closing quote"),
+        (HEADER + "7,0,1,2\n7,0,1\0,2\n", "data.csv, line 3, column 3: a NUL byte"),
+        (HEADER + "7,0,1,2\r7,0,1,2\n", "data.csv, line 2, column 4: a carriage return without"),
+        ('label,qid,docid,7"\n0,1,a,1\n1,1,b,2\n0,2,7",3\n1,2,d,4\n', 'line 1, column 4: a "'),
         (HEADER.replace(",", ";") + "7;0;1;2\n", "by commas, but the header has semicolons: 'qid;"),
         (HEADER.replace(",", "\t") + "7\t0\t1\t2\n", "by commas, but the header has tabs"),
         ("qid,label,a,a\n7,0,1,2\n", "data.csv has two columns named 'a'"),
@@ -540,3 +560,30 @@ def test_what_is_there_is_replaced_only_as_a_whole(tmp_path):
     data.save(Path(tmp_path / "x"))
     data.save(tmp_path / "x")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "x.txt"]
+
+
+def test_a_long_query_id_takes_no_memory_for_the_others(csv):
+    rows = "".join(f"q{i // 5},0,1,2\n" for i in range(5_000))
+    with PeakMemory() as before:
+        pass
+    with pytest.raises(InputError, match=r"query id 'xxx.* has 50,000 characters; shorten it"):
+        csv(HEADER + rows + "x" * 50_000 + ",0,1,2\n")
+    with PeakMemory() as after:
+        pass
+    assert after.bytes - before.bytes < 300e6  # an array of 5,001 such texts has 1 GB
+
+
+def test_integers_of_128_bits():
+    wide = pl.Series([1, 2**100], dtype=pl.Int128)
+    made = frame(pl.DataFrame({"qid": wide, "label": [0, 1], "a": wide}))
+    assert made.qid.tolist() == ["1", str(2**100)]
+    assert made.X.ravel().tolist() == [1, 2.0**100]
+
+
+@pytest.mark.parametrize("column", ["qid", "a", "docid"])
+def test_a_date_beyond_the_calendar_is_an_error(column, capfd):
+    damaged = pl.Series([1, 2**60]).cast(pl.Datetime("ms"))
+    columns = {"qid": [1, 1], "label": [0, 1], "docid": ["x", "y"], "a": [1, 2], column: damaged}
+    with pytest.raises(InputError, match=f"can't read column '{column}': .*overflow"):
+        frame(pl.DataFrame(columns))
+    capfd.readouterr()

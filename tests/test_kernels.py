@@ -74,6 +74,20 @@ def test_outliers_cost_no_panels_and_no_digits(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kernel", ["long", "auto", "numba", "torch"])
+@pytest.mark.parametrize("far", [1e17, 1e20, -1e38, 1e300])
+def test_extreme_outliers_cost_the_others_no_digits(strategy, kernel, far):
+    """Around them, and with a second cluster whose scores differ by a few units."""
+    scores, labels, g = draw(60)
+    scores[7] = far
+    lists, dtype = tr.Lists.from_sizes([60]), np.float32 if abs(far) < 1e39 else np.float64
+    data = tuple(x.astype(dtype) for x in (scores, labels, g))
+    assert error(data, lists, strategy, 3.0, kernel) < 1e-6
+    scores[8:] = 3e15 + np.arange(52.0)
+    assert error((scores, labels, g), lists, strategy, 3.0, kernel) < 1e-10
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_dense_and_sparse_panels_side_by_side(strategy):
     """Half of the list in one panel, the other half with a panel each."""
     scores, labels, g = draw(2000)

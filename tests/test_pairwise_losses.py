@@ -152,6 +152,16 @@ def test_outliers_in_their_place_cost_no_digits(monkeypatch):
     np.testing.assert_allclose(result, expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_extreme_outlier_costs_the_others_no_digits(name):
+    """The best document is far above the others, where it adds nothing to losses and gradients."""
+    scores, labels, _ = draw([40])
+    labels[0], scores[0] = 4, 1e3
+    near = outcome(name, scores, labels, tr.Lists.from_sizes([40]))
+    scores[0] = 1e20
+    assert_same(outcome(name, scores, labels, tr.Lists.from_sizes([40])), near, 1e-9)
+
+
 @pytest.mark.parametrize("name", ["RankNet", "ApproxNDCG"])
 def test_long_lists_interpolate_and_lists_with_many_grades_do_not(name, monkeypatch):
     scores, labels, lists = draw([2500, 30])

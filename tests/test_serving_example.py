@@ -112,6 +112,26 @@ def test_bad_requests_get_a_reason(client, request_body, complaint):
     assert complaint in answer.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b'{"documents": [{"id": "\\ud800", "features": [1, 2, 3]}]}', 422),
+        (b'{"documents": [{"id": "a", "features": [3e38, -3e38, 3e38]}]}', (200, 422)),
+        (b'{"documents": [{"id": "a", "features": [1, 2, "\\udfff"]}]}', 422),
+        (b'{"documents": [{"id": "a", "\\ud800": 1, "features": []}]}', 422),
+        (b"[" * 100_000, (400, 422)),
+        (b'{"documents": [{"id": "a", "features": [1, 2, ' + b"9" * 5000 + b"]}]}", (400, 422)),
+        (b'{"documents": [' + b" " * 500_000, 413),
+        (b"\xff\xfe", (400, 422)),
+    ],
+)
+def test_every_bad_request_is_an_error_of_the_client(client, content, status):
+    answer = client.post("/rank", content=content, headers={"content-type": "application/json"})
+    assert answer.status_code in (status if isinstance(status, tuple) else (status,))
+    if answer.status_code == 200:
+        assert np.isfinite(answer.json()["ranking"][0]["score"])
+
+
 @pytest.mark.parametrize("word", ["NaN", "Infinity"])
 def test_values_that_are_not_finite_are_refused(client, word):
     content = '{"documents": [{"id": "a", "features": [1, ' + word + ", 3]}]}"

@@ -227,6 +227,7 @@ def test_runs_that_cannot_be_resumed(run_folder, files, tmp_path, cli):
     copy = tmp_path / "copy"
     shutil.copytree(run_folder, copy)
     good = json.loads((copy / "run.json").read_text())
+    del good["crc32"], good["has_crc32"]
     moved = tmp_path / "train.txt"
     moved.write_text("".join((files / "train.txt").read_text().splitlines(keepends=True)[:-1]))
     changed = tmp_path / "changed.txt"  # the same labels and lengths, different features
@@ -380,6 +381,7 @@ assert run("predict", folder, train, "-o", folder + "/scores.txt") == 0
 path = Path(folder, "run.json")
 about = json.loads(path.read_text())
 about["parameters"]["epochs"] = 3
+about["crc32"] = None
 path.write_text(json.dumps(about))
 if os.geteuid() == 0:
     os.setgroups([])
@@ -408,7 +410,7 @@ def test_no_permission(files):
         assert lines.pop(1) == (
             f"When that is fixed, continue from the last checkpoint with: {resume}"
         )
-        for line, name in zip(lines, ("run.json", "new", "other.txt"), strict=True):
+        for line, name in zip(lines, ("", "new", "other.txt"), strict=True):
             assert line.startswith(f"Error: can't write {here / 'run' / name}: Permission denied")
         assert not list((here / "run").glob(".*"))
     finally:

@@ -35,6 +35,7 @@ from twinrank.study.tuning.trials import (
 from twinrank.study.tuning.tuning_report import train_options, write_best
 from twinrank.study.units import full_parameters, one_thread
 from twinrank.support.errors import InputError
+from twinrank.support.locks import locked
 from twinrank.training.settings import DEFAULTS
 
 SPLIT = Split(Source(queries=20, cut=1))
@@ -172,11 +173,9 @@ class TestSearch:
             run(search(), tmp_path, 1)
 
     def test_one_process_at_a_time(self, tmp_path):
-        fcntl = pytest.importorskip("fcntl")
-        with (tmp_path / "tuning.lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            with pytest.raises(InputError, match="Another process is searching in"):
-                run(search(), tmp_path, 1, force=True)
+        complaint = f"Process {os.getpid()} on .* is searching in"
+        with locked(tmp_path, "searching"), pytest.raises(InputError, match=complaint):
+            run(search(), tmp_path, 1, force=True)
 
     def test_settings_survive_json(self):
         tuning = search(own={"alpha": Choice((1.0, 2.0), 1.0), **SMALL}, fixed={"clip": None})

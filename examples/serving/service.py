@@ -18,17 +18,27 @@ import numpy.typing as npt
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 MAX_DOCUMENTS, MAX_ERRORS = 1000, 5
+BYTES_PER_DOCUMENT, BYTES_PER_FEATURE = 300, 30  # of JSON, at most
 
 Floats = npt.NDArray[np.float32]
+
+
+def encodable(text: str) -> str:
+    """Text that an answer can contain: half of a surrogate pair cannot be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("not valid Unicode") from error
+    return text
 
 
 class Document(BaseModel):
     """A document: its id, and its features in the order of the training data."""
 
-    id: str
+    id: Annotated[str, AfterValidator(encodable)]
     features: list[Annotated[float, Field(strict=True, allow_inf_nan=False)]]
 
 
@@ -107,12 +117,35 @@ def reject(reason: str) -> None:
     raise HTTPException(422, reason)
 
 
+class BodyLimit:
+    """Middleware that rejects longer bodies with status 413, before they are parsed."""
+
+    def __init__(self, app: Any, most: int) -> None:
+        self.app, self.most = app, most
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Count the bytes of a request as they arrive."""
+        size = 0
+
+        async def counted() -> Any:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self.most:
+                raise HTTPException(413, f"the request has more than {self.most} bytes")
+            return message
+
+        await self.app(scope, counted, send)
+
+
 def create_app() -> FastAPI:
     """Create the service for the model in TWINRANK_MODEL."""
     if "TWINRANK_MODEL" not in os.environ:
         raise SystemExit("set TWINRANK_MODEL to an .onnx file or to the folder of a model")
     model = load(Path(os.environ["TWINRANK_MODEL"]))
     app = FastAPI(title="Re-ranking")
+    per_document = BYTES_PER_DOCUMENT + BYTES_PER_FEATURE * model.features
+    app.add_middleware(BodyLimit, most=MAX_DOCUMENTS * per_document)
 
     @app.exception_handler(RequestValidationError)
     def explain(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -123,7 +156,8 @@ def create_app() -> FastAPI:
             messages.append(f"{'.'.join(map(str, location or ['body']))}: {problem['msg']}")
         if len(messages) > MAX_ERRORS:
             messages[MAX_ERRORS:] = [f"and {len(messages) - MAX_ERRORS} more"]
-        return JSONResponse({"detail": "; ".join(messages)}, 422)
+        detail = "; ".join(messages).encode(errors="backslashreplace").decode()
+        return JSONResponse({"detail": detail}, 422)
 
     @app.get("/health")
     def health() -> dict[str, Any]:
@@ -138,7 +172,10 @@ def create_app() -> FastAPI:
     @app.post("/rank")
     def rank(query: Query) -> Ranking:
         """Rank the documents of one query, best first; ties keep the order of the request."""
-        scores = model.score(matrix(query, model.features))
+        with np.errstate(all="ignore"):
+            scores = model.score(matrix(query, model.features))
+        if not np.isfinite(scores).all():
+            reject("the model gives no finite score for these features; are some too large?")
         order = np.argsort(-scores, kind="stable").tolist()
         ids = [document.id for document in query.documents]
         return Ranking(

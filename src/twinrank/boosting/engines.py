@@ -1,5 +1,6 @@
 """The common interface of LightGBM and XGBoost: settings, training in rounds, trained trees."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ NO_TREE = (
     "No tree could be grown: no split of the documents reduces the loss. Lower min_data_in_leaf "
     "or min_sum_hessian_in_leaf in engine_params."
 )
+
+_THREADS = 64
+"""Engines start so many threads on any machine; with a million they crash."""
 
 _NAMES = {
     "objective": "objective objective_type application app loss",
@@ -162,12 +166,16 @@ def check_engine_params(engine_params: Any) -> dict[str, Any]:
 
 
 def thread_count(n_jobs: int | None) -> int:
-    """`n_jobs` as the engines count threads: 0 means all cores."""
-    return 0 if n_jobs is None or n_jobs < 0 else n_jobs
+    """`n_jobs` as the engines count threads: 0 means all cores, and more are never used."""
+    if n_jobs is None or n_jobs < 0:
+        return 0
+    return min(n_jobs, max(os.cpu_count() or 1, _THREADS))
 
 
 @contextmanager
-def explained_by(name: str, error_class: type[Exception]) -> Iterator[None]:
+def explained_by(
+    name: str, error_class: type[Exception] | tuple[type[Exception], ...]
+) -> Iterator[None]:
     """Raise an engine's own errors as InputError, with the first line of their message."""
     try:
         yield

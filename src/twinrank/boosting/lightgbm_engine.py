@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from twinrank.boosting.engines import NO_TREE, Rows, TreeSettings, explained_by, thread_count
 from twinrank.boosting.functions import LightGBMObjective
+from twinrank.boosting.lightgbm_text import check_text
 from twinrank.boosting.sampling import draw_queries
 from twinrank.support.errors import InputError, unknown
 
@@ -45,7 +46,7 @@ class LightGBMTrees:
     file = FILE
 
     def __init__(self, text: str) -> None:
-        with explained_by(NAME, lgb.basic.LightGBMError):
+        with explained_by(NAME, (lgb.basic.LightGBMError, ValueError)):  # its parameters are JSON
             self.booster = lgb.Booster(model_str=text)
         self._text = text
 
@@ -265,10 +266,10 @@ def from_bytes(content: bytes, features: int, _: tuple[int, ...]) -> LightGBMTre
         raise InputError(f"{FILE} is damaged: {error}") from error
     if not text.startswith("tree\n"):
         raise InputError(f"{FILE} is not a LightGBM model")
-    trees = LightGBMTrees(text)
-    if trees.booster.num_feature() != features:
-        raise InputError(f"{FILE} is for {trees.booster.num_feature()} features, not {features}")
-    return trees
+    actual = check_text(text, content, FILE)
+    if actual != features:
+        raise InputError(f"{FILE} is for {actual} features, not {features}")
+    return LightGBMTrees(text)
 
 
 def params_of(settings: TreeSettings) -> dict[str, Any]:

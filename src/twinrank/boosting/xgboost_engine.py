@@ -12,6 +12,7 @@ import numpy.typing as npt
 from twinrank.boosting.engines import Rows, TreeSettings, explained_by, thread_count
 from twinrank.boosting.functions import XGBoostObjective
 from twinrank.boosting.sampling import draw_columns, draw_queries, sample_size
+from twinrank.boosting.xgboost_json import check_json
 from twinrank.support.errors import InputError
 
 try:
@@ -192,10 +193,10 @@ def from_bytes(content: bytes, features: int, categorical: tuple[int, ...]) -> X
     """Read what `to_bytes` wrote, if it has so many features."""
     if not content.startswith(b"{"):
         raise InputError(f"{FILE} is not an XGBoost model")
-    booster = _loaded(content)
-    if booster.num_features() != features:
-        raise InputError(f"{FILE} is for {booster.num_features()} features, not {features}")
-    return XGBoostTrees(booster, features, categorical)
+    actual = check_json(content, FILE)
+    if actual != features:
+        raise InputError(f"{FILE} is for {actual} features, not {features}")
+    return XGBoostTrees(_loaded(content), features, categorical)
 
 
 def _loaded(content: bytes) -> Any:

@@ -13,7 +13,7 @@ import typer
 from twinrank import __version__
 from twinrank.cli.compare_command import compare
 from twinrank.cli.convert_command import convert
-from twinrank.cli.data_options import show_error
+from twinrank.cli.data_options import show, show_error
 from twinrank.cli.evaluate_command import evaluate
 from twinrank.cli.export_command import export
 from twinrank.cli.inspect_command import inspect
@@ -45,7 +45,7 @@ app.command()(tune)
 
 def _print_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"twinrank {__version__}")
+        show(f"twinrank {__version__}")
         raise typer.Exit
 
 

@@ -10,6 +10,7 @@ from twinrank.cli.data_options import (
     in_words_of_options,
     names,
     numbers,
+    show,
     show_notes,
     source_of,
     takes_data,
@@ -168,18 +169,18 @@ def _finish(results: "Results", folder: Path) -> None:
     )
 
     comparison = results.comparison()
-    typer.echo(table_of(results, comparison).to_text(colour=sys.stdout.isatty()))
-    typer.echo(headline(comparison, main_measure(results)))
+    show(table_of(results, comparison).to_text(colour=sys.stdout.isatty()))
+    show(headline(comparison, main_measure(results)))
     write_comparison(results, comparison, folder)
     write_report(folder / "report.html", report_content(results, comparison, command_line()))
     if note := note_on_missing(results.study):
-        typer.echo(note)
-    typer.echo(f"Report: {folder / 'report.html'}")
+        show(note)
+    show(f"Report: {folder / 'report.html'}")
     for failure in results.failures:
-        typer.echo(f"Failed: {failure}", err=True)
+        show(f"Failed: {failure}", err=True)
     if results.failures:
         missing = [name for name in results.study.method_names if name not in results.methods]
-        typer.echo(
+        show(
             f"Not in the table: {', '.join(missing)}. The same command trains them again; "
             f"{folder / 'failures'} has the details.",
             err=True,

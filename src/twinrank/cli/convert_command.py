@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import load_data, show_notes, takes_data
+from twinrank.cli.data_options import load_data, show, show_notes, takes_data
 from twinrank.support.errors import InputError, explained
 
 
@@ -48,7 +48,7 @@ def convert(
     loaded = load_data(data, reading or {})
     show_notes(loaded)
     loaded.save(target)
-    typer.echo(
+    show(
         f"Wrote {target}: {counted(loaded.queries, 'query')}, "
         f"{counted(loaded.documents, 'document')}, {counted(loaded.features, 'feature')}"
     )

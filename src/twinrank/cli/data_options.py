@@ -3,6 +3,7 @@
 import inspect
 import re
 import shlex
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinrank.support.errors import DataWarning, InputError, TwinRankError
+from twinrank.support.terminal import printable
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -234,10 +236,20 @@ def names(text: str | None) -> list[str] | None:
     return [name.strip() for name in text.split(";") if name.strip()]
 
 
+def show(text: str, err: bool = False) -> None:
+    """Print text, with control characters from data and file names escaped."""
+    typer.echo(printable(text), err=err)
+
+
+def show_csv(text: str) -> None:
+    """Print CSV: unchanged to a file or a pipe, escaped to a terminal."""
+    typer.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
+
+
 def show_notes(data: "Dataset") -> None:
     """Print what the user should know about how data was read."""
     for note in data.notes:
-        typer.echo(f"Note: {data.name}: {as_options(note)}", err=True)
+        show(f"Note: {data.name}: {as_options(note)}", err=True)
 
 
 @contextmanager
@@ -258,4 +270,4 @@ def warnings_as_notes(quiet: bool = False) -> Iterator[None]:
 
 def show_error(error: object) -> None:
     """Print an error."""
-    typer.echo(f"Error: {error}", err=True)
+    show(f"Error: {error}", err=True)

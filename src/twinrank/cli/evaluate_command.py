@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import takes_data
+from twinrank.cli.data_options import show, show_csv, takes_data
 from twinrank.cli.systems import evaluate_runs, evaluate_scores
 from twinrank.support.errors import InputError, unknown
 
@@ -194,14 +194,14 @@ def _usage(data: Path | None, has_scores: bool) -> str:
 
 def _show(result: "Evaluation", output: str, per_query: bool) -> None:
     if output == "json":
-        typer.echo(json.dumps(result.to_json(per_query), indent=1, ensure_ascii=False))
+        show(json.dumps(result.to_json(per_query), indent=1, ensure_ascii=False))
     elif output == "csv":
-        typer.echo(result.to_csv(per_query), nl=False)
+        show_csv(result.to_csv(per_query))
     elif output == "trec":
-        typer.echo("\n".join(result.trec_lines(per_query)))
+        show("\n".join(result.trec_lines(per_query)))
     else:
         tables = [result.per_list_table()] if per_query else []
-        typer.echo("\n\n".join(_rendered(t, output) for t in [*tables, result.table()]))
+        show("\n\n".join(_rendered(t, output) for t in [*tables, result.table()]))
 
 
 def _rendered(table: Any, output: str) -> str:
@@ -222,7 +222,7 @@ def _compare(
 
     comparison = compare(results, **testing)
     if output == "csv":
-        typer.echo(systems_csv(results, per_query), nl=False)
+        show_csv(systems_csv(results, per_query))
     elif output == "trec":
         for name, result in results.items():
             _show(replace(result, run=result.run or name), output, per_query)
@@ -230,14 +230,14 @@ def _compare(
         content = comparison.to_json()
         if per_query:
             content["systems"] = {name: result.to_json() for name, result in results.items()}
-        typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
+        show(json.dumps(content, indent=1, ensure_ascii=False))
     else:
         if per_query:
             for name, result in results.items():
-                typer.echo(f"{name}\n{_rendered(result.per_list_table(), output)}\n")
-        typer.echo(_rendered(comparison.table(), output))
+                show(f"{name}\n{_rendered(result.per_list_table(), output)}\n")
+        show(_rendered(comparison.table(), output))
     if plot is not None:
         name = comparison.measures[0]
         first, second = results
         comparison.draw(plot, first, second, name)
-        typer.echo(f"{name} drawn to {plot}", err=True)
+        show(f"{name} drawn to {plot}", err=True)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from twinrank.cli.data_options import show
+
 
 def export(
     model: Annotated[
@@ -46,6 +48,6 @@ def export(
     default_name, description, note = ranker.model_.describe_export(output)
     output = output or Path(default_name)
     ranker.export(output)
-    typer.echo(f"Wrote {output}: {description}")
+    show(f"Wrote {output}: {description}")
     if note is not None:
-        typer.echo(f"Note: {note}", err=True)
+        show(f"Note: {note}", err=True)

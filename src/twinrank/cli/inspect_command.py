@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import as_options, load_data, takes_data
+from twinrank.cli.data_options import as_options, load_data, show, takes_data
 from twinrank.support.errors import InputError
+from twinrank.support.terminal import printable
 
 if TYPE_CHECKING:
     from twinrank.data.summary import Summary
@@ -45,14 +46,14 @@ def inspect(
         raise InputError(f"can't draw to {plot}: choose a name with {', '.join(FORMATS)}")
     loaded = load_data(data, reading or {})
     if as_json:
-        typer.echo(json.dumps(loaded.summary.to_json(), indent=1, ensure_ascii=False))
+        show(json.dumps(loaded.summary.to_json(), indent=1, ensure_ascii=False))
     else:
         _print(loaded.summary)
     if plot is not None:
         from twinrank.data.data_plots import draw_dataset
 
         draw_dataset(loaded, plot)
-        typer.echo(f"Drawn to {plot}", err=True)
+        show(f"Drawn to {plot}", err=True)
 
 
 def _print(summary: "Summary") -> None:
@@ -63,12 +64,12 @@ def _print(summary: "Summary") -> None:
 
     console = Console()
     if not console.is_terminal:
-        typer.echo(as_options(str(summary)))
+        show(as_options(str(summary)))
         return
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in summary.lines():
-        table.add_row(name, Text(as_options(value)))
-    console.print(Text(summary.name, style="bold"), soft_wrap=True)
+        table.add_row(name, Text(printable(as_options(value))))
+    console.print(Text(printable(summary.name), style="bold"), soft_wrap=True)
     console.print(table)

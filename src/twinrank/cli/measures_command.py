@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from twinrank.cli.data_options import show
+
 
 def measures(
     name: Annotated[
@@ -37,4 +39,4 @@ def measures(
         table.add_row(Text(names, style="cyan"), ", ".join(options).lower(), Text(definition))
     Console().print(table)
     if name is not None:
-        typer.echo(f"\n{measure(name)} is valid.")
+        show(f"\n{measure(name)} is valid.")

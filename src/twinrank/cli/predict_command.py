@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import load_data, show_notes, takes_data
+from twinrank.cli.data_options import load_data, show, show_notes, takes_data
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def predict(
     loaded = load_data(data, reading or {})
     show_notes(loaded)
     write_scores(scores_of(ranker, loaded, data), loaded, output, tag)
-    typer.echo(f"Wrote {output}: {loaded.documents:,} scores")
+    show(f"Wrote {output}: {loaded.documents:,} scores")
 
 
 def scores_of(ranker: "BaseRanker", loaded: "Dataset", data: Path) -> "npt.NDArray[np.float32]":

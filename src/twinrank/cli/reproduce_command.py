@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import in_words_of_options, numbers, source_of, takes_data
+from twinrank.cli.data_options import in_words_of_options, numbers, show, source_of, takes_data
 from twinrank.cli.study_options import Folds, Force, Jobs, Ray, Seed, command_line, resumable
 from twinrank.support.errors import InputError
 
@@ -129,7 +129,7 @@ def reproduce(
     if reproduction is not None:
         _with_data(reproduction, out, jobs, ray, force, shown)
     elif not (table or figure):
-        typer.echo(_HINT)
+        show(_HINT)
 
 
 def _chosen(
@@ -193,10 +193,10 @@ def _without_data(
     shown = []
     for number in tables:
         table = write_rank_errors(out, number, cells)
-        typer.echo(table.to_text(sys.stdout.isatty()) + "\n")
+        show(table.to_text(sys.stdout.isatty()) + "\n")
         shown.append((table.title, [table]))
     if figure_1:
-        typer.echo(f"Figure 1: {write_figure_1(out)[1]}\n")
+        show(f"Figure 1: {write_figure_1(out)[1]}\n")
     return shown
 
 
@@ -227,14 +227,14 @@ def _with_data(
     write_page(out, results, command_line())
     for _, parts in tables:
         for table in parts:
-            typer.echo(table.to_text(sys.stdout.isatty()) + "\n")
+            show(table.to_text(sys.stdout.isatty()) + "\n")
     if results.panels:
-        typer.echo(f"Figure 2: {out / 'figures' / 'figure-2.svg'}\n")
-    typer.echo(headline(results))
+        show(f"Figure 2: {out / 'figures' / 'figure-2.svg'}\n")
+    show(headline(results))
     for note in notes_of(results):
-        typer.echo(f"Note: {note}", err=True)
+        show(f"Note: {note}", err=True)
     write_report(out / "report.html", report_of(results, out, [*shown, *tables], about))
-    typer.echo(f"Report: {out / 'report.html'}")
+    show(f"Report: {out / 'report.html'}")
 
 
 def _print_expected_time(
@@ -248,12 +248,12 @@ def _print_expected_time(
     lacking = reproduction.lacking(out)
     if not lacking:
         return
-    typer.echo(f"Timing a few steps on {reproduction.source.name} …", err=True)
+    show(f"Timing a few steps on {reproduction.source.name} …", err=True)
     seconds = list(expected_seconds(lacking, reproduction.source).values())
     trainings = counted(len(lacking), "training")
     if ray is not None:
-        typer.echo(f"{trainings} to do, {duration(sum(seconds))} of work in all", err=True)
+        show(f"{trainings} to do, {duration(sum(seconds))} of work in all", err=True)
         return
     together = min(jobs or cores(), len(lacking))
     expected = duration(in_parallel(seconds, together))
-    typer.echo(f"{trainings} to do, {together} at a time: expected to take {expected}", err=True)
+    show(f"{trainings} to do, {together} at a time: expected to take {expected}", err=True)

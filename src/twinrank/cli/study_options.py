@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from twinrank.cli.data_options import show
+
 Folds = Annotated[str | None, typer.Option(help="Folds to use: 1,2 or 1-3 (default: all).")]
 Jobs = Annotated[
     int | None, typer.Option(help="Number of parallel trainings (default: one per core).", min=1)
@@ -39,7 +41,7 @@ def resumable(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(
+        show(
             f"Stopped. Finished trainings are kept in {out}; the same command continues.", err=True
         )
         raise typer.Exit(130) from None

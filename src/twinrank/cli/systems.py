@@ -5,9 +5,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from twinrank.cli.data_options import load_data, show_notes
+from twinrank.cli.data_options import load_data, show, show_notes
 from twinrank.cli.predict_command import scores_of
 from twinrank.support.errors import InputError
 
@@ -42,7 +40,7 @@ def evaluate_runs(
     for name, run in runs.items():
         _show_missing(name, run, judged, qrels, complete)
     if any(run.scores.keys() & judged.keys() > common.keys() for run in runs.values()):
-        typer.echo(f"Note: compared on the {len(common):,} queries that all runs have", err=True)
+        show(f"Note: compared on the {len(common):,} queries that all runs have", err=True)
     return results
 
 
@@ -51,10 +49,10 @@ def _show_missing(
 ) -> None:
     """Print the queries that only the run or only the qrels have."""
     if unjudged := run.scores.keys() - judged.keys():
-        typer.echo(f"Note: {name}: {_queries(unjudged)} without judgements, ignored", err=True)
+        show(f"Note: {name}: {_queries(unjudged)} without judgements, ignored", err=True)
     if absent := judged.keys() - run.scores.keys():
         treated = "counted as 0" if complete else "left out; -c counts them as 0"
-        typer.echo(f"Note: {name}: {_queries(absent)} of {qrels.name} absent, {treated}", err=True)
+        show(f"Note: {name}: {_queries(absent)} of {qrels.name} absent, {treated}", err=True)
 
 
 def _common_queries(runs: "Mapping[str, Run]", judged: Mapping[str, Any]) -> Mapping[str, Any]:

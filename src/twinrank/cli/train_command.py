@@ -10,6 +10,7 @@ from twinrank.cli.data_options import (
     in_words_of_options,
     load_data,
     load_unlabelled,
+    show,
     show_error,
     show_notes,
     source_of,
@@ -227,7 +228,10 @@ def _resumed(
         raise InputError(f"The run in {folder} trains {what}: remove --{kind}.")
     if parameters.keys() != set(estimator._get_param_names()):
         raise InputError(f"{folder} was started by another version of TwinRank; train again.")
-    ranker = estimator(**loaded_parameters(about, list(parameters)))
+    try:
+        ranker = estimator(**loaded_parameters(about, estimator))
+    except InputError as error:
+        raise InputError(f"{folder / 'run.json'} is damaged: {error}") from error
     own = _own_net(ranker)
     chosen = [ranker.get_params()[name] for name in ranker._named("architecture")]
     if architecture is not None and architecture not in chosen:
@@ -293,7 +297,7 @@ def _train(
     except TrainingInterrupted as stop:
         if group.is_main:
             command = _command(folder, ranker)
-            typer.echo(f"{stop}. Continue with: {command}", err=True)
+            show(f"{stop}. Continue with: {command}", err=True)
         raise typer.Exit(130) from None
     except TrainingError as error:
         if group.reports(error):
@@ -307,7 +311,7 @@ def _train(
     except FileError as error:
         raise FileError(f"{error}{_hint(run, ranker, 'When that is fixed, ')}") from error
     if group.is_main and not quiet:
-        typer.echo(f"Model in {folder / 'model'} ({_outcome(ranker)})")
+        show(f"Model in {folder / 'model'} ({_outcome(ranker)})")
 
 
 def _outcome(ranker: "BaseRanker") -> str:
@@ -385,7 +389,7 @@ def _note_changes(about: dict[str, Any], processes: int) -> None:
         changes.append((about["threads"], threads(), "thread", "threads", bits))
     for before, now, singular, plural, effect in changes:
         if now != before:
-            typer.echo(
+            show(
                 f"Note: the run started with {before} {singular if before == 1 else plural} and "
                 f"continues with {now}: {effect}",
                 err=True,

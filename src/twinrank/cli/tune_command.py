@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import in_words_of_options, show_notes, source_of, takes_data
+from twinrank.cli.data_options import in_words_of_options, show, show_notes, source_of, takes_data
 from twinrank.cli.study_options import Jobs, Ray, Seed, command_line, resumable
 from twinrank.support.errors import InputError, TwinRankError, unknown
 
@@ -160,9 +160,9 @@ def _finish(out: Path, tuning: "Tuning") -> None:
     written = write_best(out, tuning, trials)
     page = write_page(out, tuning, trials, draw_all(out, tuning, trials), command_line())
     for table in best_tables(tuning, trials, 3):
-        typer.echo(table.to_text(sys.stdout.isatty()) + "\n")
-    typer.echo(summary(tuning, trials))
-    typer.echo(f"Best parameters: {', '.join(map(str, written))}")
+        show(table.to_text(sys.stdout.isatty()) + "\n")
+    show(summary(tuning, trials))
+    show(f"Best parameters: {', '.join(map(str, written))}")
     command = ["twinrank", "train", *train_options(tuning, best[0].model, written[0])]
-    typer.echo(f"Train with them: {shlex.join(command)}")
-    typer.echo(f"Report: {page}")
+    show(f"Train with them: {shlex.join(command)}")
+    show(f"Report: {page}")

@@ -2,11 +2,11 @@
 
 import csv
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from twinrank.data.column_roles import Roles, choose_columns
+from twinrank.data.csv_structure import count_rows
 from twinrank.data.streams import COMPRESSED, opened
 from twinrank.data.table import ReadOptions
 from twinrank.support.errors import InputError
@@ -16,12 +16,17 @@ _SEPARATOR_NAMES = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
 _MISSING = ("", "NA", "N/A", "NULL", "null", "None")  # spellings of a missing number
 _SAMPLE = 1000  # rows
 _PIECE = 1 << 22
+_NOT_TEXT = " is not UTF-8 text; save it as UTF-8"
 
 
 def read_delimited(pl: Any, path: Path, options: ReadOptions, separator: str) -> Any:
-    """Read a CSV file as a frame; ids are text, so 007 stays 007."""
+    """Read a CSV file as a frame; ids are text, so 007 stays 007.
+
+    Malformed text raises an error, and so does a row that the parser loses.
+    """
     content = _content(path) if path.suffix.lower() in COMPRESSED else None
     header = _header(path, content, separator)
+    rows = count_rows(path, content, separator)
     roles = _roles(header, options, path, separator)
     source, arguments = content or path, {"separator": separator}
     try:
@@ -32,11 +37,11 @@ def read_delimited(pl: Any, path: Path, options: ReadOptions, separator: str) ->
         frame = _parsed(pl, source, texts, arguments)
         frame.columns = header
     except (pl.exceptions.PolarsError, IndexError, ValueError) as error:
-        reason = _ragged(path, content, separator) or ": " + _first_line(error)
+        reason = _not_text(path, content) or ": " + _first_line(error)
         raise InputError(f"{path}{reason}") from error
     frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
-    if frame[:, -1].null_count() and (reason := _ragged(path, content, separator)):
-        raise InputError(f"{path}{reason}")  # polars fills short lines with missing values
+    if len(frame) != rows:
+        raise InputError(f"{path}: {len(frame):,} of {rows:,} rows were read; is it valid CSV?")
     return _with_numbers(pl, frame, roles)
 
 
@@ -88,39 +93,31 @@ def _roles(header: list[str], options: ReadOptions, path: Path, separator: str) 
 
 def _header(path: Path, content: bytes | None, separator: str) -> list[str]:
     try:
-        for _, row in _rows(path, content, separator):
-            return row
+        with _opened(path, content) as text:
+            for row in csv.reader(text, delimiter=separator):
+                if row:
+                    return row
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from error
+        raise InputError(f"{path}{_NOT_TEXT}") from error
     except csv.Error as error:
         raise InputError(f"{path} is not valid CSV: {error}") from error
     raise InputError(f"{path} is empty")
 
 
-def _ragged(path: Path, content: bytes | None, separator: str) -> str:
-    """Describe the first line whose number of fields differs from the header, or return ""."""
-    width = 0
+def _not_text(path: Path, content: bytes | None) -> str:
+    """The reason if a file is not UTF-8, or ""."""
     try:
-        for line, row in _rows(path, content, separator):
-            width = width or len(row)
-            if len(row) != width:
-                return f", line {line}: {len(row)} fields, but the header has {width}"
+        with _opened(path, content) as text:
+            while text.read(_PIECE):
+                pass
     except UnicodeDecodeError:
-        return " is not UTF-8 text; save it as UTF-8"
-    except csv.Error:
-        pass
+        return _NOT_TEXT
     return ""
 
 
-def _rows(path: Path, content: bytes | None, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Iterate over rows that are not blank, with the number of their first line."""
-    with path.open("rb") if content is None else io.BytesIO(content) as file:
-        reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=separator)
-        line = 0
-        for row in reader:
-            if row:
-                yield line + 1, row
-            line = reader.line_num
+def _opened(path: Path, content: bytes | None) -> io.TextIOWrapper:
+    file = path.open("rb") if content is None else io.BytesIO(content)
+    return io.TextIOWrapper(file, "utf-8-sig", newline="")
 
 
 def _first_line(error: Exception) -> str:

@@ -1,5 +1,7 @@
 """Data frames to tables and back: narwhals for any frame, polars for CSV, Parquet and Feather."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ from twinrank.data.batches import blocks
 from twinrank.data.column_roles import choose_columns, looks_like
 from twinrank.data.delimited import SEPARATORS, read_delimited
 from twinrank.data.streams import plain_suffix, written
-from twinrank.data.table import ReadOptions, Table, as_ids, docid_in
+from twinrank.data.table import ReadOptions, Table, docid_in
 from twinrank.support.errors import InputError, explained
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
 
 PARSER = "frames 1"  # part of the cache key; change it to invalidate old caches
+_LIBRARIES = ("polars", "pyo3_runtime", "pyarrow", "narwhals")
 
 
 def table_from_frame(frame: Any, options: ReadOptions, where: str = "the frame") -> Table:
@@ -28,23 +31,28 @@ def table_from_frame(frame: Any, options: ReadOptions, where: str = "the frame")
     roles = choose_columns(columns, options, where)
     if table.shape[0] == 0:
         raise InputError(f"{where} has no rows")
+
+    def column(name: str, convert: Callable[..., Any], **choices: Any) -> Any:
+        with _converting(name, where):
+            return convert(table[:, columns.index(name)], where, **choices)
+
     X = np.empty((table.shape[0], len(roles.features)), np.float32)
     notes = [] if options.features else _suspicious(roles.features)
     with np.errstate(over="ignore"):  # values that are too large become infinite; checked later
         for i, name in enumerate(roles.features):
-            values = _numbers(table[:, columns.index(name)], where)
+            values = column(name, _numbers)
             X[:, i] = values
             if values.dtype.kind in "iu" and rounded(values, X[:, i]).any():
                 notes.append(rounded_note(repr(name)))
     labels = docids = None
     if roles.label is not None:
-        labels = _numbers(table[:, columns.index(roles.label)], where, label=True)
+        labels = column(roles.label, _numbers, label=True)
     if roles.docid is not None:
-        docids = _texts(table[:, columns.index(roles.docid)])
+        docids = column(roles.docid, _texts)
     return table_from_arrays(
         X,
         labels,
-        qid=_query_ids(table[:, columns.index(roles.query)], where),
+        qid=column(roles.query, _query_ids),
         docids=docids,
         feature_names=roles.features,
         unjudged=options.unjudged,
@@ -52,6 +60,20 @@ def table_from_frame(frame: Any, options: ReadOptions, where: str = "the frame")
         locations=Locations(roles.features, where, roles.label or ""),
         notes=notes,
     )
+
+
+@contextmanager
+def _converting(name: str, where: str) -> Iterator[None]:
+    """Raise a library's own error, such as that for a date beyond its calendar, as InputError."""
+    try:
+        yield
+    except BaseException as error:  # polars' panics are no Exceptions
+        if type(error).__module__.split(".")[0] not in _LIBRARIES and not isinstance(
+            error, OverflowError
+        ):
+            raise
+        reason = str(error).strip().split("\n")[0][:200]
+        raise InputError(f"{where}: can't read column {name!r}: {reason}") from error
 
 
 def _suspicious(features: tuple[str, ...]) -> list[str]:
@@ -126,18 +148,21 @@ def _first_bad_row(values: list[Any], missing: list[bool]) -> int:
 
 
 def _query_ids(series: "nw.Series[Any]", where: str) -> Any:
+    import narwhals as nw
+
     missing = series.is_null()
     if series.dtype.is_float():
         missing = missing | series.is_nan().fill_null(True)
     if missing.any():
         row = missing.to_list().index(True)
         raise InputError(f"{where}: row {row + 1} has no query id in column {series.name!r}")
-    if series.dtype.is_integer() or series.dtype.is_float():
+    wide = series.dtype in (nw.Int128, nw.UInt128)
+    if series.dtype.is_float() or (series.dtype.is_integer() and not wide):
         return series.to_numpy()
-    return as_ids([str(value) for value in series.to_list()])
+    return np.array([str(value) for value in series.to_list()], object)
 
 
-def _texts(series: "nw.Series[Any]") -> list[str]:
+def _texts(series: "nw.Series[Any]", _: str) -> list[str]:
     """Return a column as text, with "" for missing values.
 
     Integers in a column with missing values come as floats; they are written without a point.

@@ -1,7 +1,7 @@
 """Arrays in a folder: one `.npy` file each and a JSON manifest, opened as memory maps.
 
-Nothing is pickled. A folder is valid only if the sizes of its files match the manifest; `verify`
-compares checksums as well.
+Nothing is pickled. A folder is valid only if the sizes of its files match the manifest, and so do
+the checksums of all arrays but the features, which are large; `verify` compares those as well.
 """
 
 import json
@@ -16,12 +16,14 @@ from typing import IO, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.support.checksums import check_seal, checksum, sealed
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_format, check_regular, read_json
 
 MANIFEST = "manifest.json"
 FORMAT = "twinrank-data"
 VERSION = 1
+FEATURES = "X"
 _HEADER = 128  # bytes; NumPy pads short headers to this size
 _KINDS = "fiuU"  # dtype kinds that can be stored: numbers and text
 _BLOCK = 1 << 24
@@ -35,7 +37,7 @@ class _Column:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]  # shape of one row
     rows: int = 0
-    checksum: int = 0
+    crc32: int = 0
 
 
 @dataclass
@@ -56,7 +58,7 @@ class FolderSink:
                 column = self._columns[name] = self._new(name, block)
             content = _bytes(np.ascontiguousarray(block))
             _write(column.file, content)
-        column.checksum = zlib.crc32(content, column.checksum)
+        column.crc32 = zlib.crc32(content, column.crc32)
         column.rows += block.shape[0]
 
     def _explained(self) -> AbstractContextManager[None]:
@@ -87,19 +89,19 @@ class FolderSink:
         return arrays
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the arrays for the manifest."""
-        return {
-            name: {
-                "dtype": column.dtype.str,
-                "shape": [column.rows, *column.shape],
-                "crc32": column.checksum,
-            }
-            for name, column in self._columns.items()
-        }
+        """Return the description of the finished arrays for the manifest."""
+        described: dict[str, Any] = {}
+        for name, column in self._columns.items():
+            shape = (column.rows, *column.shape)
+            described[name] = {"dtype": column.dtype.str, "shape": [*shape], "crc32": column.crc32}
+            if name != FEATURES:
+                array = _mapped(self.folder / f"{name}.npy", column.dtype, shape, "r")
+                described[name]["checksum"] = checksum(_bytes(array))
+        return described
 
     def changed(self, name: str, array: npt.NDArray[Any]) -> None:
         """Update the checksum of an array that was changed in place after `finish`."""
-        self._columns[name].checksum = _checksum(array)
+        self._columns[name].crc32 = _crc32(array)
 
     def close(self) -> None:
         """Close the files, complete or not."""
@@ -162,11 +164,11 @@ def _bytes(array: npt.NDArray[Any]) -> Any:
     return array.reshape(-1).view(np.uint8).data if array.size else b""
 
 
-def _checksum(array: npt.NDArray[Any]) -> int:
-    checksum, content = 0, _bytes(array)
+def _crc32(array: npt.NDArray[Any]) -> int:
+    total, content = 0, _bytes(array)
     for start in range(0, len(content), _BLOCK):
-        checksum = zlib.crc32(content[start : start + _BLOCK], checksum)
-    return checksum
+        total = zlib.crc32(content[start : start + _BLOCK], total)
+    return total
 
 
 def _mapped(
@@ -189,12 +191,8 @@ def _mapped(
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest; do this last, because it makes the folder valid."""
     content = {"format": FORMAT, "version": VERSION, **manifest}
-    text = json.dumps({**content, "crc32": _manifest_checksum(content)}, indent=1)
+    text = json.dumps(sealed(content), indent=1)
     (folder / MANIFEST).write_text(text + "\n", "utf-8")
-
-
-def _manifest_checksum(manifest: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
 
 
 def is_store(path: Path) -> bool:
@@ -209,8 +207,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     check_regular(path)
     expected, hint = "the manifest of TwinRank data", ": convert the data again"
     manifest = check_format(read_json(path), path, FORMAT, VERSION, expected, hint)
-    if manifest.pop("crc32", None) != _manifest_checksum(manifest):
-        raise InputError(f"{path} is damaged: its checksum is wrong")
+    check_seal(manifest, path, required=True)
     names, notes = manifest.get("feature_names"), manifest.get("notes")
     if not (names is None or _are_texts(names)) or not _are_texts(notes):
         raise InputError(f"{path} is damaged: feature_names and notes must be lists of text")
@@ -227,8 +224,10 @@ def read_arrays(folder: Path, manifest: dict[str, Any], verify: bool = False) ->
     if not isinstance(descriptions, dict):
         raise InputError(f"{folder / MANIFEST} is damaged: it lists no arrays")
     arrays = {name: _read_array(folder, name, item) for name, item in descriptions.items()}
-    for name, array in arrays.items() if verify else ():
-        if _checksum(array) != descriptions[name].get("crc32"):
+    for name, array in arrays.items():
+        known = descriptions[name].get("checksum")  # None in folders of earlier versions
+        changed = known is not None and checksum(_bytes(array)) != known
+        if changed or (verify and _crc32(array) != descriptions[name].get("crc32")):
             raise InputError(f"{folder / name}.npy is damaged: its checksum is wrong")
     if read_manifest(folder) != manifest:  # the arrays might be of different versions
         raise InputError(f"{folder} was replaced while it was read; load it again")

@@ -23,6 +23,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INT64 = np.iinfo(np.int64)
+_LONGEST_ID = 1000
 _DOCID = re.compile(r"\bdocid\s*=\s*(\S+)")
 
 
@@ -265,6 +266,12 @@ def as_ids(names: list[str]) -> npt.NDArray[Any]:
             return np.array(numbers, dtype=np.int64)
     if (invalid := next((name for name in names if "\0" in name), None)) is not None:
         raise InputError(f"query id {invalid!r} contains a NUL character; remove it")
+    longest = max(names, key=len, default="")
+    if len(longest) > _LONGEST_ID:  # an array of text gives every id the space of the longest
+        raise InputError(
+            f"query id {longest[:20]!r}… has {len(longest):,} characters; shorten it to "
+            f"{_LONGEST_ID:,} at most"
+        )
     return np.array(names, dtype=np.str_)
 
 

@@ -4,6 +4,7 @@ import os
 import warnings
 from abc import ABC
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -37,7 +38,7 @@ from twinrank.estimators.parameters import (
 )
 from twinrank.estimators.teachers import teacher_scores
 from twinrank.models.kinds import class_of
-from twinrank.models.saved_model import Model, load_model, save_model
+from twinrank.models.saved_model import CONFIG, Model, load_model, save_model
 from twinrank.support.errors import DataWarning, InputError
 from twinrank.training.callbacks import Callback
 from twinrank.training.console import console
@@ -142,10 +143,10 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             weights = None if weights is None else weights[kept]
         if resume and run is None:
             raise InputError("resume=True needs the folder of a run: pass run=.")
-        folder = run
         if run is not None and not isinstance(run, Run):
-            folder = Run(Path(run).expanduser(), resume)
-        self._train(data, weights, sets, callbacks, folder, unlabelled=lists, teacher=scores)  # type: ignore[arg-type]
+            run = Run(Path(run).expanduser(), resume)
+        with nullcontext() if run is None else run.locked():
+            self._train(data, weights, sets, callbacks, run, unlabelled=lists, teacher=scores)
         return self
 
     def predict(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float32]:
@@ -267,7 +268,10 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         if model.kind != cls.kind:
             other = estimator_class(model.kind).__name__
             raise InputError(f"{folder} holds a {other}: use {other}.load.")
-        known = loaded_parameters(model.provenance, cls._get_param_names())
+        try:
+            known = loaded_parameters(model.provenance, cls)
+        except InputError as error:
+            raise InputError(f"Cannot load {folder}: {CONFIG} is damaged: {error}") from error
         ranker = cls(**{**known, **parameters})
         ranker._adopt(model)
         return ranker
@@ -374,6 +378,12 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         self._check(data)
         self._check_values(data, self.model_)
         scores: npt.NDArray[np.float32] = self.model_.score(data, getattr(self, "n_jobs", None))
+        if not np.isfinite(scores).all():
+            row = int(np.argmin(np.isfinite(scores)))
+            raise InputError(
+                f"The score of document {row} is not finite: its features are too large for the "
+                f"net. Clip them, for example with transforms='Clip(low=-1e6, high=1e6)'."
+            )
         return scores
 
     def _check(self, data: Dataset) -> None:

@@ -20,7 +20,14 @@ from twinrank.estimators.named_rankers import as_ranker, check_shared, named_ran
 from twinrank.estimators.parameters import saved_parameters
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.models.blend_model import BlendModel, check_names
-from twinrank.models.saved_model import RUN_MODEL, Model, load_model, needs_architecture, save_model
+from twinrank.models.saved_model import (
+    CONFIG,
+    RUN_MODEL,
+    Model,
+    load_model,
+    needs_architecture,
+    save_model,
+)
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.versions import versions
@@ -201,7 +208,10 @@ class Blend(BaseRanker):
     def _from_model(cls, model: Model, folder: Any, **parameters: Any) -> Self:
         architecture = parameters.pop("architecture", None)
         blend = super()._from_model(model, folder, **parameters)
-        blend.rankers = named_rankers(blend.rankers)
+        try:
+            blend.rankers = named_rankers(blend.rankers)
+        except InputError as error:
+            raise InputError(f"Cannot load {folder}: {CONFIG} is damaged: {error}") from error
         for ranker in (*blend.rankers.values(), *blend.rankers_.values()):
             if ":" in str(getattr(ranker, "architecture", "")) and architecture is not None:
                 ranker.set_params(architecture=architecture)

@@ -17,6 +17,7 @@ from twinrank.boosting.newton import Newton
 from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import transform
+from twinrank.estimators.dask_workers import watched
 from twinrank.estimators.inputs import as_dataset, list_weights, trainable_queries
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError
@@ -247,7 +248,8 @@ def _grow(
     models = []
     for model in range(size):
         own = None if newton is None else replace(newton, model=model)
-        models.append(grow(client, replace(settings, model=model), own, rows, rounds))
+        arguments = (client, replace(settings, model=model), own, rows, rounds)
+        models.append(watched(client, grow, *arguments))
     # All models have as many rounds, so that their scores need not be standardised.
     merge = engine(parameters["engine"]).merged_trees
     trees = merge(models, [1 / size] * size, features, categorical)

@@ -41,6 +41,8 @@ def as_dataset(
     matrix, names = _matrix(X)
     if one_query and qid is None and group is None:
         group = [matrix.shape[0]]
+    if labelled:
+        _check_judged(y)
     return Dataset.from_arrays(
         matrix,
         y,
@@ -50,6 +52,16 @@ def as_dataset(
         unjudged="keep",
         non_finite="keep",
     )
+
+
+def _check_judged(y: Any) -> None:
+    """Refuse unjudged documents; a Dataset can hold them on purpose."""
+    labels = np.asarray(to_numpy(y))
+    if labels.dtype.kind in "if" and (unjudged := np.flatnonzero(labels == -1)).size:
+        raise InputError(
+            f"y[{unjudged[0]}] is −1, which means unjudged. Leave the document out, or pass "
+            f"Dataset.from_arrays(…, unjudged='keep')."
+        )
 
 
 def _matrix(X: Any) -> tuple[Any, list[str] | None]:

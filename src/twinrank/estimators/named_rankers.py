@@ -46,7 +46,7 @@ def as_ranker(name: str, value: Any) -> BaseRanker:
         for key in own:
             if key not in known:
                 raise InputError(unknown(f"parameter of {estimator.__name__}", str(key), known))
-        value = estimator(**loaded_parameters({"parameters": own}, known))
+        value = estimator(**loaded_parameters({"parameters": own}, estimator))
     if not isinstance(value, BaseRanker) or value.kind == "blend":
         raise InputError(
             f"Ranker {name!r} of a blend must be a Ranker or a BoostedRanker, not {value!r:.80}."

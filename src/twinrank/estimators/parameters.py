@@ -1,10 +1,11 @@
 """Parameters of estimators: from TOML and `key=value`, and as JSON in saved models."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from twinrank.measures import Measure
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import read_toml
 from twinrank.support.notation import Term
+
+_PLAIN = (int, float, str, bool, NoneType, Sequence, dict, Mapping)
 
 
 def parameters_of(
@@ -76,15 +79,52 @@ def saved_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in plain.items() if not callable(value)}
 
 
-def loaded_parameters(provenance: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
-    """The parameters that a saved model was trained with; keys are text in JSON."""
+def loaded_parameters(provenance: Mapping[str, Any], estimator: type[Any]) -> dict[str, Any]:
+    """The parameters that a saved model was trained with; keys are text in JSON.
+
+    Values of other types than the estimator's annotations say raise InputError.
+    """
     saved = provenance.get("parameters")
     if not isinstance(saved, dict):
         return {}
+    known = estimator._get_param_names()
     parameters = {name: value for name, value in saved.items() if name in known}
+    try:
+        hints = get_type_hints(estimator.__init__)
+    except (NameError, TypeError):  # a user's subclass
+        hints = {}
+    for name, value in parameters.items():
+        if not _is_one_of(value, hints.get(name, Any)):
+            raise InputError(f"parameter {name} cannot be {value!r:.60}")
     if "categories" in parameters:
         parameters["categories"] = _categories(parameters["categories"])
     return parameters
+
+
+def _is_one_of(value: Any, hint: Any) -> bool:
+    """True if a value from JSON fits an annotation; objects are saved as their names.
+
+    >>> _is_one_of(3, float | str), _is_one_of([3], float | str), _is_one_of(True, int)
+    (True, False, False)
+    """
+    if hint is Any:
+        return value is None or isinstance(value, str | list | dict)
+    kinds = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+    for kind in kinds:
+        plain = get_origin(kind) or kind
+        if plain in (int, float) and isinstance(value, int) and not isinstance(value, bool):
+            return -(2**63) <= value < 2**64
+        if plain is float and isinstance(value, float):
+            return True
+        if plain in (str, bool, NoneType) and type(value) is plain:
+            return True
+        if plain is Sequence and isinstance(value, list):
+            inner = get_args(kind)[0]
+            return all(_is_one_of(item, inner) for item in value)
+        if plain in (dict, Mapping) and isinstance(value, dict):
+            return True
+    others = [kind for kind in kinds if (get_origin(kind) or kind) not in _PLAIN]
+    return bool(others) and isinstance(value, str)
 
 
 def _plain(value: Any) -> Any:

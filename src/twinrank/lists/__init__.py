@@ -244,7 +244,7 @@ def query_runs(qid: Array) -> tuple[Any, Ints]:
         raise InputError(f"qid must have one dimension, but has shape {values.shape}")
     if values.dtype.kind == "O":
         values = _as_strings(values)
-    if (missing := np.flatnonzero(values != values)).size:  # NaN, NaT
+    if values.dtype.kind != "O" and (missing := np.flatnonzero(values != values)).size:  # NaN, NaT
         raise InputError(f"qid of document {missing[0]} is missing ({values[missing[0]]})")
     return values, np.flatnonzero(np.r_[True, values[1:] != values[:-1]][: values.size])
 
@@ -263,7 +263,8 @@ def _as_strings(values: Any) -> Any:
     for i, value in enumerate(values):
         if value is None or str(value) in ("nan", "NaT", "<NA>"):
             raise InputError(f"qid of document {i} is missing ({value})")
-    return values.astype(str)
+    # One long id would make all ids as long in an array of NumPy's text.
+    return np.array([*map(str, values), None], object)[:-1]
 
 
 def _whole_numbers(values: Array, name: str) -> Ints:

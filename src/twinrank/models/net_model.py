@@ -23,10 +23,9 @@ from twinrank.models.ensemble import (
     models_of,
     resolve_architecture,
 )
-from twinrank.models.saved_model import CONFIG, Model, damaged
+from twinrank.models.saved_model import CONFIG, Model, damaged, read_part
 from twinrank.models.scorer import checked_categories, score_all
-from twinrank.support.errors import InputError, explained
-from twinrank.support.files import check_regular
+from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from twinrank.models.onnx_graph import Graph
@@ -99,7 +98,7 @@ class NetModel(Model):
         transform = except_columns(transform_from_json(config.get("transform")), counts)
         transform.check_features(common["features"])
         inputs = transform.outputs(common["features"])
-        tensors = _read_tensors(folder / WEIGHTS)
+        tensors = _read_tensors(read_part(folder, WEIGHTS, config))
         described = config.get("architecture")
         custom = described.get("custom") if isinstance(described, dict) else None
         if custom is not None:
@@ -112,16 +111,11 @@ class NetModel(Model):
         return cls(net=net.eval(), transform=transform, custom=custom, **common)
 
 
-def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    with explained("read", path):
-        if not path.exists():
-            raise InputError(f"there is no {path.name} in it")
-        check_regular(path)
-        content = path.read_bytes()
+def _read_tensors(content: bytes) -> dict[str, torch.Tensor]:
     try:
         tensors = load(content)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise InputError(f"{path.name} is damaged: {error}") from error
+        raise InputError(f"{WEIGHTS} is damaged: {error}") from error
     # In format 1, an ensemble's nets were called members.
     return {
         f"models.{name.removeprefix('members.')}" if name.startswith("members.") else name: tensor

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, Transform
 from twinrank.models.kinds import class_of
+from twinrank.support.checksums import check_seal, checksum, sealed
 from twinrank.support.errors import InputError, explained
-from twinrank.support.files import check_format, read_json, write_folder
+from twinrank.support.files import check_format, check_regular, read_json, write_folder
 
 if TYPE_CHECKING:
     from twinrank.models.onnx_graph import Graph
@@ -125,10 +126,32 @@ def save_model(model: Model, folder: Path) -> None:
 
 
 def model_files(model: Model) -> dict[str, bytes]:
-    """The files of a model's folder by name."""
-    text = json.dumps(model.config(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    """The files of a model's folder by name; the configuration has their checksums.
+
+    The history has none: it contains times, and a seed always gives the same configuration.
+    """
+    files = model.parts()[1]
+    sums = {name: checksum(files[name]) for name in files if "/" not in name}
+    config = sealed({**model.config(), "checksums": sums})  # a blend's models have their own
+    text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     history = "".join(json.dumps(record) + "\n" for record in model.history)
-    return {**model.parts()[1], HISTORY: history.encode(), CONFIG: text.encode()}
+    return {**files, HISTORY: history.encode(), CONFIG: text.encode()}
+
+
+def read_part(folder: Path, name: str, config: Mapping[str, Any]) -> bytes:
+    """Read a file of a model's folder; its checksum must be that of the configuration, if any."""
+    path = folder / name
+    with explained("read", path):
+        if not path.exists():
+            raise InputError(f"there is no {name} in it")
+        check_regular(path)
+        content = path.read_bytes()
+    sums = config.get("checksums", {})
+    if not isinstance(sums, dict):
+        raise damaged("checksums must be an object")
+    if name in sums and sums[name] != checksum(content):
+        raise InputError(f"{name} is damaged: it is not the file that {CONFIG} was saved with")
+    return content
 
 
 def load_model(folder: Path, architecture: Any = None) -> Model:
@@ -138,11 +161,14 @@ def load_model(folder: Path, architecture: Any = None) -> Model:
     with explained("read", path):
         if not path.is_file():
             raise InputError(f"{place} is not a model: it has no {CONFIG}.")
-    config = _upgraded(read_json(path))
+    written = read_json(path)
+    config = _upgraded(written)
     try:
         check_format(config, CONFIG, FORMAT, VERSION, "the configuration of a TwinRank model")
         model_class: type[Model] = class_of(str(config.get("kind")), "model")
-        return model_class.from_parts(config, place, _common(config, place), architecture)
+        model = model_class.from_parts(config, place, _common(config, place), architecture)
+        check_seal(written, CONFIG)  # last: other messages name the field
+        return model
     except InputError as error:
         raise InputError(f"Cannot load {place}: {error}") from error
 
@@ -218,14 +244,14 @@ def _common(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "best_iteration": iteration,
         "best_score": score,
         "provenance": provenance,
-        "history": _history(folder / HISTORY),
+        "history": _history(folder, config),
     }
 
 
-def _history(path: Path) -> list[dict[str, Any]]:
+def _history(folder: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The records of a history file; none if there is no file."""
-    with explained("read", path):
-        lines = path.read_bytes().splitlines() if path.is_file() else []
+    path = folder / HISTORY
+    lines = read_part(folder, HISTORY, config).splitlines() if path.exists() else []
     try:
         records = [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:

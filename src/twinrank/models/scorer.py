@@ -169,7 +169,7 @@ def checked_categories(categories: Any, features: int) -> dict[int, int]:
     for key, count in (categories or {}).items():
         column = int(key) if isinstance(key, str) and key.isdecimal() else key
         whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (column, count))
-        if not whole or not 0 <= column < features or count < 1:
+        if not whole or not 0 <= column < features or not 1 <= count < 2**31:
             raise InputError(
                 f"Categorical column {key} with {count} categories: columns are 0 to "
                 f"{features - 1}, and a column needs at least 1 category."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from twinrank.display.progress_bars import polling
+from twinrank.support.terminal import printable
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,9 @@ class _Display:
 
     def _print(self, line: str) -> None:
         if self._bars is None:
-            print(line, file=sys.stderr, flush=True)
+            print(printable(line), file=sys.stderr, flush=True)
         else:
-            self._bars.console.print(line)
+            self._bars.console.print(printable(line))
 
     def _update(self, running: Mapping[str, Item], headline: str) -> None:
         for key, item in running.items():

@@ -13,6 +13,7 @@ from typing import Any
 from twinrank.display.tables import Table
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import read_json, replacing
+from twinrank.support.locks import is_empty
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -95,6 +96,6 @@ def saved_settings(folder: Path, name: str, kind: str, remedy: str) -> Any:
     """
     if (folder / name).is_file():
         return read_json(folder / name)
-    if any(folder.iterdir()):
+    if not is_empty(folder):
         raise InputError(f"{folder} contains other files and is not a {kind} folder. {remedy}")
     return None

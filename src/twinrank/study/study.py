@@ -29,6 +29,7 @@ from twinrank.study.source import Source, forget
 from twinrank.study.units import PROTOCOL, StatusFile, Unit, UnitResult, train_unit
 from twinrank.support.errors import FileError, InputError, explained
 from twinrank.support.files import check_format, read_json, remove
+from twinrank.support.locks import locked
 
 MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP", "nERR@10")
 _FORMAT, _VERSION = "twinrank-study", 1
@@ -118,8 +119,9 @@ class Study:
         folder = Path(out).expanduser().absolute()
         forget()
         units = self.units()
-        self._claim(folder, force)
-        train_units(units, self.source, folder, jobs, ray, progress)
+        with locked(folder, "training"):
+            self._claim(folder, force)
+            train_units(units, self.source, folder, jobs, ray, progress)
         return Results(self, folder)
 
     def to_json(self) -> dict[str, Any]:

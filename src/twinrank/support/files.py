@@ -1,4 +1,8 @@
-"""Atomic writes of files and folders, and readers of JSON and TOML with clear errors."""
+"""Atomic, durable writes of files and folders, and readers of JSON and TOML with clear errors.
+
+Content is flushed to the disk before a rename, and the folder with its names after it. So a power
+failure leaves the old content or the new, as the death of a process does.
+"""
 
 import errno
 import json
@@ -27,6 +31,7 @@ _LONGEST = 100  # bytes of a name that a temporary name repeats
 _DAY = 86_400
 _ATTEMPTS = 100
 _EXISTS = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)  # another process was faster
+_CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP)  # some file systems, and pipes
 
 
 def shortened(name: str) -> str:
@@ -102,7 +107,9 @@ def replacing(path: Path, hint: str = "") -> Iterator[Path]:
         sweep(real.parent)
         try:
             yield partial
+            _flush(partial)
             partial.replace(real)
+            _flush(real.parent)
         except BaseException:
             with suppress(OSError):
                 partial.unlink()
@@ -131,6 +138,10 @@ def publish(partial: Path, path: Path) -> None:
     renamed, so a folder is never partly old and partly new. If the rename fails, the old folder is
     restored. If the process dies in between, `sweep` restores it.
     """
+    for place, _, names in os.walk(partial, topdown=False):
+        for name in names:
+            _flush(Path(place, name))
+        _flush(Path(place))
     for attempt in range(_ATTEMPTS):
         aside = _temporary(path, path.name, _REPLACED)
         try:
@@ -138,6 +149,7 @@ def publish(partial: Path, path: Path) -> None:
                 with suppress(FileNotFoundError):
                     path.rename(aside)
             partial.rename(path)
+            _flush(path.parent)
             remove(aside)
             return
         except BaseException as error:
@@ -145,6 +157,21 @@ def publish(partial: Path, path: Path) -> None:
             exists = isinstance(error, OSError) and error.errno in _EXISTS
             if not exists or attempt + 1 == _ATTEMPTS:
                 raise
+
+
+def _flush(path: Path) -> None:
+    """Write a file, or the names in a folder, to the disk; wait until that is done."""
+    try:
+        number = os.open(path, os.O_RDONLY if os.name != "nt" or path.is_dir() else os.O_RDWR)
+    except (IsADirectoryError, PermissionError):  # Windows opens no folders
+        return
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in _CANNOT_FLUSH:
+            raise
+    finally:
+        os.close(number)
 
 
 def _restore(aside: Path, path: Path) -> None:

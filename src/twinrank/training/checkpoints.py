@@ -2,7 +2,6 @@
 
 import json
 import time
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from twinrank.support.checksums import check_seal, checksum, sealed
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_format, replacing
@@ -22,7 +22,7 @@ from twinrank.training.validation import Best
 if TYPE_CHECKING:
     from twinrank.training.loop import Trainer
 
-FORMAT, VERSION = "twinrank-checkpoint", 2
+FORMAT, VERSION = "twinrank-checkpoint", 3
 _LEARNER, _KEPT = "learner.", "kept."
 _SHARE = 0.05  # of the training time that checkpoints may take
 
@@ -81,13 +81,13 @@ def save_checkpoint(trainer: "Trainer", path: Path) -> None:
         "version": VERSION,
         "plan": trainer.plan.to_json(),
         "settings": trainer.learner.settings(),
-        "checksum": _checksum(arrays),
+        "arrays": _described(arrays),
         "threads": threads(),
         "progress": asdict(trainer.progress) | {"seconds": trainer.seconds},
         "stop_reason": trainer.stop_reason,
         "best": None if best is None else asdict(best),
     }
-    content = save(arrays, metadata={"twinrank": json.dumps(about)})
+    content = save(arrays, metadata={"twinrank": json.dumps(sealed(about))})
     with replacing(path) as partial:
         partial.write_bytes(content)
 
@@ -102,15 +102,17 @@ def load_checkpoint(trainer: "Trainer", path: Path) -> None:
             with safe_open(path, framework="np") as file:
                 about = json.loads((file.metadata() or {}).get("twinrank", "null"))
                 arrays = {name: file.get_tensor(name).copy() for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, ValueError) as error:
+        except (SafetensorError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise InputError(f"{path} is damaged: {error}") from error
-    about = check_format(about, path, FORMAT, VERSION, "a checkpoint of TwinRank")
+    hint = "; train again in a new folder"
+    about = check_format(about, path, FORMAT, VERSION, "a checkpoint of TwinRank", hint)
+    check_seal(about, path, required=True)
+    # Engines trust the state they get, and may crash on others.
+    if about.get("arrays") != _described(arrays):
+        raise InputError(f"{path} is damaged: its checksum is wrong")
     current = {"plan": trainer.plan.to_json(), "settings": trainer.learner.settings()}
     for part, values in current.items():
         _check_same(json.loads(json.dumps(values)), about.get(part), path)
-    # Engines trust the state they get, and may crash on others.
-    if about.get("checksum") != _checksum(arrays):
-        raise InputError(f"{path} is damaged: its checksum is wrong")
     if not trainer.learner.resumes_exactly:
         trainer.note = (
             "These settings draw random numbers that cannot be continued, so that training starts "
@@ -123,13 +125,12 @@ def load_checkpoint(trainer: "Trainer", path: Path) -> None:
         raise InputError(f"{path} does not fit this model and plan: {error}") from error
 
 
-def _checksum(arrays: Mapping[str, Any]) -> int:
-    """A number that changes with any name or value of the arrays."""
-    checksum = 0
-    for name in sorted(arrays):
-        checksum = zlib.crc32(name.encode(), checksum)
-        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]).data, checksum)
-    return checksum
+def _described(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The type, the shape and the checksum of each array."""
+    return {
+        name: [array.dtype.str, list(array.shape), checksum(array)]
+        for name, array in arrays.items()
+    }
 
 
 def _check_same(values: dict[str, Any], before: Any, path: Path) -> None:

@@ -4,6 +4,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from twinrank.support.terminal import printable
 from twinrank.training.callbacks import Callback, Record
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Lines(Callback):
             return
         parts = [f"{trainer.unit} {number}/{last}", *values_of(trainer, record)]
         line = "  ".join([*parts, f"{record['seconds']:.0f} s"])
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
     def on_train_end(self, trainer: "Trainer") -> None:
         """Say why training ended early."""

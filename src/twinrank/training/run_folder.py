@@ -1,7 +1,8 @@
 """A training as a folder: `run.json`, `history.jsonl`, a checkpoint, the model and its curves."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from twinrank.models.saved_model import (
     is_count,
     save_model,
 )
+from twinrank.support.checksums import check_seal, sealed
 from twinrank.support.errors import InputError, TwinRankError, explained
 from twinrank.support.files import check_format, read_json, replacing, sweep
+from twinrank.support.locks import is_empty, locked
 from twinrank.training.callbacks import Callback, HistoryFile, StopOnInterrupt
 from twinrank.training.checkpoints import Checkpoints
 from twinrank.training.distributed import ProcessGroup, current_group
@@ -58,6 +61,13 @@ class Run:
         folder = self.folder / PARTS / name
         begun = self.resume and (folder / RUN).is_file()
         return Run(folder, begun, {"blend": str(self.folder)}, self.save_every, self.group)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the folder, so that no other training writes to it."""
+        with ExitStack() as held:
+            self._on_main(lambda: held.enter_context(locked(self.folder, "training")))
+            yield
 
     def check(self, kind: str, about: Mapping[str, Any], data: Mapping[str, str]) -> None:
         """Check that the folder is free, or that it holds this very training."""
@@ -106,7 +116,7 @@ class Run:
             draw_history(model.history, unit, measure, self.folder / f"curves{suffix}")
 
     def _write(self, about: Mapping[str, Any]) -> None:
-        content = {"format": FORMAT, "version": VERSION, **about}
+        content = sealed({"format": FORMAT, "version": VERSION, **about})
         with explained("write", self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.folder / RUN) as partial:
@@ -156,7 +166,7 @@ def check_free(folder: Path) -> None:
     """Refuse a folder that is not new or empty."""
     with explained("write", folder):
         sweep(folder)  # files of a run that was killed before it started
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        if folder.exists() and not is_empty(folder):
             raise InputError(
                 f"{folder} exists and is not an empty folder. Choose another folder, or resume the "
                 f"run in it."
@@ -177,6 +187,7 @@ def read_run(folder: Path) -> dict[str, Any]:
             raise InputError(f"{path} is damaged: {key} is missing or has the wrong type")
     if about["kind"] not in KINDS:
         raise InputError(f"{path} is damaged: there is no learner {about['kind']!r}")
+    check_seal(about, path)
     return about
 
 

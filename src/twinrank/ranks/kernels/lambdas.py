@@ -64,11 +64,23 @@ def lambda_sums(
     with np.errstate(over="ignore"):  # an infinite spread is wide, too
         wide = alpha * (highest - lowest) > _WIDEST
         x = alpha * (as_float(scores) - lists.spread(lowest / 2 + highest / 2))
-    x = np.clip(lists.arrange(x, ranks), -1e300, 1e300)  # so that differences are numbers
+    x = np.where(lists.spread(wide), as_float(scores), x)  # an outlier would cost others digits
+    x = lists.arrange(x, ranks)
     E = np.exp(np.where(lists.spread(wide), 0.0, x))
     parts, pairs = _cut(lists, wide, reach)
     values, forces = np.zeros(len(parts)), np.zeros(parts[:, _END].sum())
-    shared = (parts, reach, x, E, lists.arrange(gains, ranks), discounts, nearness, values, forces)
+    shared = (
+        parts,
+        reach,
+        alpha,
+        x,
+        E,
+        lists.arrange(gains, ranks),
+        discounts,
+        nearness,
+        values,
+        forces,
+    )
     in_threads(_sum_parts, spans(pairs, _PAIRS_PER_THREAD), *shared)
     slopes = np.zeros(scores.size)
     _add_parts(parts, forces, slopes)
@@ -106,6 +118,7 @@ def _sum_parts(
     stop: int,
     parts: Any,
     reach: int,
+    alpha: float,
     x: Any,
     E: Any,
     gains: Any,
@@ -120,7 +133,7 @@ def _sum_parts(
         for a in range(parts[part, _BEGIN], parts[part, _END]):
             first, place, until = parts[part, _FIRST], parts[part, _PLACE], min(a, reach)
             if parts[part, _WIDE]:
-                total += _wide_row(first, place, a, until, x, gains, D, N, forces)
+                total += _wide_row(first, place, a, until, alpha, x, gains, D, N, forces)
             else:
                 total += _row(first, place, a, until, x, E, gains, D, N, forces)
         values[part] = total
@@ -151,14 +164,14 @@ def _row(
 
 @compiled
 def _wide_row(
-    first: int, place: int, a: int, until: int,
+    first: int, place: int, a: int, until: int, alpha: float,
     x: Any, gains: Any, D: Any, N: Any, forces: Any,
 ) -> float:  # fmt: skip
-    """The same for lists whose scores spread too far for E: an exponential per pair."""
+    """The same for lists whose scores spread too far for E: x are the scores themselves."""
     total = 0.0
     for j in range(until):
         weight = (gains[first + a] - gains[first + j]) * (D[j] - D[a] + N[a - j])
-        ahead = x[first + j] - x[first + a]
+        ahead = min(alpha * (x[first + j] - x[first + a]), 1e300)  # sums stay finite
         near = math.exp(-ahead)
         log = math.log1p(near) + (ahead if weight > 0 else 0.0)
         force = weight * (1.0 if weight > 0 else near) / (1 + near)

@@ -56,7 +56,7 @@ def soft_ranks(scores: Array, lists: Lists, alpha: float) -> Array:
         done = for_each_list(
             sum_list, scores, ones, one_grade, lists, "type3", alpha, _NODES, shortest=LONG
         )
-    _sum_rows(lists, wide, done, None, x, E, sums)
+    _sum_rows(lists, wide, done, None, x, E, scores, alpha, sums)
     return 0.5 + sums  # a document paired with itself has counted ½
 
 
@@ -68,7 +68,7 @@ def logistic_sum(scores: Array, labels: Array, lists: Lists, alpha: float) -> tu
         return logistic_sum_in_blocks(scores, labels, lists, alpha)
     scores, labels = as_float(to_numpy(scores)), to_numpy(labels)
     nothing, rows = np.zeros(scores.size), np.zeros(scores.size)
-    _, levels, x, E, _, wide, _ = by_grade(scores, labels, nothing, lists, "type3", alpha)
+    order, levels, x, E, _, wide, _ = by_grade(scores, labels, nothing, lists, "type3", alpha)
     values, done = np.zeros(len(lists)), np.zeros(len(lists), np.bool_)
     if lists.longest >= LONG:
 
@@ -79,21 +79,24 @@ def logistic_sum(scores: Array, labels: Array, lists: Lists, alpha: float) -> tu
         done = for_each_list(
             sum_list, scores, nothing, grades, lists, "type3", alpha, _NODES, shortest=LONG
         )
-    _sum_rows(lists, wide, done, levels[0], x, E, rows)
+    _sum_rows(lists, wide, done, levels[0], x, E, scores[order], alpha, rows)
     return values + lists.sum(rows), lists.sum(levels[0] - lists.starts(x))
 
 
-def _sum_rows(lists: Lists, wide: Any, done: Any, lower: Any, x: Any, E: Any, rows: Any) -> None:
+def _sum_rows(
+    lists: Lists, wide: Any, done: Any, lower: Any, x: Any, E: Any, y: Any, alpha: float, rows: Any
+) -> None:
     """Sum the rows of all lists that are not done.
 
     `lower` is the end of the documents with a lower label, for logistic losses of them, or None for
-    the soft ranks of all documents.
+    the soft ranks of all documents. `y` are the scores, in the order of x and E.
     """
     losses, ranges, bounds = lower is not None, row_spans(lists), bounds_of(lists, ~wide & ~done)
     in_threads(_rows, ranges, losses, bounds, lower if losses else bounds[1], x, E, rows)
     if wide.any():
         bounds = bounds_of(lists, wide & ~done)
-        in_threads(_wide_rows, ranges, losses, bounds, lower if losses else bounds[1], x, rows)
+        ends = lower if losses else bounds[1]
+        in_threads(_wide_rows, ranges, losses, alpha, bounds, ends, y, rows)
 
 
 # Rows a = start … stop − 1 of the pair matrix, documents in ascending order of labels: lists[:, a]
@@ -122,18 +125,19 @@ def _rows(
 
 @compiled
 def _wide_rows(
-    start: int, stop: int, losses: bool, lists: Any, ends: Any, x: Any, rows: Any
+    start: int, stop: int, losses: bool, alpha: float, lists: Any, ends: Any, y: Any, rows: Any
 ) -> None:
-    """The same for lists whose scores spread too far for E: an exponential per pair."""
+    """The same for lists whose scores spread too far for E: an exponential per pair of scores."""
     for a in range(start, stop):
         if lists[0, a] < lists[1, a]:
             total = 0.0
             for j in range(lists[0, a], ends[a]):
-                near = math.exp(-abs(x[j] - x[a]))
+                ahead = min(max(alpha * (y[j] - y[a]), -1e300), 1e300)  # sums stay finite
+                near = math.exp(-abs(ahead))
                 if losses:
-                    total += max(x[j] - x[a], 0.0) + math.log1p(near)
+                    total += max(ahead, 0.0) + math.log1p(near)
                 else:
-                    total += (1.0 if x[j] > x[a] else near) / (1 + near)
+                    total += (1.0 if ahead > 0 else near) / (1 + near)
             rows[a] = total
 
 

@@ -53,7 +53,7 @@ def direct_sums(
 
     This is the fastest kernel for lists of up to about 1,500 documents.
     """
-    order, levels, x, E, g, wide, scale = by_grade(
+    order, levels, _, E, g, wide, scale = by_grade(
         scores, labels, rank_gradient, lists, strategy, alpha
     )
     sums, curves = np.empty_like(scores), np.empty_like(scores) if curvature else None
@@ -72,8 +72,9 @@ def direct_sums(
             rows = {"type1": type1_rows, "type2": type2_rows, "type3": type3_rows}[strategy]
             in_threads(rows, row_spans(lists), bounds_of(lists, very_long), levels, E, g, sums)
     if left.any():
-        number, bounds = int(strategy[-1]), bounds_of(lists, left)
-        in_threads(any_rows, row_spans(lists), number, bounds, levels, x, g, sums, curves)
+        number, bounds, y = int(strategy[-1]), bounds_of(lists, left), scores[order]
+        y = y.astype(np.float64, copy=False)
+        in_threads(any_rows, row_spans(lists), number, alpha, bounds, levels, y, g, sums, curves)
     gradient = np.empty_like(scores)
     gradient[order] = sums
     with np.errstate(over="ignore", invalid="ignore"):  # an infinite gradient stays infinite
@@ -91,7 +92,7 @@ class ByGrade(NamedTuple):
 
     order: Any  # the documents in this order
     levels: Any  # levels[:, a] bounds the documents of the same grade as a
-    x: Any  # α(y − centre), in double precision
+    x: Any  # α(y − centre), in double precision; not for wide lists
     E: Any  # exp(x), and 1 in wide lists
     g: Any
     wide: Any  # lists whose scores spread too far for E
@@ -124,7 +125,6 @@ def by_grade(
         x, g = x[order], g[order]
     within = x
     if wide.any():
-        x = np.clip(x, -1e300, 1e300)  # so that differences are numbers
         within = np.where(lists.spread(wide), 0.0, x)
     return ByGrade(order, levels, x, np.exp(within).astype(scores.dtype), g, wide, scale)
 
@@ -288,24 +288,27 @@ def type3_rows(start: int, stop: int, lists: Any, levels: Any, E: Any, g: Any, s
 
 @compiled
 def any_rows(
-    start: int, stop: int, strategy: int,
-    lists: Any, levels: Any, x: Any, g: Any, sums: Any, curves: Any,
+    start: int, stop: int, strategy: int, alpha: float,
+    lists: Any, levels: Any, y: Any, g: Any, sums: Any, curves: Any,
 ) -> None:  # fmt: skip
-    """Any strategy for lists whose scores spread too far for E: an exponential per pair."""
+    """Any strategy for lists whose scores spread too far for E: an exponential per pair.
+
+    The scores have no common centre: next to an outlier, all others would lose their digits.
+    """
     for a in range(start, stop):
         if lists[0, a] == lists[1, a]:
             continue
         total, curve = 0.0, 0.0
         for j in range(lists[0, a], lists[1, a]):
             u = 1.0 if j < levels[0, a] else -1.0 if j >= levels[1, a] else 0.0
-            near = math.exp(-abs(x[a] - x[j]))  # e^−|x_aj|, so that nothing overflows
+            near = math.exp(-alpha * abs(y[a] - y[j]))  # e^−|x_aj|, so that nothing overflows
             both = g[j] - g[a] if strategy == 1 else g[j] + g[a]
             if strategy == 1:
                 total += both * near / (1 + near) ** 2
             elif strategy == 2:
                 total += both * u * near / (1 + near) ** 2
             elif u != 0:
-                wrong = u * (x[a] - x[j]) < 0
+                wrong = u * (y[a] - y[j]) < 0
                 total += both * u * (1 if wrong else near) / (1 + near)
             if curves is not None and (strategy == 1 or u != 0):
                 curve += abs(both) * (near / (1 + near) ** 2)

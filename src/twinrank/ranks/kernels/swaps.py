@@ -46,7 +46,7 @@ def swap_sums(
     worth = np.ascontiguousarray(per_document[0][:, 0])
     sums, curves = np.zeros(scores.size), np.zeros(scores.size)
     shared = (
-        lists.offsets, alpha * scores.astype(np.float64), np.asarray(labels, np.float64), worth,
+        alpha, lists.offsets, scores.astype(np.float64), np.asarray(labels, np.float64), worth,
         _by_document(samples, lists), *per_document[1:], sums, curves,
     )  # fmt: skip
     parts = spans(lists.sizes**2, _PAIRS_PER_THREAD) if parallel else [(0, len(lists))]
@@ -63,7 +63,7 @@ def _by_document(x: Any, lists: Lists) -> Any:
 @compiled
 def _each_swap(
     start: int, stop: int,
-    offsets: Any, x: Any, labels: Any, worth: Any,
+    alpha: float, offsets: Any, y: Any, labels: Any, worth: Any,
     ranks: Any, scale: Any, ahead: Any, behind: Any,
     sums: Any, curves: Any,
 ) -> None:  # fmt: skip
@@ -80,7 +80,7 @@ def _each_swap(
                         change += scale[a, s] * abs(ahead[a, s] - behind[j, s])
                     else:
                         change += scale[j, s] * abs(ahead[j, s] - behind[a, s])
-                gap = x[a] - x[j] if labels[a] > labels[j] else x[j] - x[a]
+                gap = alpha * (y[a] - y[j] if labels[a] > labels[j] else y[j] - y[a])
                 near = math.exp(-abs(gap))  # e^−|gap|, so that nothing overflows
                 curve = difference * change * near / (1 + near) ** 2
                 force = difference * change * (1 if gap < 0 else near) / (1 + near)

@@ -22,12 +22,12 @@ from twinrank.study.source import Source
 from twinrank.study.tuning.space import Space
 from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.files import remove
+from twinrank.support.locks import locked
 
 if TYPE_CHECKING:
     from twinrank.study.tuning.trials import TrialRecord
 
 SETTINGS = "tuning.json"
-_LOCK = "tuning.lock"
 _STAGES = 3  # of a blend: trees, net, and both together
 _FORMAT, _VERSION = "twinrank-tuning", 3  # increased when the default space changes
 _NAMES = {"split": "data", "spaces": "models or parameters"}  # of settings, in messages
@@ -208,10 +208,9 @@ class Tuning:
 
         about = {"format": _FORMAT, "version": _VERSION, **json.loads(self.to_text())}
         about["data"] = self.split.fingerprint()
-        with explained("write", folder):
-            known = folder.exists() and _holds(folder, about, force)
-            folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / _LOCK):
+        with locked(folder, "searching"):
+            with explained("write", folder):
+                known = _holds(folder, about, force)
             if not known:
                 remove(folder / JOURNAL)
             write_json(folder / SETTINGS, about)
@@ -233,24 +232,6 @@ def _holds(folder: Path, about: dict[str, Any], force: bool) -> bool:
     changed = [_NAMES.get(key, key) for key in about if saved.get(key) != about[key]]
     names = ", ".join(dict.fromkeys(changed))
     raise InputError(f"{folder} contains a search with other {names}. {_REMEDY}")
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Lock a folder for this process; the lock ends with the process, however that ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such lock
-        yield
-        return
-    with explained("write", path):
-        file = path.open("a")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(f"Another process is searching in {path.parent}.") from error
-        yield
 
 
 def check_installed() -> None:
