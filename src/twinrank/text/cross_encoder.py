@@ -15,6 +15,15 @@ from twinrank.support.errors import InputError
 
 __all__ = ["DirectRankingLoss"]
 
+CITATION = """
+@article{yu2020optimize,
+    title={Optimize What You Evaluate With: A Simple Yet Effective Framework For Direct Optimization Of IR Metrics},
+    author={Yu, Hai-Tao},
+    journal={arXiv preprint},
+    year={2020}
+}
+"""  # noqa: E501
+
 
 class DirectRankingLoss(nn.Module):
     """Direct optimisation of a measure for a CrossEncoder: minus the mean of the measure.
@@ -172,14 +181,7 @@ class DirectRankingLoss(nn.Module):
     @property
     def citation(self) -> str:
         """The citation of the paper, for the model card."""
-        return """
-@article{yu2020optimize,
-    title={Optimize What You Evaluate With: A Simple Yet Effective Framework For Direct Optimization Of IR Metrics},
-    author={Yu, Hai-Tao},
-    journal={arXiv preprint},
-    year={2020}
-}
-"""  # noqa: E501
+        return CITATION
 
 
 def _checked(

@@ -1,0 +1,375 @@
+"""`DirectRetrievalLoss` and `RetrievalCollator`: direct optimisation for bi-encoders."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import torch
+from sentence_transformers.base.losses import CachedLossMixin, has_static_embedding_input
+from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
+from sentence_transformers.util import cos_sim, similarity_fct_name
+from torch import Tensor, nn
+
+from twinrank.losses.direct import DirectLoss
+from twinrank.losses.gathering import gathered_objects, gathered_rows
+from twinrank.measures import Measure
+from twinrank.ranks.strategies import Strategy
+from twinrank.ranks.twin import check_alpha, working_dtype
+from twinrank.support.errors import InputError
+from twinrank.text.cross_encoder import CITATION
+
+__all__ = ["DirectRetrievalLoss", "RetrievalCollator"]
+
+_UNLISTED = -1.0
+"""The grade of a document that is not in the list of a query."""
+
+
+@dataclass
+class RetrievalCollator(SentenceTransformerDataCollator):
+    """Data collator for rows of a query, a list of documents and a list of labels.
+
+    The default collator of `SentenceTransformerTrainer` takes one text per column. This one takes
+    the data set of a cross-encoder: a column of queries, a column of lists of documents and a
+    column of lists of labels, of any length. Each different document of a batch is encoded once.
+
+    Parameters
+    ----------
+    preprocess_fn : callable
+        `model.preprocess`.
+    valid_label_columns : list of str, default ["label", "labels", "score", "scores"]
+        The names that the column of labels may have.
+    router_mapping, prompts, max_length : optional
+        As the training arguments of these names. The trainer does not set them in a collator that
+        you pass.
+
+    Raises
+    ------
+    InputError
+        When it is called, if the rows do not have these columns.
+
+    Examples
+    --------
+    ```python
+    SentenceTransformerTrainer(
+        model=model, train_dataset=dataset, loss=DirectRetrievalLoss(model),
+        data_collator=RetrievalCollator(model.preprocess),
+    ).train()
+    ```
+    """
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        """The batch of a list of rows: tokens of queries and documents, and a matrix of grades."""
+        if not features:
+            return {}
+        names = [name for name in features[0] if name != "dataset_name"]
+        label = next((name for name in self.valid_label_columns if name in names), None)
+        texts = [name for name in names if name != label]
+        if label is None or len(texts) != 2:
+            raise InputError(
+                f"RetrievalCollator needs a column of queries, a column of lists of documents and "
+                f"a column of lists of labels named {' or '.join(self.valid_label_columns)}; the "
+                f"columns are {', '.join(names)}."
+            )
+        query, documents = texts
+        places: dict[Any, int] = {}
+        for row in features:
+            _check_row(row[query], row[documents], row[label])
+            for text in row[documents]:
+                places.setdefault(text, len(places))
+        if not places:
+            raise InputError("No query of the batch has a document.")
+        grades = torch.full((len(features), len(places)), _UNLISTED)
+        for i, row in enumerate(features):
+            for text, grade in zip(row[documents], row[label], strict=True):
+                grades[i, places[text]] = max(float(grades[i, places[text]]), float(grade))
+        rows = [{query: row[query]} for row in features]
+        batch: dict[str, Any] = super().__call__(rows)
+        batch |= super().__call__([{documents: text} for text in places])
+        if "dataset_name" in features[0]:
+            batch["dataset_name"] = features[0]["dataset_name"]
+        # Three dimensions: MatryoshkaLoss shortens a matrix as wide as the embeddings.
+        return {"label": grades[:, :, None], **batch}
+
+
+def _check_row(query: Any, documents: Any, labels: Any) -> None:
+    """Raise an error unless a row has one finite label per document."""
+    if isinstance(documents, str) or not isinstance(documents, Sequence):
+        raise InputError(
+            f"The query {query!r} has one document instead of a list of documents. Give a list, or "
+            f"use the trainer's own collator for columns of single texts."
+        )
+    if not isinstance(labels, Sequence | Tensor) or len(labels) != len(documents):
+        count = len(labels) if isinstance(labels, Sequence | Tensor) else "one label for all"
+        raise InputError(
+            f"The query {query!r} has {len(documents)} documents but {count} labels; give one "
+            f"label per document."
+        )
+
+
+class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
+    """Direct optimisation of a measure for a SentenceTransformer: minus the mean of the measure.
+
+    A query ranks all documents of the batch by cos(query, document) / temperature. The documents of
+    its own list have their grades. Documents of other queries have grade 0, except if their text is
+    in the own list, or in the list of an equal query. A text that occurs several times in a batch
+    counts once. Queries without a relevant document are left out of the mean.
+
+    Two forms of data work:
+
+    - Lists: a column of queries, a column of lists of documents and a column of lists of labels,
+      with `data_collator=RetrievalCollator(model.preprocess)`. Lists may differ in length.
+    - Columns of single texts: a query, then n documents, as for MultipleNegativesRankingLoss. A
+      label column with n grades per row is optional; without it the first document has grade 1 and
+      all others have grade 0.
+
+    With `mini_batch_size`, embeddings are computed in mini-batches, first without and then with
+    activations (GradCache). Memory is that of one mini-batch, gradients are the same, and a step
+    takes about a third longer. `MatryoshkaLoss` accepts the loss with and without it.
+
+    Yu, "Optimize What You Evaluate With" (2020); Gao et al., "Scaling Deep Contrastive Learning
+    Batch Size under Memory Limited Setup" (2021).
+
+    Parameters
+    ----------
+    model : SentenceTransformer
+        The model to train.
+    measure : str or Measure, default "nDCG@10"
+        The measure to optimise.
+    strategy : {"type1", "type2", "type3", "swap"}, default "swap"
+        How the gradient of a rank reaches the scores, as in `DirectLoss`.
+    temperature : float, default 0.05
+        The divisor of the similarities; positive.
+    perturbation : float, default 1.0
+        The scale of Gumbel noise that is added to the scores before ranking, in units of the
+        temperature.
+    samples : int, default 8
+        The number of perturbed rankings per step.
+    similarity_fct : callable, default `cos_sim`
+        A function of two matrices of embeddings that gives the matrix of their similarities.
+    mini_batch_size : int, optional
+        The number of texts per forward pass, which turns on cached gradients.
+    gather_across_devices : bool, default False
+        In distributed training, also rank the documents of all other processes.
+
+    Raises
+    ------
+    InputError
+        If an argument is invalid.
+
+    Examples
+    --------
+    ```python
+    loss = DirectRetrievalLoss(model, measure="nDCG@10", mini_batch_size=32)
+    SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=loss).train()
+    ```
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        measure: str | Measure = "nDCG@10",
+        strategy: Strategy = "swap",
+        temperature: float = 0.05,
+        perturbation: float = 1.0,
+        samples: int = 8,
+        *,
+        similarity_fct: Callable[[Tensor, Tensor], Tensor] = cos_sim,
+        mini_batch_size: int | None = None,
+        gather_across_devices: bool = False,
+    ) -> None:
+        super().__init__()
+        if not hasattr(model, "get_embedding_dimension"):
+            raise InputError(
+                f"DirectRetrievalLoss needs a SentenceTransformer, not a {type(model).__name__}. "
+                f"For a CrossEncoder, use DirectRankingLoss."
+            )
+        check_alpha(temperature, "temperature")
+        is_integer = isinstance(mini_batch_size, int) and not isinstance(mini_batch_size, bool)
+        if mini_batch_size is not None and not (is_integer and mini_batch_size > 0):
+            raise InputError(
+                f"mini_batch_size must be a positive integer, or None to encode the whole batch at "
+                f"once, not {mini_batch_size!r}."
+            )
+        if mini_batch_size is not None and has_static_embedding_input(model):
+            raise InputError(
+                "mini_batch_size is not possible with a StaticEmbedding, whose input has no rows. "
+                "Leave it out; such a model needs little memory."
+            )
+        self.model = model
+        self.temperature = temperature
+        self.direct = DirectLoss(
+            measure, strategy, perturbation=perturbation, samples=samples, reduction="sum"
+        )
+        self.similarity_fct = similarity_fct
+        self.mini_batch_size = mini_batch_size
+        self.gather_across_devices = gather_across_devices
+        self.uses_gradient_cache = mini_batch_size is not None
+
+    def forward(
+        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
+    ) -> Tensor:
+        """The loss of a batch.
+
+        Parameters
+        ----------
+        sentence_features : iterable of dict
+            The tokens of the queries, and of one or more columns of documents.
+        labels : tensor, optional
+            Grades of shape (n_queries, n_columns), or of shape (n_queries, n_documents, 1) for all
+            documents of the batch, with −1 for documents that are not in the list of a query.
+
+        Returns
+        -------
+        tensor, scalar
+            The loss.
+
+        Raises
+        ------
+        InputError
+            If the columns or labels do not have this form, or an embedding is not finite.
+        """
+        columns = list(sentence_features)
+        judged = self._judged(columns, labels)
+        if self.uses_gradient_cache:
+            loss: Tensor = self.forward_cached(columns, judged)
+            return loss
+        embeddings = [[self.model(features)["sentence_embedding"]] for features in columns]
+        return self.calculate_loss(embeddings, judged)
+
+    def calculate_loss(
+        self,
+        reps: list[list[Tensor]],
+        labels: "tuple[Tensor, Tensor, list[int]]",
+        *,
+        with_backward: bool = False,
+    ) -> Tensor:
+        """The loss of embeddings; `labels` are grades, the mask of lists, and rows per process."""
+        grades, mask, counts = labels
+        queries = torch.cat(reps[0])
+        documents = torch.cat([part for column in reps[1:] for part in column])
+        _check_finite("queries", queries)
+        _check_finite("documents", documents)
+        if len(counts) > 1:
+            documents = gathered_rows(documents, counts)
+        grades, mask = grades.to(queries.device), mask.to(queries.device)
+        dtype = working_dtype(queries)  # in bfloat16, many similarities would be equal
+        with torch.autocast(queries.device.type, enabled=False):
+            scores = self.similarity_fct(queries.to(dtype), documents.to(dtype)) / self.temperature
+        counted = (self.direct.measure.relevant(grades) & mask).any(1)
+        mask = mask & counted[:, None]
+        divisor = max(int(counted.sum()), 1)
+        if not with_backward:
+            loss: Tensor = self.direct(scores, grades, mask=mask) / divisor
+            return loss
+        # The ranks of some queries at a time, since noise takes `samples` times the memory.
+        leaf, total = scores.detach().requires_grad_(), scores.new_zeros(())
+        for rows in torch.arange(len(scores)).split(self.mini_batch_size or len(scores)):
+            part = self.direct(leaf[rows], grades[rows], mask=mask[rows]) / divisor
+            part.backward()
+            total += part.detach()
+        scores.backward(leaf.grad)
+        return total
+
+    def _judged(
+        self, columns: list[dict[str, Any]], labels: Tensor | None
+    ) -> tuple[Tensor, Tensor, list[int]]:
+        """Grades and mask of (queries, all documents), and the number of documents per process."""
+        if len(columns) < 2:
+            raise InputError(
+                f"DirectRetrievalLoss needs a column of queries and at least one column of "
+                f"documents, not {len(columns)} columns."
+            )
+        query_keys, *document_keys = [_keys(features) for features in columns]
+        listed = _listed(len(query_keys), [len(keys) for keys in document_keys], labels)
+        local = query_keys, [key for keys in document_keys for key in keys], listed
+        all_local = gathered_objects(local) if self.gather_across_devices else [local]
+        keys = [key for _, documents, _ in all_local for key in documents]
+        query_numbers = {key: n for n, key in enumerate(dict.fromkeys(query_keys))}
+        document_numbers = {key: n for n, key in enumerate(dict.fromkeys(keys))}
+        best = torch.full((len(query_numbers), len(document_numbers)), _UNLISTED)
+        for other_queries, documents, grades in all_local:
+            column = torch.tensor([document_numbers[key] for key in documents])
+            for key, row in zip(other_queries, grades, strict=True):
+                if key in query_numbers:
+                    best[query_numbers[key]].scatter_reduce_(0, column, row, "amax")
+        numbers = torch.tensor([document_numbers[key] for key in keys])
+        first = torch.zeros(len(keys), dtype=torch.bool)
+        first[[keys.index(key) for key in document_numbers]] = True
+        grades = best[torch.tensor([query_numbers[key] for key in query_keys])][:, numbers]
+        counts = [len(documents) for _, documents, _ in all_local]
+        return grades.clamp(min=0), first.expand(len(grades), -1), counts
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """The settings of the loss, for the model card."""
+        return {
+            "measure": str(self.direct.measure),
+            "strategy": self.direct.strategy,
+            "temperature": self.temperature,
+            "perturbation": self.direct.perturbation,
+            "samples": self.direct.samples,
+            "similarity_fct": similarity_fct_name(self.similarity_fct),
+            "mini_batch_size": self.mini_batch_size,
+            "gather_across_devices": self.gather_across_devices,
+        }
+
+    @property
+    def citation(self) -> str:
+        """The citation of the paper, for the model card."""
+        return CITATION
+
+
+def _listed(queries: int, columns: list[int], labels: Tensor | None) -> Tensor:
+    """The grades of all documents for each query; −1 for documents that are not in its list."""
+    if labels is not None:
+        labels = labels.detach().float().cpu()
+        if not labels.isfinite().all():
+            raise InputError("labels contain NaN or infinity; give one finite number per document.")
+        if labels.ndim == 3 and len(columns) == 1 and labels.shape == (queries, columns[0], 1):
+            return labels[:, :, 0]
+    n = len(columns)
+    if labels is None:
+        labels = torch.zeros(queries, n)
+        labels[:, 0] = 1
+    labels = labels[:, None] if labels.ndim == 1 else labels
+    if tuple(labels.shape) != (queries, n) or set(columns) != {queries}:
+        raise InputError(
+            f"labels have shape {tuple(labels.shape)} for {queries} queries and {n} columns of "
+            f"documents; give one grade per column and row. For a column of lists of documents, "
+            f"use data_collator=RetrievalCollator(model.preprocess)."
+        )
+    row = torch.arange(queries)
+    listed = torch.full((queries, n, queries), _UNLISTED)
+    listed[row, :, row] = labels
+    return listed.flatten(1)
+
+
+def _keys(features: dict[str, Any]) -> list[bytes]:
+    """A key for each row of a column, the same for equal texts; images and sounds all differ."""
+    tokens, mask = features.get("input_ids"), features.get("attention_mask")
+    ends = features.get("offsets", features.get("cu_seq_lens_q"))
+    if features.get("modality", "text") != "text" or tokens is None:
+        tensors = [
+            x for x in (tokens, mask, *features.values()) if isinstance(x, Tensor) and x.ndim
+        ]
+        return [uuid4().bytes for _ in range(len(tensors[0]))]
+    ids = tokens.cpu().numpy()
+    if ends is not None:  # texts one after the other; `cu_seq_lens_q` also has the end of the last
+        last = -1 if "cu_seq_lens_q" in features else None
+        rows = np.split(ids.ravel(), ends.cpu().numpy()[1:last])
+    else:
+        kept = np.ones(ids.shape, bool) if mask is None else mask.cpu().numpy().astype(bool)
+        rows = [row[keep] for row, keep in zip(ids, kept, strict=True)]
+    return [blake2b(row.tobytes(), digest_size=16).digest() for row in rows]
+
+
+def _check_finite(name: str, embeddings: Tensor) -> None:
+    """Raise an error if an embedding is not finite."""
+    invalid = int((~embeddings.isfinite().all(1)).sum())
+    if invalid:
+        raise InputError(
+            f"The embeddings of {invalid} of {len(embeddings)} {name} contain NaN or infinity. Try a "
+            f"lower learning rate, or check the weights of the model."
+        )
