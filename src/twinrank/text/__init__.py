@@ -1,7 +1,4 @@
-"""Losses and evaluators for text models: cross-encoders and bi-encoders of sentence-transformers.
-
-Public names are imported on first use, since sentence-transformers takes seconds to load.
-"""
+"""Text models: losses and evaluators for sentence-transformers, and readers of text data."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -9,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from twinrank.support.errors import InputError
 
-if find_spec("sentence_transformers") is None:
+if find_spec("sentence_transformers") is None:  # the import takes seconds, so it comes later
     raise InputError("twinrank.text needs sentence-transformers: pip install 'twinrank[text]'")
+
+from twinrank.text.bm25 import bm25_candidates
+from twinrank.text.cross_encoder import DirectRankingLoss
+from twinrank.text.text_data import TextCollection, columns_from_frame
+from twinrank.text.text_files import read_beir, read_scifact, read_wikiqa
 
 if TYPE_CHECKING:
     from twinrank.text.bi_encoder import DirectRetrievalLoss, RetrievalCollator
-    from twinrank.text.cross_encoder import DirectRankingLoss
     from twinrank.text.evaluators import Evaluator, RetrievalEvaluator
 
 __all__ = [
@@ -23,23 +24,31 @@ __all__ = [
     "Evaluator",
     "RetrievalCollator",
     "RetrievalEvaluator",
+    "TextCollection",
+    "bm25_candidates",
+    "columns_from_frame",
+    "read_beir",
+    "read_scifact",
+    "read_wikiqa",
 ]
 
-_MODULES = {
-    "DirectRankingLoss": "cross_encoder",
+_SUBCLASSES = {  # of classes of sentence-transformers; imported on first use
     "DirectRetrievalLoss": "bi_encoder",
     "Evaluator": "evaluators",
     "RetrievalCollator": "bi_encoder",
     "RetrievalEvaluator": "evaluators",
 }
 
+for _name in set(__all__) - set(_SUBCLASSES):  # model cards and tracebacks show the public path
+    globals()[_name].__module__ = __name__
+
 
 def __getattr__(name: str) -> Any:
-    """Import a public name."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'twinrank.text' has no attribute {name!r}")
-    public = getattr(import_module(f"twinrank.text.{_MODULES[name]}"), name)
-    public.__module__ = __name__  # model cards and tracebacks show the public path
+    """Import a subclass of a class of sentence-transformers."""
+    if name not in _SUBCLASSES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    public = getattr(import_module(f"{__name__}.{_SUBCLASSES[name]}"), name)
+    public.__module__ = __name__
     return public
 
 

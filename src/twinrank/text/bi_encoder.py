@@ -358,11 +358,11 @@ def _keys(features: dict[str, Any]) -> list[bytes]:
     ids = tokens.cpu().numpy()
     if ends is not None:  # texts one after the other; `cu_seq_lens_q` also has the end of the last
         last = -1 if "cu_seq_lens_q" in features else None
-        rows = np.split(ids.ravel(), ends.cpu().numpy()[1:last])
+        texts = np.split(ids.ravel(), ends.cpu().numpy()[1:last])
     else:
         kept = np.ones(ids.shape, bool) if mask is None else mask.cpu().numpy().astype(bool)
-        rows = [row[keep] for row, keep in zip(ids, kept, strict=True)]
-    return [blake2b(row.tobytes(), digest_size=16).digest() for row in rows]
+        texts = [row[keep] for row, keep in zip(ids, kept, strict=True)]
+    return [blake2b(text.tobytes(), digest_size=16).digest() for text in texts]
 
 
 def _check_finite(name: str, embeddings: Tensor) -> None:
@@ -370,6 +370,6 @@ def _check_finite(name: str, embeddings: Tensor) -> None:
     invalid = int((~embeddings.isfinite().all(1)).sum())
     if invalid:
         raise InputError(
-            f"The embeddings of {invalid} of {len(embeddings)} {name} contain NaN or infinity. Try a "
-            f"lower learning rate, or check the weights of the model."
+            f"The embeddings of {invalid} of {len(embeddings)} {name} contain NaN or infinity. Try "
+            f"a lower learning rate, or check the weights of the model."
         )
