@@ -55,3 +55,224 @@ def model(folder):
     transformer = Transformer(str(folder))
     pooling = Pooling(transformer.get_embedding_dimension())
     return SentenceTransformer(modules=[transformer, pooling], device="cpu").eval()
+
+
+def collated(model, rows=ROWS):
+    """The features and labels that the trainer passes to the loss."""
+    from twinrank.text import RetrievalCollator
+
+    batch = RetrievalCollator(model.preprocess)(rows)
+    names = [name for name in rows[0] if name != "labels"]
+    return [part(batch, name) for name in names], batch["label"]
+
+
+def part(batch, name):
+    return {k.removeprefix(f"{name}_"): v for k, v in batch.items() if k.startswith(f"{name}_")}
+
+
+def columns(model, *texts):
+    return [model.preprocess(list(column)) for column in texts]
+
+
+def exact(model, *arguments, **options):
+    """The loss on exact ranks, in which nothing is random."""
+    from twinrank.text import DirectRetrievalLoss
+
+    return DirectRetrievalLoss(model, *arguments, perturbation=0, samples=1, **options)
+
+
+def gradient(model, loss):
+    model.zero_grad()
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+def embedded(model, texts):
+    return torch.nn.functional.normalize(model(model.preprocess(texts))["sentence_embedding"])
+
+
+TEXTS = ["a cat runs", "bad dog", "fish", "good dog", "fish eats", "bird", "a cat"]
+GRADES = [[2, 0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 1, 0, 3]]
+
+
+@pytest.mark.parametrize(("measure", "strategy"), [("nDCG@10", "swap"), ("AP", "type3")])
+def test_ranks_all_documents_of_the_batch(model, measure, strategy):
+    loss = exact(model, measure, strategy, temperature=0.2)(*collated(model))
+    scores = embedded(model, [row["query"] for row in ROWS]) @ embedded(model, TEXTS).T / 0.2
+    expected = tr.DirectLoss(measure, strategy)(
+        scores.flatten(), torch.tensor(GRADES).flatten(), tr.Lists.from_sizes([7] * 3)
+    )
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
+    ours, theirs = gradient(model, loss), gradient(model, expected)
+    assert ours.abs().max() > 1e-3
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "dropout"), [(1, False), (3, False), (100, False), (100, True)])
+def test_cached_gradients_are_the_same(model, size, dropout):
+    model.train(dropout)
+    results = []
+    for mini_batch_size in (None, size):
+        torch.manual_seed(1)
+        loss = exact(model, mini_batch_size=mini_batch_size)(*collated(model))
+        results.append((loss.item(), gradient(model, loss * 2)))
+    assert results[0][0] == pytest.approx(results[1][0], abs=1e-6)
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-3, atol=1e-6)
+    with torch.no_grad():  # as the trainer evaluates
+        assert exact(model, mini_batch_size=size)(*collated(model)).isfinite()
+
+
+def test_cached_gradients_need_the_memory_of_one_mini_batch(model):
+    rows = [{"query": "cat", "documents": WORDS, "labels": [1, *[0] * 9]}]
+    kept = []
+    for size in (1, None):
+        numbers = 0
+
+        def keep(tensor):
+            nonlocal numbers
+            numbers += tensor.numel()
+            return tensor
+
+        features, labels = collated(model, rows)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            exact(model, mini_batch_size=size)(features, labels)
+        kept.append(numbers)
+    assert kept[0] < kept[1] / 20
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_works_inside_matryoshka_loss(model, size):
+    from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
+
+    features, labels = collated(model)
+    wrapped = MatryoshkaLoss(model, exact(model, mini_batch_size=size), [32, 8], [1, 0.5])
+    value = wrapped(features, labels)
+    ours = gradient(model, value)
+
+    queries, documents = embedded(model, [row["query"] for row in ROWS]), embedded(model, TEXTS)
+    direct, lists = tr.DirectLoss("nDCG@10", "swap"), tr.Lists.from_sizes([7] * 3)
+    expected = 0
+    for width, weight in ((32, 1), (8, 0.5)):
+        q, d = (torch.nn.functional.normalize(x[:, :width]) for x in (queries, documents))
+        scores = (q @ d.T / 0.05).flatten()
+        expected += weight * direct(scores, torch.tensor(GRADES).flatten(), lists)
+    assert value.item() == pytest.approx(expected.item(), abs=1e-6)
+    torch.testing.assert_close(ours, gradient(model, expected), rtol=1e-3, atol=1e-5)
+
+
+def test_columns_of_single_texts(model):
+    columns_ = columns(model, ["cat", "the dog"], ["a cat", "good dog"], ["bird", "fish"])
+    plain = exact(model)(columns_, None)
+    graded = exact(model)(columns_, torch.tensor([[1, 0], [1, 0]]))
+    rows = [
+        {"query": "cat", "documents": ["a cat", "bird"], "labels": [1, 0]},
+        {"query": "the dog", "documents": ["good dog", "fish"], "labels": [1, 0]},
+    ]
+    assert plain.item() == graded.item() == exact(model)(*collated(model, rows)).item()
+    grades, mask, _ = exact(model)._judged(columns_, torch.tensor([[0, 2], [3, 0]]))
+    assert grades.tolist() == [[0, 0, 2, 0], [0, 3, 0, 0]]
+    assert mask.all()
+
+
+def test_equal_texts_are_no_negatives(model):
+    loss = exact(model)
+    # The document of the second row is the positive of the first, and both queries are equal.
+    twice = columns(model, ["cat", "cat"], ["a cat", "fish"], ["fish", "a cat"])
+    once = collated(model, [{"query": "cat", "documents": ["a cat", "fish"], "labels": [1, 1]}])
+    assert loss(twice, None).item() == pytest.approx(loss(*once).item(), abs=1e-6) == -1
+    # An equal text of another query counts once.
+    twice = columns(model, ["cat", "the dog"], ["a cat", "good dog"], ["bird", "bird"])
+    grades, mask, counts = loss._judged(twice, None)
+    assert grades.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0]]
+    assert mask[0].tolist() == [True, True, True, False]
+    assert counts == [4]
+
+
+def test_inputs_without_tokens_all_differ(model):
+    from twinrank.text import bi_encoder
+
+    images = {"pixel_values": torch.zeros(3, 2), "input_ids": torch.zeros(3, 2), "modality": "x"}
+    assert len(set(bi_encoder._keys(images))) == 3
+    ids = torch.tensor([5, 6, 5, 6, 7])
+    flat = {"input_ids": ids, "offsets": torch.tensor([0, 2, 4])}
+    packed = {"input_ids": ids[None], "cu_seq_lens_q": torch.tensor([0, 2, 4, 5])}
+    for features in (flat, packed):
+        first, second, third = bi_encoder._keys(features)
+        assert first == second != third
+
+
+def test_two_processes_are_like_one(model, monkeypatch):
+    """Each process ranks the documents of both; the processes are imitated one after the other."""
+    from twinrank.text import bi_encoder
+
+    rows = [*ROWS, {"query": "cat", "documents": ["good dog", "bird", "cat"], "labels": [1, 2, 0]}]
+    shares = [collated(model, rows[:2]), collated(model, rows[2:])]
+    whole = exact(model)(*collated(model, rows))
+    expected = gradient(model, whole)
+
+    loss = exact(model, gather_across_devices=True)
+    sent = []
+    monkeypatch.setattr(bi_encoder, "gathered_objects", lambda value: sent.append(value) or [value])
+    for share in shares:
+        loss(*share)
+    documents = [model(dict(features[1]))["sentence_embedding"] for features, _ in shares]
+    monkeypatch.setattr(bi_encoder, "gathered_objects", lambda value: sent)
+    monkeypatch.setattr(bi_encoder, "gathered_rows", lambda rows, counts: torch.cat(documents))
+    both = sum(loss(*share) for share in shares) / 2
+    assert both.item() == pytest.approx(whole.item(), abs=1e-6)
+    torch.testing.assert_close(gradient(model, both), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_a_query_with_nothing_relevant_teaches_nothing(model):
+    rows = [ROWS[0], {"query": "bird", "documents": ["the"], "labels": [0]}]
+    alone = exact(model)(*collated(model, [{**ROWS[0], "documents": [*ROWS[0]["documents"], "the"],
+                                            "labels": [2, 0, 1, 0]}]))  # fmt: skip
+    assert exact(model)(*collated(model, rows)).item() == pytest.approx(alone.item(), abs=1e-6)
+    for size in (None, 1):
+        empty = exact(model, mini_batch_size=size)(*collated(model, rows[1:]))
+        assert empty.item() == 0
+        assert gradient(model, empty).abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"query": "a", "documents": ["b"]}], "a column of lists of labels named label or labels"),
+        ([{"query": "a", "documents": "b", "labels": [1]}], "one document instead of a list"),
+        (
+            [{"query": "a", "documents": ["b"], "labels": [1, 0]}],
+            "'a' has 1 documents but 2 labels",
+        ),
+        ([{"query": "a", "documents": ["b"], "labels": 1}], "1 documents but one label for all"),
+        ([{"query": "a", "documents": [], "labels": []}], "No query of the batch has a document"),
+    ],
+)
+def test_refuses_rows_that_do_not_fit(model, rows, message):
+    with pytest.raises(tr.InputError, match=message):
+        collated(model, rows)
+
+
+def test_refuses_columns_that_do_not_fit(model):
+    two = columns(model, ["cat", "the dog"], ["a cat", "good dog"])
+    loss = exact(model)
+    with pytest.raises(tr.InputError, match=r"shape \(2, 2\) for 2 queries and 1 columns"):
+        loss(two, torch.tensor([[1, 0], [1, 0]]))
+    with pytest.raises(tr.InputError, match="labels contain NaN"):
+        loss(two, torch.tensor([1, float("nan")]))
+    with pytest.raises(tr.InputError, match="at least one column of documents, not 1"):
+        loss(two[:1], None)
+    with torch.no_grad():
+        next(model.parameters())[:] = float("nan")
+    with pytest.raises(tr.InputError, match="embeddings of 2 of 2 queries contain NaN"):
+        loss(two, None)
+
+
+def test_refuses_other_models_and_options(model):
+    from twinrank.text import DirectRetrievalLoss
+
+    with pytest.raises(tr.InputError, match="needs a SentenceTransformer, not a Linear"):
+        DirectRetrievalLoss(torch.nn.Linear(2, 1))
+    with pytest.raises(tr.InputError, match="temperature must be a positive number"):
+        DirectRetrievalLoss(model, temperature=0)
+    with pytest.raises(tr.InputError, match="mini_batch_size must be a positive integer"):
+        DirectRetrievalLoss(model, mini_batch_size=0)
