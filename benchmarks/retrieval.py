@@ -27,12 +27,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import console
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
 from torch import Tensor, nn
 
 import twinrank as tr
+from common import console
 from twinrank.support.files import replacing
 from twinrank.text import DirectRetrievalLoss, TextCollection, bm25_candidates, read_scifact
 
@@ -75,6 +75,7 @@ class UpperLayers(nn.Module):
         self.layers = layers
 
     def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Add the embeddings of the tokens to the features."""
         hidden, mask = features["hidden"].float(), features["attention_mask"]
         blocked = (1.0 - mask[:, None, None, :].float()) * torch.finfo(torch.float32).min
         for layer in self.layers:

@@ -169,7 +169,7 @@ def test_columns_of_single_texts(model):
         {"query": "the dog", "documents": ["good dog", "fish"], "labels": [1, 0]},
     ]
     assert plain.item() == graded.item() == exact(model)(*collated(model, rows)).item()
-    grades, mask, _ = exact(model)._judged(columns_, torch.tensor([[0, 2], [3, 0]]))
+    grades, mask, *_ = exact(model)._judged(columns_, torch.tensor([[0, 2], [3, 0]]))
     assert grades.tolist() == [[0, 0, 2, 0], [0, 3, 0, 0]]
     assert mask.all()
 
@@ -182,10 +182,10 @@ def test_equal_texts_are_no_negatives(model):
     assert loss(twice, None).item() == pytest.approx(loss(*once).item(), abs=1e-6) == -1
     # An equal text of another query counts once.
     twice = columns(model, ["cat", "the dog"], ["a cat", "good dog"], ["bird", "bird"])
-    grades, mask, counts = loss._judged(twice, None)
+    grades, mask, counts, divisor = loss._judged(twice, None)
     assert grades.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0]]
     assert mask[0].tolist() == [True, True, True, False]
-    assert counts == [4]
+    assert (counts, divisor) == ([4], 2)
 
 
 def test_inputs_without_tokens_all_differ(model):
@@ -205,8 +205,12 @@ def test_two_processes_are_like_one(model, monkeypatch):
     """Each process ranks the documents of both; the processes are imitated one after the other."""
     from twinrank.text import bi_encoder
 
-    rows = [*ROWS, {"query": "cat", "documents": ["good dog", "bird", "cat"], "labels": [1, 2, 0]}]
-    shares = [collated(model, rows[:2]), collated(model, rows[2:])]
+    rows = [
+        *ROWS,
+        {"query": "cat", "documents": ["good dog", "bird", "cat"], "labels": [1, 2, 0]},
+        {"query": "bad", "documents": ["the"], "labels": [0]},
+    ]
+    shares = [collated(model, rows[:1]), collated(model, rows[1:])]
     whole = exact(model)(*collated(model, rows))
     expected = gradient(model, whole)
 
@@ -216,7 +220,10 @@ def test_two_processes_are_like_one(model, monkeypatch):
     for share in shares:
         loss(*share)
     documents = [model(dict(features[1]))["sentence_embedding"] for features, _ in shares]
-    monkeypatch.setattr(bi_encoder, "gathered_objects", lambda value: sent)
+    judged = {True: sent[::2], False: [1, 3]}  # the number of queries that count comes second
+    monkeypatch.setattr(
+        bi_encoder, "gathered_objects", lambda value: judged[isinstance(value, tuple)]
+    )
     monkeypatch.setattr(bi_encoder, "gathered_rows", lambda rows, counts: torch.cat(documents))
     both = sum(loss(*share) for share in shares) / 2
     assert both.item() == pytest.approx(whole.item(), abs=1e-6)

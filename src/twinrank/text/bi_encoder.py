@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -242,12 +242,12 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
     def calculate_loss(
         self,
         reps: list[list[Tensor]],
-        labels: "tuple[Tensor, Tensor, list[int]]",
+        labels: "_Judged",
         *,
         with_backward: bool = False,
     ) -> Tensor:
-        """The loss of embeddings; `labels` are grades, the mask of lists, and rows per process."""
-        grades, mask, counts = labels
+        """The loss of embeddings, by column and mini-batch; `labels` is the result of `_judged`."""
+        grades, mask, counts, divisor = labels
         queries = torch.cat(reps[0])
         documents = torch.cat([part for column in reps[1:] for part in column])
         _check_finite("queries", queries)
@@ -258,9 +258,6 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         dtype = working_dtype(queries)  # in bfloat16, many similarities would be equal
         with torch.autocast(queries.device.type, enabled=False):
             scores = self.similarity_fct(queries.to(dtype), documents.to(dtype)) / self.temperature
-        counted = (self.direct.measure.relevant(grades) & mask).any(1)
-        mask = mask & counted[:, None]
-        divisor = max(int(counted.sum()), 1)
         if not with_backward:
             loss: Tensor = self.direct(scores, grades, mask=mask) / divisor
             return loss
@@ -273,10 +270,8 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         scores.backward(leaf.grad)
         return total
 
-    def _judged(
-        self, columns: list[dict[str, Any]], labels: Tensor | None
-    ) -> tuple[Tensor, Tensor, list[int]]:
-        """Grades and mask of (queries, all documents), and the number of documents per process."""
+    def _judged(self, columns: list[dict[str, Any]], labels: Tensor | None) -> "_Judged":
+        """The grades of all documents, and what the loss needs to know about other processes."""
         if len(columns) < 2:
             raise InputError(
                 f"DirectRetrievalLoss needs a column of queries and at least one column of "
@@ -299,8 +294,15 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         first = torch.zeros(len(keys), dtype=torch.bool)
         first[[keys.index(key) for key in document_numbers]] = True
         grades = best[torch.tensor([query_numbers[key] for key in query_keys])][:, numbers]
-        counts = [len(documents) for _, documents, _ in all_local]
-        return grades.clamp(min=0), first.expand(len(grades), -1), counts
+        counted = self.direct.measure.relevant(grades).any(1)
+        total = int(counted.sum())
+        totals = gathered_objects(total) if self.gather_across_devices else [total]
+        return _Judged(
+            grades.clamp(min=0),
+            first & counted[:, None],
+            [len(documents) for _, documents, _ in all_local],
+            max(sum(totals), 1) / len(totals),
+        )
 
     def get_config_dict(self) -> dict[str, Any]:
         """The settings of the loss, for the model card."""
@@ -319,6 +321,19 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
     def citation(self) -> str:
         """The citation of the paper, for the model card."""
         return CITATION
+
+
+class _Judged(NamedTuple):
+    """The judgements of a batch."""
+
+    grades: Tensor
+    """The grade of each document of all processes for each local query."""
+    mask: Tensor
+    """True for the documents of a list: each text once, none for a query that does not count."""
+    counts: list[int]
+    """The number of documents of each process."""
+    divisor: float
+    """The mean number of queries per process that have a relevant document."""
 
 
 def _listed(queries: int, columns: list[int], labels: Tensor | None) -> Tensor:
