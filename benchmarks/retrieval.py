@@ -240,7 +240,7 @@ def measured(
     result = tr.evaluate_run(searched(model, texts, part, pool), part.qrels, MEASURES)
     return {
         "means": {name: float(result.means[name]) for name in MEASURES},
-        "values": {name: np.asarray(result.per_list[name]).tolist() for name in MEASURES},
+        "values": {name: result.values[name].tolist() for name in MEASURES},
     }
 
 

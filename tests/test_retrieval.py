@@ -3,8 +3,10 @@
 import importlib.util
 import os
 
+import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import twinrank as tr
 
@@ -283,3 +285,211 @@ def test_refuses_other_models_and_options(model):
         DirectRetrievalLoss(model, temperature=0)
     with pytest.raises(tr.InputError, match="mini_batch_size must be a positive integer"):
         DirectRetrievalLoss(model, mini_batch_size=0)
+
+
+CORPUS = {f"d{i}": text for i, text in enumerate(TEXTS)}
+COLLECTION_QRELS = {
+    "q1": {"d0": 2, "d2": 1},
+    "q2": {"d3": 1},
+    "q3": {"d4": 0},  # nothing relevant
+}
+
+
+@pytest.fixture
+def collection():
+    from twinrank.text import TextCollection
+
+    queries = {"q1": "cat", "q2": "the dog", "q3": "fish"}
+    return TextCollection(queries, CORPUS, COLLECTION_QRELS)
+
+
+def as_columns(rows):
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def test_evaluates_lists_of_a_bi_encoder(model, tmp_path):
+    from twinrank.text import Evaluator
+
+    evaluator = Evaluator(as_columns(ROWS), ["nDCG@10", "AP"], name="dev")
+    found = evaluator(model, str(tmp_path), epoch=1.5, steps=3)
+    queries = embedded(model, [row["query"] for row in ROWS]).detach()
+    scores = [
+        embedded(model, row["documents"]).detach() @ query
+        for row, query in zip(ROWS, queries, strict=True)
+    ]
+    labels = torch.tensor([grade for row in ROWS for grade in row["labels"]])
+    lists = tr.Lists.from_sizes([len(row["labels"]) for row in ROWS])
+    expected = tr.evaluate(torch.cat(scores), labels, lists, ["nDCG@10", "AP"]).means
+    assert found == pytest.approx({f"dev_{name}": value for name, value in expected.items()})
+    assert evaluator.primary_metric == "dev_nDCG@10"
+    evaluator(model, str(tmp_path), epoch=2, steps=6)
+    lines = (tmp_path / "twinrank_dev_results.csv").read_text().splitlines()
+    assert lines[0] == "epoch,steps,nDCG@10,AP"
+    assert [line.split(",")[:2] for line in lines[1:]] == [["1.5", "3"], ["2", "6"]]
+
+
+def test_evaluates_lists_of_a_cross_encoder():
+    from twinrank.text import Evaluator
+
+    class Model:
+        num_labels = 1
+        model_card_data = type("Card", (), {"set_evaluation_metrics": lambda *_: None})()
+
+        def predict(self, pairs, activation_fn, **options):
+            lengths = torch.tensor([40.0 + len(text) for _, text in pairs])
+            return activation_fn(lengths).numpy()
+
+    found = Evaluator(as_columns(ROWS), "RR")(Model())
+    assert found == {"RR": pytest.approx((1 + 1 + 1) / 3)}  # the longest is relevant everywhere
+    Model.num_labels = 2
+    with pytest.raises(tr.InputError, match="with one output, not one with 2"):
+        Evaluator(as_columns(ROWS), "RR")(Model())
+
+
+def test_searches_a_corpus_and_writes_a_run(model, collection, tmp_path):
+    from twinrank.cli import app
+    from twinrank.text import RetrievalEvaluator
+
+    measures = ["nDCG@3", "recall_3"]
+    evaluator = RetrievalEvaluator(collection, measures, top=3, name="all", convention="trec")
+    found = evaluator(model, str(tmp_path))
+    run, qrels = tmp_path / "twinrank_all.run", tmp_path / "twinrank_all.qrels"
+    again = tr.evaluate_run(run, qrels, measures).means
+    assert found == pytest.approx({f"all_{name}": value for name, value in again.items()})
+    cosines = embedded(model, ["cat"]) @ embedded(model, TEXTS).T
+    first = [line.split()[2] for line in run.read_text().splitlines()[:3]]
+    assert first == [f"d{i}" for i in cosines[0].topk(3).indices.tolist()]
+    assert "q3" not in run.read_text()
+    words = ["evaluate", "--run", str(run), "--qrels", str(qrels), "-m", "nDCG@3"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0
+    assert f"{again['nDCG@3']:.4f}" in result.output
+
+
+def test_refuses_what_it_cannot_evaluate(model, collection, tmp_path):
+    from twinrank.text import Evaluator, RetrievalEvaluator, TextCollection
+
+    rows = as_columns(ROWS)
+    for data, message in (
+        ({"query": rows["query"], "labels": rows["labels"]}, "the columns are query, labels"),
+        ({**rows, "labels": rows["labels"][:2]}, "3 lists of documents and 2 lists of labels"),
+        ({**rows, "labels": [[1], [1], [1]]}, "'cat' has 3 documents and 1 labels"),
+        ({**rows, "documents": rows["query"]}, "'cat' has one text"),
+        ({**rows, "labels": [[0] * len(x) for x in rows["labels"]]}, "nothing to evaluate"),
+    ):
+        with pytest.raises(tr.InputError, match=message):
+            Evaluator(data)
+    with pytest.raises(tr.InputError, match="Did you mean 'nDCG'"):
+        Evaluator(rows, ["nDGC@10"])
+    with pytest.raises(tr.InputError, match="Recall@1000 needs top=1000 or more, not 100"):
+        RetrievalEvaluator(collection, ["Recall@1000"])
+    with pytest.raises(tr.InputError, match="needs a SentenceTransformer, not a Linear"):
+        RetrievalEvaluator(collection)(torch.nn.Linear(1, 1))
+    blanks = TextCollection({"a b": "cat"}, CORPUS, {"a b": {"d0": 1}})
+    with pytest.raises(tr.InputError, match="use names without blanks"):
+        RetrievalEvaluator(blanks)(model, str(tmp_path))
+
+
+def made_lists(queries, seed):
+    """Documents that share the word of the query are relevant; two of a kind are better."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for _ in range(queries):
+        word, *others = random.choice(WORDS[:6], 4, replace=False)
+        texts = [f"{word} {word} the", f"{word} {others[0]} a", f"{others[1]} {others[2]} the"]
+        rows.append({"query": f"{word} a", "documents": texts, "labels": [2, 1, 0]})
+    return as_columns(rows)
+
+
+@pytest.mark.parametrize("size", [None, 8])
+def test_the_trainer_keeps_the_best_model_by_our_measure(model, tmp_path, size):
+    datasets = pytest.importorskip("datasets")
+    from sentence_transformers import (
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+    from transformers import EarlyStoppingCallback
+
+    from twinrank.text import DirectRetrievalLoss, Evaluator, RetrievalCollator
+
+    evaluator = Evaluator(made_lists(20, 2), ["nDCG@10", "AP(rel=2)"], name="dev")
+    before = evaluator(model)["dev_nDCG@10"]
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=SentenceTransformerTrainingArguments(
+            str(tmp_path / "run"),
+            max_steps=12,
+            per_device_train_batch_size=8,
+            learning_rate=5e-3,
+            eval_strategy="steps",
+            eval_steps=3,
+            save_steps=3,
+            save_total_limit=1,
+            load_best_model_at_end=True,
+            metric_for_best_model="eval_dev_nDCG@10",
+            report_to="none",
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+            use_cpu=True,
+        ),
+        train_dataset=datasets.Dataset.from_dict(made_lists(40, 1)),
+        eval_dataset=datasets.Dataset.from_dict(made_lists(8, 3)),
+        loss=DirectRetrievalLoss(model, mini_batch_size=size),
+        data_collator=RetrievalCollator(model.preprocess),
+        evaluator=evaluator,
+        callbacks=[EarlyStoppingCallback(early_stopping_patience=2)],
+    )
+    trainer.train()
+    values = [e["eval_dev_nDCG@10"] for e in trainer.state.log_history if "eval_loss" in e]
+    assert trainer.state.best_metric == max(values) > before
+    assert evaluator(model)["dev_nDCG@10"] == pytest.approx(max(values))
+    folder = tmp_path / "run" / "eval"
+    assert len((folder / "twinrank_dev_results.csv").read_text().splitlines()) == len(values) + 1
+    assert (folder / "twinrank_dev.run").exists()
+    if size is None:
+        trainer.save_model(str(tmp_path / "saved"))
+        card = (tmp_path / "saved" / "README.md").read_text("utf-8")
+        assert "<code>twinrank.text.DirectRetrievalLoss</code>" in card
+        assert '"temperature": 0.05' in card
+        assert "dev_nDCG@10" in card
+
+
+def test_the_trainer_of_cross_encoders_keeps_the_best_model_too(folder, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.cross_encoder import (
+        CrossEncoderTrainer,
+        CrossEncoderTrainingArguments,
+    )
+
+    from twinrank.text import DirectRankingLoss, Evaluator
+
+    torch.manual_seed(0)
+    model = CrossEncoder(str(folder), num_labels=1, device="cpu")
+    evaluator = Evaluator(made_lists(10, 2), ["RR(rel=2)", "nDCG@10"])
+    trainer = CrossEncoderTrainer(
+        model=model,
+        args=CrossEncoderTrainingArguments(
+            str(tmp_path / "run"),
+            max_steps=4,
+            per_device_train_batch_size=8,
+            learning_rate=5e-3,
+            eval_strategy="steps",
+            eval_steps=2,
+            save_steps=2,
+            load_best_model_at_end=True,
+            metric_for_best_model="eval_RR(rel=2)",
+            report_to="none",
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+            use_cpu=True,
+        ),
+        train_dataset=datasets.Dataset.from_dict(made_lists(16, 1)),
+        loss=DirectRankingLoss(model),
+        evaluator=evaluator,
+    )
+    trainer.train()
+    values = [e["eval_RR(rel=2)"] for e in trainer.state.log_history if "eval_RR(rel=2)" in e]
+    assert len(values) == 2
+    assert trainer.state.best_metric == max(values)
+    assert evaluator(model)["RR(rel=2)"] == pytest.approx(max(values))

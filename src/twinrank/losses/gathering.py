@@ -52,4 +52,5 @@ class _Gathered(Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         total = gradients[0].contiguous().clone()
         dist.all_reduce(total)
-        return total.split(ctx.counts)[dist.get_rank()], None
+        first = sum(ctx.counts[: dist.get_rank()])
+        return total[first : first + ctx.counts[dist.get_rank()]], None

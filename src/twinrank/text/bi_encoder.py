@@ -28,7 +28,7 @@ _UNLISTED = -1.0
 
 
 @dataclass
-class RetrievalCollator(SentenceTransformerDataCollator):
+class RetrievalCollator(SentenceTransformerDataCollator):  # type: ignore[misc]
     """Data collator for rows of a query, a list of documents and a list of labels.
 
     The default collator of `SentenceTransformerTrainer` takes one text per column. This one takes
@@ -234,7 +234,7 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         columns = list(sentence_features)
         judged = self._judged(columns, labels)
         if self.uses_gradient_cache:
-            loss: Tensor = self.forward_cached(columns, judged)
+            loss: Tensor = self.forward_cached(columns, judged)  # type: ignore[operator]
             return loss
         embeddings = [[self.model(features)["sentence_embedding"]] for features in columns]
         return self.calculate_loss(embeddings, judged)
@@ -263,11 +263,13 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
             return loss
         # The ranks of some queries at a time, since noise takes `samples` times the memory.
         leaf, total = scores.detach().requires_grad_(), scores.new_zeros(())
-        for rows in torch.arange(len(scores)).split(self.mini_batch_size or len(scores)):
-            part = self.direct(leaf[rows], grades[rows], mask=mask[rows]) / divisor
-            part.backward()
+        size = self.mini_batch_size or len(scores)
+        for start in range(0, len(scores), size):
+            rows = slice(start, start + size)
+            part: Tensor = self.direct(leaf[rows], grades[rows], mask=mask[rows]) / divisor
+            part.backward()  # type: ignore[no-untyped-call]
             total += part.detach()
-        scores.backward(leaf.grad)
+        scores.backward(leaf.grad)  # type: ignore[no-untyped-call]
         return total
 
     def _judged(self, columns: list[dict[str, Any]], labels: Tensor | None) -> "_Judged":
