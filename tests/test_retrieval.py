@@ -2,6 +2,9 @@
 
 import importlib.util
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -493,3 +496,46 @@ def test_the_trainer_of_cross_encoders_keeps_the_best_model_too(folder, tmp_path
     assert len(values) == 2
     assert trainer.state.best_metric == max(values)
     assert evaluator(model)["RR(rel=2)"] == pytest.approx(max(values))
+
+
+DISTRIBUTED = """
+import sys
+from pathlib import Path
+import torch
+from sentence_transformers import SentenceTransformer
+from torch.nn.parallel import DistributedDataParallel
+from test_retrieval import ROWS, collated, exact
+
+folder, size = Path(sys.argv[1]), int(sys.argv[2]) or None
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+model = SentenceTransformer(str(folder), device="cpu").eval()
+loss = exact(model, mini_batch_size=size, gather_across_devices=True)
+loss.model = DistributedDataParallel(model, find_unused_parameters=True)
+share = ROWS[:1] if rank == 0 else ROWS[1:]
+loss(*collated(model, share)).backward()
+torch.save([p.grad for p in model.parameters()], folder / f"{rank}.pt")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [0, 2])
+def test_two_real_processes_are_like_one(model, tmp_path, size):
+    model.save(str(tmp_path))
+    script = tmp_path / "work.py"
+    script.write_text(DISTRIBUTED)
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(
+        [sys.executable, *launch, str(script), str(tmp_path), str(size)],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        check=True,
+        timeout=300,
+    )
+    exact(model)(*collated(model)).backward()
+    for rank in (0, 1):
+        for both, alone in zip(
+            torch.load(tmp_path / f"{rank}.pt"), model.parameters(), strict=True
+        ):
+            if alone.grad is not None:
+                torch.testing.assert_close(both, alone.grad, rtol=1e-3, atol=1e-6)

@@ -15,8 +15,9 @@ from twinrank.text.text_data import TextCollection, columns_from_frame
 from twinrank.text.text_files import read_beir, read_scifact, read_wikiqa
 
 if TYPE_CHECKING:
-    from twinrank.text.bi_encoder import DirectRetrievalLoss, RetrievalCollator
+    from twinrank.text.bi_encoder import DirectRetrievalLoss
     from twinrank.text.evaluators import Evaluator, RetrievalEvaluator
+    from twinrank.text.list_collator import RetrievalCollator
 
 __all__ = [
     "DirectRankingLoss",
@@ -35,7 +36,7 @@ __all__ = [
 _SUBCLASSES = {  # of classes of sentence-transformers; imported on first use
     "DirectRetrievalLoss": "bi_encoder",
     "Evaluator": "evaluators",
-    "RetrievalCollator": "bi_encoder",
+    "RetrievalCollator": "list_collator",
     "RetrievalEvaluator": "evaluators",
 }
 
