@@ -498,6 +498,19 @@ def test_the_trainer_of_cross_encoders_keeps_the_best_model_too(folder, tmp_path
     assert evaluator(model)["RR(rel=2)"] == pytest.approx(max(values))
 
 
+def test_the_example_runs(monkeypatch, capsys):
+    pytest.importorskip("datasets")
+    path = Path(__file__).parents[1] / "examples" / "text_retrieval.py"
+    found = importlib.util.spec_from_file_location("text_retrieval", path)
+    example = importlib.util.module_from_spec(found)
+    found.loader.exec_module(example)
+    monkeypatch.setattr(sys, "argv", ["text_retrieval.py", "--quick"])
+    example.main()
+    printed = capsys.readouterr().out
+    for name in ("not fine-tuned", "DirectRetrievalLoss", "MultipleNegativesRankingLoss"):
+        assert name in printed
+
+
 DISTRIBUTED = """
 import sys
 from pathlib import Path
