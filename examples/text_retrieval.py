@@ -6,8 +6,8 @@
 
 The data is generated. A query is two words, a document is four synonyms of such words, and the
 grade of a document is the number of words of the query that it has a synonym of. The model has to
-learn the synonyms, because no word of a query occurs in a document. All losses use the same queries,
-steps and learning rate. DirectRetrievalLoss learns from lists of six graded documents;
+learn the synonyms, because no word of a query occurs in a document. All losses use the same
+queries, steps and learning rate. DirectRetrievalLoss learns from lists of six graded documents;
 MultipleNegativesRankingLoss takes the best document and one that is not relevant.
 """
 
