@@ -108,8 +108,8 @@ class TextCollection:
             judged documents.
         negatives : int, optional
             Draw this number of irrelevant candidates per query at random, after all relevant
-            documents, for training. Queries without a relevant document are left out. The default
-            keeps the candidates as they are, for evaluation.
+            documents in order of their grades, for training. Queries without a relevant document
+            are left out. The default keeps the candidates as they are, for evaluation.
         seed : int, default 0
             The seed of the draw.
 
@@ -131,7 +131,8 @@ class TextCollection:
             grades = self.qrels.get(query, {})
             documents = list(grades) if candidates is None else list(candidates.get(query, ()))
             if negatives is not None:
-                relevant = [document for document, grade in grades.items() if grade > 0]
+                by_grade = sorted(grades, key=lambda document: -grades[document])
+                relevant = [document for document in by_grade if grades[document] > 0]
                 if not relevant:
                     continue
                 others = [document for document in documents if grades.get(document, 0) <= 0]
