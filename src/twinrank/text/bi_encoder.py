@@ -193,30 +193,36 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
                 f"DirectRetrievalLoss needs a column of queries and at least one column of "
                 f"documents, not {len(columns)} columns."
             )
-        query_keys, *document_keys = [_keys(features) for features in columns]
-        listed = _listed(len(query_keys), [len(keys) for keys in document_keys], labels)
-        local = query_keys, [key for keys in document_keys for key in keys], listed
-        all_local = gathered_objects(local) if self.gather_across_devices else [local]
-        keys = [key for _, documents, _ in all_local for key in documents]
-        query_numbers = {key: n for n, key in enumerate(dict.fromkeys(query_keys))}
-        document_numbers = {key: n for n, key in enumerate(dict.fromkeys(keys))}
-        best = torch.full((len(query_numbers), len(document_numbers)), UNLISTED)
-        for other_queries, documents, grades in all_local:
-            column = torch.tensor([document_numbers[key] for key in documents])
-            for key, row in zip(other_queries, grades, strict=True):
-                if key in query_numbers:
-                    best[query_numbers[key]].scatter_reduce_(0, column, row, "amax")
-        numbers = torch.tensor([document_numbers[key] for key in keys])
+        query_keys, *by_column = [_keys(features) for features in columns]
+        listed = _listed(len(query_keys), [len(keys) for keys in by_column], labels)
+        pairs = (listed != UNLISTED).nonzero()  # few, so that processes exchange these
+        local = (
+            query_keys,
+            [key for keys in by_column for key in keys],
+            pairs,
+            listed[tuple(pairs.T)],
+        )
+        judged = gathered_objects(local) if self.gather_across_devices else [local]
+        keys = [key for _, documents, _, _ in judged for key in documents]
+        queries, documents = _numbers(query_keys), _numbers(keys)
+        best = torch.full((len(queries), len(documents)), UNLISTED)
+        for other_queries, other_documents, other_pairs, values in judged:
+            row = torch.tensor([queries.get(key, -1) for key in other_queries])[other_pairs[:, 0]]
+            column = torch.tensor([documents[key] for key in other_documents])[other_pairs[:, 1]]
+            known = row >= 0
+            place = (row * len(documents) + column)[known]
+            best.view(-1).scatter_reduce_(0, place, values[known], "amax")
         first = torch.zeros(len(keys), dtype=torch.bool)
-        first[[keys.index(key) for key in document_numbers]] = True
-        grades = best[torch.tensor([query_numbers[key] for key in query_keys])][:, numbers]
+        first[list({key: i for i, key in reversed(list(enumerate(keys)))}.values())] = True
+        grades = best[torch.tensor([queries[key] for key in query_keys])]
+        grades = grades[:, torch.tensor([documents[key] for key in keys])]
         counted = self.direct.measure.relevant(grades).any(1)
         total = int(counted.sum())
         totals = gathered_objects(total) if self.gather_across_devices else [total]
         return _Judged(
             grades.clamp(min=0),
             first & counted[:, None],
-            [len(documents) for _, documents, _ in all_local],
+            [len(other_documents) for _, other_documents, _, _ in judged],
             max(sum(totals), 1) / len(totals),
         )
 
@@ -275,6 +281,11 @@ def _listed(queries: int, columns: list[int], labels: Tensor | None) -> Tensor:
     listed = torch.full((queries, n, queries), UNLISTED)
     listed[row, :, row] = labels
     return listed.flatten(1)
+
+
+def _numbers(keys: list[bytes]) -> dict[bytes, int]:
+    """A number for each different key."""
+    return {key: number for number, key in enumerate(dict.fromkeys(keys))}
 
 
 def _keys(features: dict[str, Any]) -> list[bytes]:
