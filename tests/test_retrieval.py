@@ -80,9 +80,10 @@ def columns(model, *texts):
 
 
 def exact(model, *arguments, **options):
-    """The loss on exact ranks, in which nothing is random."""
+    """The loss on exact ranks, in which nothing is random, with its own gradient."""
     from twinrank.text import DirectRetrievalLoss
 
+    options = {"gradient_limit": None, **options}
     return DirectRetrievalLoss(model, *arguments, perturbation=0, samples=1, **options)
 
 
@@ -125,6 +126,21 @@ def test_cached_gradients_are_the_same(model, size, dropout):
     torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-3, atol=1e-6)
     with torch.no_grad():  # as the trainer evaluates
         assert exact(model, mini_batch_size=size)(*collated(model)).isfinite()
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_the_gradient_of_each_query_has_a_limit(model, size):
+    loss = exact(model, temperature=0.2, gradient_limit=0.1, mini_batch_size=size)
+    ours = gradient(model, loss(*collated(model)) * 3)  # a factor as of a gradient scaler
+    scores = embedded(model, [row["query"] for row in ROWS]) @ embedded(model, TEXTS).T / 0.2
+    leaf = scores.detach().requires_grad_()
+    direct = tr.DirectLoss("nDCG@10", "swap", reduction="sum")
+    direct(leaf.flatten(), torch.tensor(GRADES).flatten(), tr.Lists.from_sizes([7] * 3)).backward()
+    sums = leaf.grad.abs().sum(1, keepdim=True)
+    assert sums.max() > 0.1
+    limited = leaf.grad / (1 + sums / 0.1)
+    expected = gradient(model, (scores * limited).sum())
+    torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_cached_gradients_need_the_memory_of_one_mini_batch(model):
@@ -286,6 +302,8 @@ def test_refuses_other_models_and_options(model):
         DirectRetrievalLoss(torch.nn.Linear(2, 1))
     with pytest.raises(tr.InputError, match="temperature must be a positive number"):
         DirectRetrievalLoss(model, temperature=0)
+    with pytest.raises(tr.InputError, match="gradient_limit must be a positive number"):
+        DirectRetrievalLoss(model, gradient_limit=0)
     with pytest.raises(tr.InputError, match="mini_batch_size must be a positive integer"):
         DirectRetrievalLoss(model, mini_batch_size=0)
 

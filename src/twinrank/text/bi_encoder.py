@@ -15,7 +15,7 @@ from twinrank.losses.direct import DirectLoss
 from twinrank.losses.gathering import gathered_objects, gathered_rows
 from twinrank.measures import Measure
 from twinrank.ranks.strategies import Strategy
-from twinrank.ranks.twin import check_alpha, working_dtype
+from twinrank.ranks.twin import attach, check_alpha, working_dtype
 from twinrank.support.errors import InputError
 from twinrank.text.cross_encoder import CITATION
 from twinrank.text.list_collator import UNLISTED
@@ -61,6 +61,11 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         temperature.
     samples : int, default 8
         The number of perturbed rankings per step.
+    gradient_limit : float, optional, default 2.0
+        The limit of the gradient of a query: the sum g of the absolute derivatives by its scores
+        becomes g / (1 + g / limit). Otherwise g grows with the number of documents above a relevant
+        one, so that difficult queries outweigh all others. 2 is the limit of softmax
+        cross-entropy. None leaves the gradient as it is.
     similarity_fct : callable, default `cos_sim`
         A function of two matrices of embeddings that gives the matrix of their similarities.
     mini_batch_size : int, optional
@@ -90,6 +95,7 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         perturbation: float = 1.0,
         samples: int = 8,
         *,
+        gradient_limit: float | None = 2.0,
         similarity_fct: Callable[[Tensor, Tensor], Tensor] = cos_sim,
         mini_batch_size: int | None = None,
         gather_across_devices: bool = False,
@@ -101,6 +107,8 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
                 f"For a CrossEncoder, use DirectRankingLoss."
             )
         check_alpha(temperature, "temperature")
+        if gradient_limit is not None:
+            check_alpha(gradient_limit, "gradient_limit")
         is_integer = isinstance(mini_batch_size, int) and not isinstance(mini_batch_size, bool)
         if mini_batch_size is not None and not (is_integer and mini_batch_size > 0):
             raise InputError(
@@ -117,6 +125,7 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         self.direct = DirectLoss(
             measure, strategy, perturbation=perturbation, samples=samples, reduction="sum"
         )
+        self.gradient_limit = gradient_limit
         self.similarity_fct = similarity_fct
         self.mini_batch_size = mini_batch_size
         self.gather_across_devices = gather_across_devices
@@ -172,19 +181,24 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         dtype = working_dtype(queries)  # in bfloat16, many similarities would be equal
         with torch.autocast(queries.device.type, enabled=False):
             scores = self.similarity_fct(queries.to(dtype), documents.to(dtype)) / self.temperature
-        if not with_backward:
-            loss: Tensor = self.direct(scores, grades, mask=mask) / divisor
-            return loss
+        if not torch.is_grad_enabled():
+            value: Tensor = self.direct(scores, grades, mask=mask) / divisor
+            return value
         # The ranks of some queries at a time, since noise takes `samples` times the memory.
         leaf, total = scores.detach().requires_grad_(), scores.new_zeros(())
         size = self.mini_batch_size or len(scores)
         for start in range(0, len(scores), size):
             rows = slice(start, start + size)
-            part: Tensor = self.direct(leaf[rows], grades[rows], mask=mask[rows]) / divisor
+            part: Tensor = self.direct(leaf[rows], grades[rows], mask=mask[rows])
             part.backward()  # type: ignore[no-untyped-call]
             total += part.detach()
-        scores.backward(leaf.grad)  # type: ignore[no-untyped-call]
-        return total
+        slopes = torch.zeros_like(scores) if leaf.grad is None else leaf.grad
+        if self.gradient_limit is not None:
+            slopes = slopes / (1 + slopes.abs().sum(1, keepdim=True) / self.gradient_limit)
+        loss = attach(total / divisor, scores, lambda _, upstream: slopes * (upstream / divisor))
+        if with_backward:
+            loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach() if with_backward else loss
 
     def _judged(self, columns: list[dict[str, Any]], labels: Tensor | None) -> "_Judged":
         """The grades of all documents, and what the loss needs to know about other processes."""
@@ -234,6 +248,7 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
             "temperature": self.temperature,
             "perturbation": self.direct.perturbation,
             "samples": self.direct.samples,
+            "gradient_limit": self.gradient_limit,
             "similarity_fct": similarity_fct_name(self.similarity_fct),
             "mini_batch_size": self.mini_batch_size,
             "gather_across_devices": self.gather_across_devices,
