@@ -47,23 +47,23 @@ def direct(**options: Any) -> Loss:
 
 METHODS: dict[str, tuple[Loss, int]] = {
     "MNRL": (losses.MultipleNegativesRankingLoss, 1),
-    "Direct": (direct(), 1),
+    "Direct nDCG@10": (direct(), 1),
+    "Direct RR": (direct(measure="RR"), 1),
     "CachedMNRL": (
         lambda model: losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=32),
         LARGE,
     ),
-    "Direct cached": (direct(mini_batch_size=32), LARGE),
+    "Direct nDCG@10 cached": (direct(mini_batch_size=32), LARGE),
 }
 VARIANTS: dict[str, tuple[Loss, int]] = {
+    "Direct nDCG": (direct(measure="nDCG"), 1),
     "Direct T=0.02": (direct(temperature=0.02), 1),
     "Direct T=0.1": (direct(temperature=0.1), 1),
     "Direct p=0": (direct(perturbation=0, samples=1), 1),
     "Direct p=3": (direct(perturbation=3), 1),
     "Direct type3": (direct(strategy="type3"), 1),
-    "Direct type3 T=0.1": (direct(strategy="type3", temperature=0.1), 1),
-    "Direct nDCG": (direct(measure="nDCG"), 1),
-    "Direct AP": (direct(measure="AP"), 1),
-    "Direct RR": (direct(measure="RR"), 1),
+    "Direct no limit": (direct(gradient_limit=None), 1),
+    "Direct RR no limit": (direct(measure="RR", gradient_limit=None), 1),
 }
 
 
