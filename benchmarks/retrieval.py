@@ -311,17 +311,17 @@ def best_rate(method: str, data: Any, options: Any) -> float:
 
 def table(options: Any) -> None:
     """Print the test values, with tests of significance over the claims."""
-    by_method: dict[str, list[dict[str, Any]]] = {}
+    systems: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(options.out.glob("*_test.json")):
         result = json.loads(path.read_text())
-        by_method.setdefault(result["method"], []).append(result)
-    systems = {
-        f"{method} (rate {runs[0]['rate']:g}, {len(runs)} seeds, {runs[0]['seconds']:.0f} s)": {
-            name: np.mean([r["test"]["values"][name] for r in runs], axis=0) for name in MEASURES
-        }
-        for method, runs in by_method.items()
+        systems.setdefault(f"{result['method']}, rate {result['rate']:g}", []).append(result)
+    for name, runs in systems.items():
+        console.print(f"{name}: {len(runs)} seeds, {min(r['seconds'] for r in runs):.0f} s")
+    values = {
+        name: {m: np.mean([r["test"]["values"][m] for r in runs], axis=0) for m in MEASURES}
+        for name, runs in systems.items()
     }
-    console.print(tr.compare(systems, correction="holm"))
+    console.print(tr.compare(values, correction="holm"))
 
 
 def main() -> None:
