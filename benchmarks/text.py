@@ -367,6 +367,28 @@ def report(runs: list[dict[str, Any]], choose: str) -> None:
         print(tr.compare(table, correction="holm"))
 
 
+def curves(runs: list[dict[str, Any]], choose: str) -> dict[str, Any]:
+    """The development values of each loss at its best rate, by step and seed."""
+    return {
+        "measure": choose,
+        "setup": runs[0]["setup"],
+        "losses": {
+            name: {
+                "rate": own[0]["rate"],
+                "steps": [point["step"] for point in own[0]["curve"]],
+                "seconds": [
+                    round(mean(points), 1)
+                    for points in zip(
+                        *([p["seconds"] for p in r["curve"]] for r in own), strict=True
+                    )
+                ],
+                "dev": [[round(mean(p["dev"][choose]), 4) for p in r["curve"]] for r in own],
+            }
+            for name, own in chosen_runs(runs, choose).items()
+        },
+    }
+
+
 def run_missing(options: argparse.Namespace, runs: dict[Path, Any], data: Data) -> None:
     """Train what is missing: the rates with the first seed, then the best rate with the others."""
     for name in options.losses:
@@ -411,6 +433,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--choose", default="AP", help="measure that chooses rate and step")
     parser.add_argument("--marks", default="0.15,0.35,0.65,1", help="when to evaluate")
     parser.add_argument("--out", type=Path, default=Path("text-runs"))
+    parser.add_argument("--curves", type=Path, help="write the learning curves to this JSON file")
     parser.add_argument("--report", action="store_true", help="only show the tables")
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
     options = parser.parse_args()
@@ -444,6 +467,9 @@ def main() -> None:
     if not options.report:
         run_missing(options, runs, Data(options))
     report(list(runs.values()), options.choose)
+    if options.curves:
+        found = curves(list(runs.values()), options.choose)
+        options.curves.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def test_refuses_logits_that_are_not_numbers(model):
     with torch.no_grad():
         model.model.classifier.bias.fill_(float("nan"))
     with pytest.raises(
-        tr.InputError, match="query .cat. and document .* is not finite; the training diverged"
+        tr.InputError, match=r"query .cat. and document .* is not finite; the training diverged"
     ):
         DirectRankingLoss(model)([QUERIES, DOCUMENTS], LABELS)
 
