@@ -84,17 +84,15 @@ class DistillRankingLoss(DirectRankingLoss):
         """
         lists, scores = checked(inputs, labels)
         check_finite("labels", scores, lists)
-        grades = [self._grades(own) for own in scores.split(lists.sizes.tolist())]
+        grades = [self._grades(own) for own in torch.split(scores, lists.sizes.tolist())]
         return super().forward(inputs, grades, prompt, task)
 
     def _grades(self, scores: Tensor) -> Tensor:
         """The teacher's scores of one query, scaled to grades."""
         low, high = scores.min(), scores.max()
-        return (
-            torch.zeros_like(scores)
-            if low == high
-            else (scores - low) / (high - low) * (self.top_grade)
-        )
+        if low == high:
+            return torch.zeros_like(scores)
+        return (scores - low) / (high - low) * self.top_grade
 
     def get_config_dict(self) -> dict[str, Any]:
         """The settings of the loss, for the model card."""
