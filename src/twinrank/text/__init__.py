@@ -13,6 +13,7 @@ from twinrank.text.bm25 import bm25_candidates
 from twinrank.text.cross_encoder import DirectRankingLoss
 from twinrank.text.text_data import TextCollection, columns_from_frame
 from twinrank.text.text_files import read_beir, read_scifact, read_wikiqa
+from twinrank.text.text_teacher import DistillRankingLoss
 
 if TYPE_CHECKING:
     from twinrank.text.bi_encoder import DirectRetrievalLoss
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DirectRankingLoss",
     "DirectRetrievalLoss",
+    "DistillRankingLoss",
     "Evaluator",
     "RetrievalCollator",
     "RetrievalEvaluator",
