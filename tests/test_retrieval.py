@@ -514,6 +514,7 @@ def test_the_trainer_of_cross_encoders_keeps_the_best_model_too(folder, tmp_path
     assert evaluator(model)["RR(rel=2)"] == pytest.approx(max(values))
 
 
+@pytest.mark.slow
 def test_the_example_runs(monkeypatch, capsys):
     pytest.importorskip("datasets")
     path = Path(__file__).parents[1] / "examples" / "text_retrieval.py"
