@@ -1,8 +1,10 @@
 """The figures of the documentation: `python docs/figures.py` draws them into docs/_static/figures.
 
-The library computes all curves except the times, which are read from benchmarks.md.
+The library computes all curves, except the times, which are read from benchmarks.md, and the
+learning curves of text models, which are read from text_curves.json.
 """
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -228,8 +230,21 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
+def text_curves(path: Path) -> None:
+    """Learning curves of cross-encoders: the results that benchmarks/text.py --curves writes."""
+    found = json.loads((HERE / "text_curves.json").read_text("utf-8"))
+    with drawing(path, 1, 1, (7.0, 3.6)) as axes:
+        for i, (name, own) in enumerate(found["losses"].items()):
+            ours = name.startswith("direct")
+            style = {"color": COLOURS[i % len(COLOURS)], "lw": 2.2 if ours else 1.2, "ms": 3}
+            values, line = np.mean(own["dev"], axis=0), "o-" if ours else "o--"
+            axes[0, 0].plot(own["steps"], values, line, label=name, **style)
+        axes[0, 0].set(xlabel="step of 8 questions", ylabel=f"{found['measure']}, dev questions")
+        axes[0, 0].legend(fontsize=7)
+
+
 FIGURES: tuple[Callable[[Path], None], ...] = (
-    idea, twin_sigmoid, pushes, credits, perturbed, long_lists,
+    idea, twin_sigmoid, pushes, credits, perturbed, long_lists, text_curves,
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
     pip install twinrank pytorch-metric-learning
     python examples/metric_learning.py                        # scikit-learn's 8×8 digits
     python examples/metric_learning.py --images CARS196       # a folder with one folder per class
+    python examples/metric_learning.py --search               # temperature and noise, on digits
 
 The script compares TwinRank's loss on average precision with losses of pytorch-metric-learning.
 With digits, it trains on the first half of the images and searches the second half, which has other
@@ -14,6 +15,9 @@ Recall@1 is the share of images whose nearest neighbour has the same class. MAP@
 2020) is average precision over the first R neighbours, where R is the number of other images of the
 class. All losses use the same seeds, batches and steps, and their own default settings. The
 networks are small. For results like those in publications, replace `network` by a pre-trained one.
+
+`--search` compares settings of DirectRetrievalLoss on validation data. It trains on two thirds of
+the training half and searches the last third, and then the first third.
 """
 
 import argparse
@@ -142,7 +146,21 @@ def losses() -> dict[str, Callable[..., Tensor] | None]:
         "ContrastiveLoss": pml_losses.ContrastiveLoss(),
         "TripletMarginLoss": pml_losses.TripletMarginLoss(),
         "SmoothAPLoss": pml_losses.SmoothAPLoss(),
-        "DirectRetrievalLoss AP": DirectRetrievalLoss("AP", strategy="type3"),
+        "DirectRetrievalLoss AP": DirectRetrievalLoss("AP"),
+    }
+
+
+def search_losses() -> dict[str, Callable[..., Tensor] | None]:
+    """Settings of DirectRetrievalLoss, and a baseline."""
+    from pytorch_metric_learning import losses as pml_losses
+
+    noises = {0: 1, 1: 8, 3: 8}  # perturbation and samples
+    return {"ContrastiveLoss": pml_losses.ContrastiveLoss()} | {
+        f"temperature {t}, perturbation {noise}": DirectRetrievalLoss(
+            temperature=t, perturbation=noise, samples=samples
+        )
+        for t in (0.05, 0.1, 0.2, 0.4)
+        for noise, samples in noises.items()
     }
 
 
@@ -160,6 +178,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=100, help="images per batch (default 100)")
     parser.add_argument("--steps", type=int, help="training steps (default 200)")
     parser.add_argument("--seeds", type=int, help="training runs per loss (default 3)")
+    parser.add_argument("--search", action="store_true", help="compare settings on validation data")
     parser.add_argument("--quick", action="store_true", help="a few steps, to check that it runs")
     options = parser.parse_args()
     steps, seeds = (5, 1) if options.quick else (200, 3)
@@ -175,21 +194,40 @@ def main() -> None:
         train = labels < (labels.max() + 1) // 2
     else:
         train = torch.arange(len(labels)) < len(labels) // 2
+    if options.search:
+        images, labels = images[train], labels[train]
+        number = torch.arange(len(labels))
+        parts = [number < len(labels) * 2 // 3, number >= len(labels) // 3]
+    else:
+        parts = [train]
     results = {}
-    for name, loss in losses().items():
-        runs = []
-        for seed in range(options.seeds):
-            net = trained(loss, images[train], labels[train], options, seed)
-            with torch.no_grad():
-                parts = [net(as_input(part)) for part in images[~train].split(256)]
-            runs.append(retrieval(torch.cat(parts), labels[~train]))
-        results[name] = {key: np.mean([run[key] for run in runs], axis=0) for key in runs[0]}
+    for name, loss in (search_losses() if options.search else losses()).items():
+        by_part = [tested(loss, images, labels, part, options) for part in parts]
+        results[name] = {key: np.concatenate([v[key] for v in by_part]) for key in by_part[0]}
+        if options.search:
+            means = "  ".join(f"{key} {v.mean():.4f}" for key, v in results[name].items())
+            print(f"{name:36}{means}", flush=True)
+    if options.search:
+        return
     print(
         f"Trained on {int(train.sum())} images of {len(labels[train].unique())} classes, "
         f"tested on {int((~train).sum())} images of {len(labels[~train].unique())} classes; "
         f"{options.steps} steps; mean of {options.seeds} seed(s)\n"
     )
     print(tr.compare(results, correction="holm"))
+
+
+def tested(
+    loss: Callable[..., Tensor] | None, images: Tensor, labels: Tensor, train: Tensor, options: Any
+) -> dict[str, Any]:
+    """The values of each image that is not for training, averaged over seeds."""
+    runs = []
+    for seed in range(options.seeds):
+        net = trained(loss, images[train], labels[train], options, seed)
+        with torch.no_grad():
+            parts = [net(as_input(part)) for part in images[~train].split(256)]
+        runs.append(retrieval(torch.cat(parts), labels[~train]))
+    return {key: np.mean([run[key] for run in runs], axis=0) for key in runs[0]}
 
 
 if __name__ == "__main__":

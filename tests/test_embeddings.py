@@ -1,6 +1,9 @@
 """The loss for embeddings: against a loop, scikit-learn and pytorch-metric-learning."""
 
 import importlib.util
+import os
+import socket
+import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -11,17 +14,13 @@ import torch
 from sklearn.metrics import average_precision_score
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import embedding_steps
 import twinrank as tr
+from embedding_steps import LABELS, exact, made
 from reference import METRICS, metric_and_gradient
 from twinrank.embeddings import DirectRetrievalLoss
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "metric_learning.py"
-LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 3, 2, 1, 0])  # the one of 3 is alone
-
-
-def made(items=10, dimensions=4, seed=0):
-    random = torch.Generator().manual_seed(seed)
-    return torch.randn(items, dimensions, generator=random, dtype=torch.float64)
 
 
 def looped(embeddings, labels, references, of_references, excluded, measure, strategy, alpha):
@@ -54,7 +53,7 @@ def test_is_a_loop_over_anchors(measure, strategy):
     )
     # Rows are references too: the gradient through those comes from the same cosines, transposed.
     other = made().requires_grad_()
-    loss = DirectRetrievalLoss(measure, strategy, temperature=0.2)
+    loss = exact(measure, strategy, temperature=0.2)
     fixed = loss(other, LABELS, _all_but_self(LABELS), other.detach(), LABELS)
     fixed.backward()
     assert fixed.item() == pytest.approx(value, abs=1e-12)
@@ -85,13 +84,13 @@ def test_the_value_is_mean_average_precision():
         )
         for i in range(60)
     ]
-    assert DirectRetrievalLoss()(embeddings, labels).item() == pytest.approx(-np.mean(expected))
+    assert exact()(embeddings, labels).item() == pytest.approx(-np.mean(expected))
 
 
 def test_order_of_the_batch_and_length_of_rows_do_not_matter():
     order = torch.tensor([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
     first, second = made().requires_grad_(), made()[order].requires_grad_()
-    loss = DirectRetrievalLoss()
+    loss = exact()
     one, two = loss(first, LABELS), loss(second, LABELS[order])
     one.backward()
     two.backward()
@@ -102,19 +101,19 @@ def test_order_of_the_batch_and_length_of_rows_do_not_matter():
 
 def test_anchors_without_company_are_skipped():
     three = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
-    assert DirectRetrievalLoss()(three, torch.tensor([0, 0, 1])).item() == -1  # not −2/3
+    assert exact()(three, torch.tensor([0, 0, 1])).item() == -1  # not −2/3
     alone = made(3).requires_grad_()
-    loss = DirectRetrievalLoss()(alone, torch.tensor([0, 1, 2]))
+    loss = exact()(alone, torch.tensor([0, 1, 2]))
     loss.backward()
     assert loss.item() == 0
     assert alone.grad.abs().sum() == 0
-    assert DirectRetrievalLoss()(made(0), torch.zeros(0)).item() == 0
+    assert exact()(made(0), torch.zeros(0)).item() == 0
 
 
 def test_references_are_the_lists():
     embeddings, references = made().requires_grad_(), made(6, seed=2)
     of_references = torch.tensor([0, 1, 1, 2, 0, 5])
-    loss = DirectRetrievalLoss(temperature=0.2)
+    loss = exact(temperature=0.2)
     found = loss(embeddings, LABELS, ref_emb=references, ref_labels=of_references)
     value, gradient = looped(
         embeddings, LABELS, references, of_references, set(), "AP", "type3", alpha=5.0
@@ -134,14 +133,14 @@ def test_triplets_choose_the_lists():
     cosines = torch.nn.functional.cosine_similarity(embeddings[:, None], embeddings[None], dim=2)
     first = 1 / (1 + (cosines[0, [1, 3]] > cosines[0, 2]).sum().item())
     second = 1 / (1 + (cosines[1, [0]] > cosines[1, 4]).sum().item())
-    found = DirectRetrievalLoss()(embeddings, LABELS, chosen).item()
+    found = exact()(embeddings, LABELS, chosen).item()
     assert found == pytest.approx(-(first + second) / 2)
 
 
 def test_descent_brings_classes_together():
     embeddings = made(40, 6, seed=3).requires_grad_()
     labels = torch.arange(40) % 4
-    loss, optimiser = DirectRetrievalLoss(), torch.optim.Adam([embeddings], lr=0.05)
+    loss, optimiser = exact(), torch.optim.Adam([embeddings], lr=0.05)
     first = loss(embeddings, labels).item()
     for _ in range(60):
         optimiser.zero_grad()
@@ -149,6 +148,73 @@ def test_descent_brings_classes_together():
         optimiser.step()
     assert first > -0.5
     assert loss(embeddings, labels).item() < -0.99
+
+
+def test_grades_of_all_pairs_replace_classes():
+    grades = (LABELS[:, None] == LABELS).long()
+    assert exact()(made(), grades).item() == exact()(made(), LABELS).item()
+    references, classes = made(6, seed=2), torch.tensor([0, 1, 1, 2, 0, 5])
+    given = exact()(made(), (LABELS[:, None] == classes).float(), ref_emb=references)
+    assert given.item() == exact()(made(), LABELS, None, references, classes).item()
+
+
+def overlap(labels, others):
+    """The number of tags that two items share."""
+    return labels.double() @ others.double().T
+
+
+def test_relevance_makes_grades_from_labels():
+    tags = torch.randint(0, 2, (10, 3), generator=torch.Generator().manual_seed(1))
+    given = exact("nDCG")(made(), overlap(tags, tags))
+    loss = exact("nDCG", relevance=overlap)
+    assert loss(made(), tags).item() == given.item()
+    assert loss(made(), tags, None, made(), tags).item() != given.item()  # itself is a reference
+    with pytest.raises(tr.InputError, match=r"relevance must return grades of shape \(10, 10\)"):
+        exact(relevance=lambda labels, others: labels)(made(), tags)
+
+
+def test_the_memory_has_earlier_batches():
+    loss, plain = exact(memory_size=15), exact()
+    batches = [made(seed=seed) for seed in range(3)]
+    first = loss(batches[0], LABELS)
+    assert first.item() == plain(batches[0], LABELS).item()
+    loss(batches[1], LABELS)
+    found = loss(batches[2].requires_grad_(), LABELS)
+    rows, classes = torch.cat([batches[0][5:], batches[1]]), torch.cat([LABELS[5:], LABELS])
+    everything = torch.cat([batches[2], rows]).detach()
+    listed = ~torch.eye(10, 25, dtype=torch.bool)
+    same = LABELS[:, None] == torch.cat([LABELS, classes])
+    pairs = (*torch.where(same & listed), *torch.where(~same))
+    expected = plain(batches[2].detach(), LABELS, pairs, everything, torch.cat([LABELS, classes]))
+    assert found.item() == pytest.approx(expected.item())
+    found.backward()
+    again = exact(memory_size=15)
+    again.load_state_dict(loss.state_dict())
+    next_batch = made(seed=9)
+    assert again.eval()(next_batch, LABELS).item() == loss(next_batch, LABELS).item()
+    assert len(again.memory[0]) == 15
+    torch.testing.assert_close(again.memory[0][-10:], batches[2].detach())  # evaluation adds none
+
+
+def test_two_processes_are_like_one(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    variables = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
+    variables |= {"MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    code = f"import embedding_steps; embedding_steps.work({str(tmp_path)!r})"
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], env={**os.environ, **variables, "RANK": str(rank)}
+        )
+        for rank in (0, 1)
+    ]
+    alone = embedding_steps.step(0, 1)
+    assert [child.wait(timeout=120) for child in children] == [0, 0]
+    assert alone[0].abs().max() > 1e-3
+    for rank in (0, 1):
+        torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt"), alone)
 
 
 class _Largest(TorchDispatchMode):
@@ -165,7 +231,7 @@ class _Largest(TorchDispatchMode):
 
 
 def test_memory_grows_with_the_square():
-    loss, peaks = DirectRetrievalLoss(), {}
+    loss, peaks = exact(), {}
     for size in (32, 80, 160):  # the first compiles
         embeddings = made(size, 8).float().requires_grad_()
         tracemalloc.start()
@@ -180,10 +246,10 @@ def test_memory_grows_with_the_square():
 def test_low_precision_keeps_cosines_apart():
     embeddings = made(64, 16, seed=4).float()
     labels = torch.arange(64) % 8
-    loss = DirectRetrievalLoss()
-    exact = loss(embeddings, labels)
+    loss = exact()
+    expected = loss(embeddings, labels)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert loss(embeddings, labels).item() == exact.item()
+        assert loss(embeddings, labels).item() == expected.item()
     low = embeddings.bfloat16().requires_grad_()
     found = loss(low, labels)
     found.backward()
@@ -203,12 +269,26 @@ def test_low_precision_keeps_cosines_apart():
         ((made(), LABELS, None, made(5, 3), LABELS[:5]), "4 dimensions but ref_emb has 3"),
         ((made(), LABELS, None, made(5), LABELS), "ref_labels"),
         ((made(), LABELS, (LABELS, LABELS)), "not 2 tensors"),
+        ((made(), LABELS[:, None]), r"grades have shape \(10, 1\) for 10 embeddings"),
         ((made().log(), LABELS), "rows of embeddings contain NaN or infinity; the first is row 0"),
     ],
 )
 def test_refuses_what_does_not_fit(arguments, message):
     with pytest.raises(tr.InputError, match=message):
-        DirectRetrievalLoss()(*arguments)
+        exact()(*arguments)
+
+
+def test_refuses_grades_of_items_it_does_not_know():
+    with pytest.raises(tr.InputError, match="no column for items of the memory"):
+        exact(memory_size=5)(made(), torch.ones(10, 10))
+    with pytest.raises(tr.InputError, match="ref_emb replaces the memory"):
+        exact(memory_size=5)(made(), LABELS, None, made(5), LABELS[:5])
+    with pytest.raises(tr.InputError, match="memory_size must be an integer"):
+        exact(memory_size=-1)
+    loss = exact(memory_size=5)
+    loss(made(), LABELS)
+    with pytest.raises(tr.InputError, match="3 dimensions but the memory has 4"):
+        loss(made(10, 3), LABELS)
 
 
 @pytest.mark.parametrize("temperature", [0, -1, float("inf"), float("nan"), "warm"])
@@ -219,7 +299,7 @@ def test_refuses_a_temperature(temperature):
 
 def test_is_a_module_of_the_library():
     assert tr.embeddings.DirectRetrievalLoss is DirectRetrievalLoss
-    assert "temperature=0.1" in repr(DirectRetrievalLoss("nDCG"))
+    assert "temperature=0.2" in repr(DirectRetrievalLoss("nDCG"))
     assert "nDCG" in repr(DirectRetrievalLoss("nDCG"))
 
 
@@ -227,7 +307,7 @@ def test_stands_where_pytorch_metric_learning_has_a_loss():
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     miners = pytest.importorskip("pytorch_metric_learning.miners")
     embeddings, labels = made(30, 6).float().requires_grad_(), torch.arange(30) % 5
-    ours, theirs = DirectRetrievalLoss(), losses.ContrastiveLoss()
+    ours, theirs = exact(), losses.ContrastiveLoss()
     both = losses.MultipleLosses([ours, theirs], weights=[1.0, 0.5])(embeddings, labels)
     assert both.item() == pytest.approx(
         (ours(embeddings, labels) + 0.5 * theirs(embeddings, labels)).item()

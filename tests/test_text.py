@@ -18,7 +18,7 @@ if importlib.util.find_spec("sentence_transformers") is None:
 # tests reads this file.
 os.environ["HF_HUB_OFFLINE"] = "1"  # before that: nothing is fetched
 
-from twinrank.text import DirectRankingLoss
+from twinrank.text import DirectRankingLoss, DistillRankingLoss
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "text_reranking.py"
 WORDS = ["cat", "dog", "fish", "bird", "good", "bad", "the", "a", "eats", "runs"]
@@ -168,7 +168,12 @@ def test_a_query_with_nothing_relevant_teaches_nothing(model):
         ([QUERIES, DOCUMENTS], [LABELS[0][:, None], *LABELS[1:]], r"labels of shape \(3, 1\)"),
         ([QUERIES], LABELS, "two columns besides the labels.*not 1"),
         ([QUERIES, QUERIES], LABELS, "a list of documents for each query, not one text"),
-        ([["cat"], [[]]], [torch.tensor([])], "No query of the batch has a document"),
+        (
+            [["dog", "cat"], [["a"], []]],
+            [torch.ones(1), torch.ones(0)],
+            r"1 .*'cat'.* no documents",
+        ),
+        ([[], []], [], "no queries"),
         ([["cat"], [["a"]]], [torch.tensor([float("nan")])], "labels are not finite"),
     ],
 )
@@ -190,6 +195,33 @@ def test_says_what_is_missing(monkeypatch):
     monkeypatch.delitem(sys.modules, "twinrank.text")
     with pytest.raises(tr.InputError, match=r"pip install 'twinrank\[text\]'"):
         importlib.import_module("twinrank.text")
+
+
+def test_refuses_logits_that_are_not_numbers(model):
+    with torch.no_grad():
+        model.model.classifier.bias.fill_(float("nan"))
+    with pytest.raises(
+        tr.InputError, match=r"query .cat. and document .* is not finite; the training diverged"
+    ):
+        DirectRankingLoss(model)([QUERIES, DOCUMENTS], LABELS)
+
+
+def test_a_teacher_gives_grades_whatever_its_scale(model):
+    inputs = [QUERIES, DOCUMENTS]
+    teacher = [torch.tensor([1.5, -2.5, -0.5]), torch.tensor([3.0]), torch.tensor([9.0, 1, 1, 5])]
+    grades = [torch.tensor([4.0, 0, 2]), torch.zeros(1), torch.tensor([4.0, 0, 0, 2])]
+    settings = {"perturbation": 0, "samples": 1}
+    distilled = DistillRankingLoss(model, **settings)(inputs, teacher)
+    expected = DirectRankingLoss(model, **settings)(inputs, grades)
+    torch.testing.assert_close(distilled, expected)
+    torch.testing.assert_close(gradient(model, distilled), gradient(model, expected))
+    other = DistillRankingLoss(model, **settings)(inputs, [5 * t - 3 for t in teacher])
+    torch.testing.assert_close(other, expected)
+    assert DistillRankingLoss(model, top_grade=2).get_config_dict()["top_grade"] == 2
+    with pytest.raises(tr.InputError, match="top_grade must be a positive number"):
+        DistillRankingLoss(model, top_grade=0)
+    with pytest.raises(tr.InputError, match="labels are not finite"):
+        DistillRankingLoss(model)([["cat"], [["a", "b"]]], [torch.tensor([1, float("inf")])])
 
 
 def made_lists(queries, seed):

@@ -26,7 +26,7 @@ _LIBRARIES = ("polars", "pyo3_runtime", "pyarrow", "narwhals")
 
 def table_from_frame(frame: Any, options: ReadOptions, where: str = "the frame") -> Table:
     """Make a table from a frame; columns are chosen by `options` or recognised by name."""
-    table = _eager(frame, where)
+    table = eager_frame(frame, where)
     columns = [str(name) for name in table.columns]
     roles = choose_columns(columns, options, where)
     if table.shape[0] == 0:
@@ -85,7 +85,7 @@ def _suspicious(features: tuple[str, ...]) -> list[str]:
     ]
 
 
-def _eager(frame: Any, where: str) -> "nw.DataFrame[Any]":
+def eager_frame(frame: Any, where: str) -> "nw.DataFrame[Any]":
     """Return any frame as a narwhals frame; a lazy frame is computed."""
     import narwhals as nw
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from twinrank.data.streams import opened
 from twinrank.support.errors import InputError
+from twinrank.support.files import replacing
 
 Scores = dict[str, dict[str, float]]
 Grades = dict[str, dict[str, int]]
@@ -85,6 +86,42 @@ def read_scores(path: str | os.PathLike[str]) -> "array[float]":
             raise InputError(f"{source}, line {number}: the score is NaN")
         scores.append(score)
     return scores
+
+
+def write_run(
+    path: str | os.PathLike[str], scores: Mapping[str, Mapping[str, float]], tag: str
+) -> None:
+    """Write a run, the best document of each query first."""
+    lines = []
+    for query, by_document in scores.items():
+        ranked = sorted(by_document.items(), key=lambda item: -item[1])
+        for rank, (document, score) in enumerate(ranked, 1):
+            lines.append(f"{_field(query)} Q0 {_field(document)} {rank} {score!r} {_field(tag)}\n")
+    with replacing(Path(path)) as partial:
+        partial.write_text("".join(lines), "utf-8")
+
+
+def write_qrels(path: str | os.PathLike[str], grades: Mapping[str, Mapping[str, int]]) -> None:
+    """Write judgements."""
+    with replacing(Path(path)) as partial:
+        partial.write_text(
+            "".join(
+                f"{_field(query)} 0 {_field(document)} {int(grade)}\n"
+                for query, by_document in grades.items()
+                for document, grade in by_document.items()
+            ),
+            "utf-8",
+        )
+
+
+def _field(name: str) -> str:
+    """A name as one column of a file."""
+    if not name or name.split() != [name]:
+        raise InputError(
+            f"The name {name!r} cannot be written to a TREC file, whose columns are separated by "
+            f"blanks; use names without blanks."
+        )
+    return name
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:

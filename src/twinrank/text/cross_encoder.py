@@ -15,6 +15,15 @@ from twinrank.support.errors import InputError
 
 __all__ = ["DirectRankingLoss"]
 
+CITATION = """
+@article{yu2020optimize,
+    title={Optimize What You Evaluate With: A Simple Yet Effective Framework For Direct Optimization Of IR Metrics},
+    author={Yu, Hai-Tao},
+    journal={arXiv preprint},
+    year={2020}
+}
+"""  # noqa: E501
+
 
 class DirectRankingLoss(nn.Module):
     """Direct optimisation of a measure for a CrossEncoder: minus the mean of the measure.
@@ -124,9 +133,9 @@ class DirectRankingLoss(nn.Module):
         Raises
         ------
         InputError
-            If the columns of the dataset do not have this form.
+            If the columns of the dataset do not have this form, or a logit is not finite.
         """
-        lists, grades = _checked(inputs, labels)
+        lists, grades = checked(inputs, labels)
         queries, documents = inputs
         by_query = zip(queries, documents, strict=True)
         pairs = [(query, text) for query, texts in by_query for text in texts]
@@ -136,6 +145,12 @@ class DirectRankingLoss(nn.Module):
             self._logits(pairs[i : i + step], prompt, task) for i in range(0, len(pairs), step)
         ]
         scores = self.activation_fn(torch.cat(logits).float())
+        if not torch.isfinite(scores).all():
+            query, text = pairs[int(torch.isfinite(scores).int().argmin())]
+            raise InputError(
+                f"The logit of query {query!r} and document {text!r:.60} is not finite; the "
+                f"training diverged. Lower the learning rate, or use float32 or bfloat16."
+            )
         loss: Tensor = self.direct(scores, grades.to(scores.device), lists)
         return loss
 
@@ -172,17 +187,10 @@ class DirectRankingLoss(nn.Module):
     @property
     def citation(self) -> str:
         """The citation of the paper, for the model card."""
-        return """
-@article{yu2020optimize,
-    title={Optimize What You Evaluate With: A Simple Yet Effective Framework For Direct Optimization Of IR Metrics},
-    author={Yu, Hai-Tao},
-    journal={arXiv preprint},
-    year={2020}
-}
-"""  # noqa: E501
+        return CITATION
 
 
-def _checked(
+def checked(
     inputs: Sequence[Sequence[Any]], labels: Sequence[Tensor] | None
 ) -> tuple[Lists, Tensor]:
     """The lists and flat labels of a batch; an error says which column is wrong."""
@@ -208,12 +216,16 @@ def _checked(
             f"{len(labels)} lists of labels; give one of each per query."
         )
     flat = [torch.as_tensor(grades) for grades in labels]
+    if not documents:
+        raise InputError("The batch has no queries.")
     for i, (texts, grades) in enumerate(zip(documents, flat, strict=True)):
+        if not len(texts):
+            raise InputError(
+                f"Query {i} of the batch ({queries[i]!r}) has no documents; leave it out."
+            )
         if tuple(grades.shape) != (len(texts),):
             raise InputError(
                 f"Query {i} of the batch ({queries[i]!r}) has {len(texts)} documents but labels "
                 f"of shape {tuple(grades.shape)}; give one label per document."
             )
-    if not any(map(len, documents)):
-        raise InputError("No query of the batch has a document.")
     return Lists.from_sizes([len(texts) for texts in documents]), torch.cat(flat).float()
