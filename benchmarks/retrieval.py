@@ -321,7 +321,7 @@ def table(options: Any) -> None:
         name: {m: np.mean([r["test"]["values"][m] for r in runs], axis=0) for m in MEASURES}
         for name, runs in systems.items()
     }
-    console.print(tr.compare(values, correction="holm"))
+    console.print(str(tr.compare(values, correction="holm")))
 
 
 def main() -> None:
