@@ -3,6 +3,7 @@
     python benchmarks/text.py WikiQA                            # a folder; hours on one core
     python benchmarks/text.py WikiQA --losses LambdaLoss,direct --rates 5e-5 --seeds 1
     python benchmarks/text.py SciFact --losses LambdaLoss,direct --length 160
+    python benchmarks/text.py WikiQA --layers 2                 # only two layers learn: a quarter
     python benchmarks/text.py WikiQA --report                   # the tables, without training
 
 A pre-trained MiniLM gets a new head and learns to order the documents of each query. For every
@@ -485,7 +486,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--negatives", type=int, default=5, help="irrelevant documents per query")
     parser.add_argument("--length", type=int, default=64, help="tokens per pair")
     parser.add_argument("--mini-batch", type=int, default=16, help="pairs per forward pass")
-    parser.add_argument("--choose", default="AP", help="measure that chooses rate and step")
+    parser.add_argument("--choose", help="measure that chooses rate and step (AP, or nDCG@10)")
     parser.add_argument("--marks", default="0.15,0.35,0.65,1", help="when to evaluate")
     parser.add_argument("--out", type=Path, default=Path("text-runs"))
     parser.add_argument("--curves", type=Path, help="write the learning curves to this JSON file")
@@ -513,6 +514,7 @@ def main() -> None:
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
     name = "wikiqa" if (options.data / "train.a.toks").exists() else "scifact"
+    options.choose = options.choose or ("AP" if name == "wikiqa" else "nDCG@10")
     wanted = setup(options, name)
     files = sorted(options.out.glob(f"{name}_*.json"))
     runs = {path: json.loads(path.read_bytes()) for path in files}
