@@ -154,7 +154,8 @@ def test_weights_of_queries(engine):
 def test_unjudged_documents_count_as_zero(fitted):
     unjudged = np.where((Y == 0) & (np.arange(Y.size) % 2 == 0), -1, Y)
     for objective in ("nDCG", "LambdaMART"):
-        scores = [small(objective=objective).fit(X, y, qid=QID).predict(X) for y in (Y, unjudged)]
+        sets = [tr.Dataset.from_arrays(X, y, qid=QID, unjudged="keep") for y in (Y, unjudged)]
+        scores = [small(objective=objective).fit(data).predict(X) for data in sets]
         assert np.array_equal(*scores)
 
 

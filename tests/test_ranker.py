@@ -201,10 +201,10 @@ def test_ranks_are_those_of_the_scores(fitted):
 def test_unjudged_documents_count_as_zero():
     unjudged = np.where((Y == 0) & (np.arange(Y.size) % 2 == 0), -1, Y)
     assert (unjudged < 0).any()
-    judged, partly_judged = (small().fit(X, y, qid=QID) for y in (Y, unjudged))
+    sets = [Dataset.from_arrays(X, y, qid=QID, unjudged="keep") for y in (Y, unjudged)]
+    judged, partly_judged = (small().fit(data) for data in sets)
     assert same(judged, partly_judged)
-    score = partly_judged.score(X, unjudged, qid=QID)
-    assert score == partly_judged.score(X, Y, qid=QID)
+    assert partly_judged.score(sets[1]) == partly_judged.score(X, Y, qid=QID)
 
 
 def test_one_query_is_enough():

@@ -20,6 +20,7 @@ from twinrank.estimators.checks import (
     check_callbacks,
     check_evaluation,
     check_features,
+    checked_scores,
     papers_parts,
     trainable_part,
 )
@@ -377,14 +378,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
         self._check(data)
         self._check_values(data, self.model_)
-        scores: npt.NDArray[np.float32] = self.model_.score(data, getattr(self, "n_jobs", None))
-        if not np.isfinite(scores).all():
-            row = int(np.argmin(np.isfinite(scores)))
-            raise InputError(
-                f"The score of document {row} is not finite: its features are too large for the "
-                f"net. Clip them, for example with transforms='Clip(low=-1e6, high=1e6)'."
-            )
-        return scores
+        return checked_scores(self.model_.score(data, getattr(self, "n_jobs", None)))
 
     def _check(self, data: Dataset) -> None:
         """Refuse other features than those of the model."""

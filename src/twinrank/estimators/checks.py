@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
@@ -148,3 +149,14 @@ def check_callbacks(callbacks: Any) -> None:
                 f"callbacks must be a list of instances of twinrank.training.Callback, not "
                 f"{callback!r}."
             )
+
+
+def checked_scores(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Refuse scores that are not finite: they would be ranked all the same."""
+    finite = np.isfinite(scores)
+    if not finite.all():
+        raise InputError(
+            f"The score of document {int(np.argmin(finite))} is not finite: its features are too "
+            f"large for the net. Clip them, for example with transforms='Clip(low=-1e6, high=1e6)'."
+        )
+    return scores

@@ -57,7 +57,9 @@ def as_dataset(
 def _check_judged(y: Any) -> None:
     """Refuse unjudged documents; a Dataset can hold them on purpose."""
     labels = np.asarray(to_numpy(y))
-    if labels.dtype.kind in "if" and (unjudged := np.flatnonzero(labels == -1)).size:
+    if labels.dtype.kind not in "if" or (labels < -1).any():  # worse, and refused later
+        return
+    if (unjudged := np.flatnonzero(labels == -1)).size:
         raise InputError(
             f"y[{unjudged[0]}] is −1, which means unjudged. Leave the document out, or pass "
             f"Dataset.from_arrays(…, unjudged='keep')."

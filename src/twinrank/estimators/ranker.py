@@ -212,7 +212,7 @@ class Ranker(BaseRanker):
         X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
             The features. A Dataset brings its own labels and queries.
         y : array, shape (n_documents,)
-            Labels: at least 0, or -1 for unjudged documents, which count as 0.
+            Labels: at least 0. A `Dataset` may also have unjudged documents, which count as 0.
         qid : array, shape (n_documents,)
             The query of each document; rows of a query may be scattered.
         group : array, shape (n_queries,)

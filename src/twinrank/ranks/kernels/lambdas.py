@@ -64,9 +64,10 @@ def lambda_sums(
     with np.errstate(over="ignore"):  # an infinite spread is wide, too
         wide = alpha * (highest - lowest) > _WIDEST
         x = alpha * (as_float(scores) - lists.spread(lowest / 2 + highest / 2))
-    x = np.where(lists.spread(wide), as_float(scores), x)  # an outlier would cost others digits
+    if wide.any():  # next to an outlier, others would lose their digits
+        x = np.where(lists.spread(wide), as_float(scores), x)
     x = lists.arrange(x, ranks)
-    E = np.exp(np.where(lists.spread(wide), 0.0, x))
+    E = np.exp(np.where(lists.spread(wide), 0.0, x) if wide.any() else x)
     parts, pairs = _cut(lists, wide, reach)
     values, forces = np.zeros(len(parts)), np.zeros(parts[:, _END].sum())
     shared = (
