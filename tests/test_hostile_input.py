@@ -52,6 +52,13 @@ def flipped(content, place):
     return bytes(changed)
 
 
+def same_json(first, second):
+    try:
+        return json.loads(first) == json.loads(second)
+    except ValueError:
+        return False
+
+
 def test_a_flipped_bit_in_a_model_is_noticed(model):
     ranker, folder, _ = model
     random = np.random.default_rng(0)
@@ -61,6 +68,8 @@ def test_a_flipped_bit_in_a_model_is_noticed(model):
         content = path.read_bytes()
         for place in random.integers(0, len(content), 12).tolist():
             path.write_bytes(flipped(content, place))
+            if path.suffix == ".json" and same_json(path.read_bytes(), content):
+                continue  # the last digit of a number may not matter
             with pytest.raises(tr.InputError):
                 type(ranker).load(folder)
         path.write_bytes(content)
