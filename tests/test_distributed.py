@@ -255,7 +255,9 @@ def small_file(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("rank", [0, 1])  # the main process, and another
+@pytest.mark.parametrize(  # the main process, and another
+    "rank", [0, pytest.param(1, marks=pytest.mark.slow)]
+)
 def test_a_dying_worker_ends_the_job_and_leaves_a_checkpoint(small_file, tmp_path, rank):
     run = tmp_path / "run"
     job = torchrun(small_file, *LONG, "--out", run)
@@ -269,6 +271,7 @@ def test_a_dying_worker_ends_the_job_and_leaves_a_checkpoint(small_file, tmp_pat
         assert "twinrank" in file.metadata()
 
 
+@pytest.mark.slow
 def test_a_wrong_parameter_is_reported_once(small_file, tmp_path):
     job = torchrun(small_file, "--set", "epoch=3", "--out", tmp_path / "run")
     _, output = job.communicate(timeout=60)

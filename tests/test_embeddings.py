@@ -196,6 +196,7 @@ def test_the_memory_has_earlier_batches():
     torch.testing.assert_close(again.memory[0][-10:], batches[2].detach())  # evaluation adds none
 
 
+@pytest.mark.slow
 def test_two_processes_are_like_one(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
