@@ -18,43 +18,21 @@ if importlib.util.find_spec("sentence_transformers") is None:
 # tests reads this file.
 os.environ["HF_HUB_OFFLINE"] = "1"  # before that: nothing is fetched
 
+from tiny_bert import WORDS, save_tiny_bert
 from twinrank.text import DirectRankingLoss, DistillRankingLoss
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "text_reranking.py"
-WORDS = ["cat", "dog", "fish", "bird", "good", "bad", "the", "a", "eats", "runs"]
 QUERIES = ["cat", "the dog", "fish"]
 DOCUMENTS = [["a cat runs", "bad dog", "fish"], ["good dog"], ["fish eats", "bird", "the", "a cat"]]
 LABELS = [torch.tensor([2, 0, 1]), torch.tensor([1]), torch.tensor([1, 0, 0, 3])]
 
 
 def built(folder, outputs=1):
-    """A saved BERT of two layers of width 32, with dropout, that knows ten words."""
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
-
-    folder.mkdir()
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary))
-    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=32,
-        initializer_range=0.2,
-        num_labels=outputs,
-    )
-    torch.manual_seed(0)
-    BertForSequenceClassification(config).save_pretrained(folder)
-    return folder
+    return save_tiny_bert(folder, "BertForSequenceClassification", num_labels=outputs)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     return built(tmp_path_factory.mktemp("text") / "tiny")
 
 

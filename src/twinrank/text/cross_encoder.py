@@ -135,7 +135,8 @@ class DirectRankingLoss(nn.Module):
         InputError
             If the columns of the dataset do not have this form, or a logit is not finite.
         """
-        lists, grades = checked(inputs, labels)
+        lists, flat = checked(inputs, labels)
+        grades = self._grades(flat, lists)
         queries, documents = inputs
         by_query = zip(queries, documents, strict=True)
         pairs = [(query, text) for query, texts in by_query for text in texts]
@@ -153,6 +154,10 @@ class DirectRankingLoss(nn.Module):
             )
         loss: Tensor = self.direct(scores, grades.to(scores.device), lists)
         return loss
+
+    def _grades(self, labels: Tensor, lists: Lists) -> Tensor:  # noqa: ARG002
+        """The grades of the documents: their labels."""
+        return labels
 
     def _logits(self, pairs: Sequence[Any], prompt: str | None, task: str | None) -> Tensor:
         """The logits of a mini-batch."""

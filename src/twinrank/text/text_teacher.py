@@ -1,14 +1,14 @@
 """`DistillRankingLoss`: a cross-encoder learns the order of a teacher's scores."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from twinrank.lists import Lists
 from twinrank.ranks.exact import check_finite
 from twinrank.ranks.twin import check_alpha
-from twinrank.text.cross_encoder import DirectRankingLoss, checked
+from twinrank.text.cross_encoder import DirectRankingLoss
 
 __all__ = ["DistillRankingLoss"]
 
@@ -54,41 +54,13 @@ class DistillRankingLoss(DirectRankingLoss):
         check_alpha(top_grade, "top_grade")
         self.top_grade = top_grade
 
-    def forward(
-        self,
-        inputs: Sequence[Sequence[Any]],
-        labels: Sequence[Tensor] | None,
-        prompt: str | None = None,
-        task: str | None = None,
-    ) -> Tensor:
-        """The loss of a batch.
+    def _grades(self, labels: Tensor, lists: Lists) -> Tensor:
+        """The teacher's scores, scaled to grades within each query."""
+        check_finite("labels", labels, lists)
+        return torch.cat([self._scaled(own) for own in torch.split(labels, lists.sizes.tolist())])
 
-        Parameters
-        ----------
-        inputs : sequence of two sequences
-            The queries, and a list of documents for each query.
-        labels : sequence of tensors
-            The teacher's scores of the documents of each query.
-        prompt, task : str, optional
-            Passed to `preprocess` of the model.
-
-        Returns
-        -------
-        tensor, scalar
-            The loss.
-
-        Raises
-        ------
-        InputError
-            If the columns of the dataset do not have this form, or a score is not finite.
-        """
-        lists, scores = checked(inputs, labels)
-        check_finite("labels", scores, lists)
-        grades = [self._grades(own) for own in torch.split(scores, lists.sizes.tolist())]
-        return super().forward(inputs, grades, prompt, task)
-
-    def _grades(self, scores: Tensor) -> Tensor:
-        """The teacher's scores of one query, scaled to grades."""
+    def _scaled(self, scores: Tensor) -> Tensor:
+        """The grades of one query."""
         low, high = scores.min(), scores.max()
         if low == high:
             return torch.zeros_like(scores)
