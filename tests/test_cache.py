@@ -590,13 +590,14 @@ def load_in_child(turn, last):
             sys.setprofile(None)
             os.kill(os.getpid(), number)
     sys.setprofile(call)
+    ended = False
     try:
         tr.load(source)
     except BaseException:
-        os._exit(1)
-    sys.setprofile(None)
+        ended = True
+    sys.setprofile(None)  # the exception is gone, so context managers that it held are closed
     Path(sys.argv[3]).write_text(str(count))
-    os._exit(0)
+    os._exit(ended)
 
 tr.load(source)
 load_in_child(1, 0)
