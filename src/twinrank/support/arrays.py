@@ -1,8 +1,11 @@
 """Functions for NumPy arrays and torch tensors that do not import torch."""
 
 import sys
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, wraps
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
@@ -24,11 +27,45 @@ def is_tensor(x: object) -> "TypeGuard[Tensor]":
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+_device_kernel: ContextVar[str | None] = ContextVar("twinrank_device_kernel", default=None)
+
+
+@contextmanager
+def device_path(kernel: str | None) -> Iterator[None]:
+    """Treat all tensors as those of a GPU, with the kernel "torch" or "triton"; None: do nothing.
+
+    `kernel="torch"` and `kernel="triton"` of a loss run its whole computation like this, so the
+    code for GPUs also runs on CPU tensors.
+    """
+    if kernel is None:
+        yield
+        return
+    token = _device_kernel.set(kernel)
+    try:
+        yield
+    finally:
+        _device_kernel.reset(token)
+
+
+def device_kernel(x: "Tensor") -> str:
+    """The kernel for tensors of a device: "triton" on CUDA if Triton is installed, else "torch"."""
+    chosen = _device_kernel.get()
+    if chosen is not None:
+        return chosen
+    return "triton" if x.device.type == "cuda" and has_triton() else "torch"
+
+
+@cache
+def has_triton() -> bool:
+    """True if Triton can be imported."""
+    return find_spec("triton") is not None
+
+
 def on_cpu(x: Array) -> bool:
     """True if compiled loops can read `x` in place."""
     if isinstance(x, np.ndarray):
         return True
-    return not is_tensor(x) or x.device.type == "cpu"
+    return not is_tensor(x) or (x.device.type == "cpu" and _device_kernel.get() is None)
 
 
 def namespace(x: Array) -> ModuleType:
