@@ -3,6 +3,7 @@
 Internal: import public names from `twinrank`.
 """
 
+import weakref
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -215,7 +216,8 @@ class Lists(PerList):
         if times == 1:
             return self
         if times not in self._derived:
-            self._derived[times] = Lists.from_sizes(np.tile(self.sizes, times))
+            self._derived[times] = tiled = Lists.from_sizes(np.tile(self.sizes, times))
+            tiled._derived["tiled"] = weakref.ref(self), times
         return self._derived[times]  # type: ignore[no-any-return]
 
     def to(self, device: "torch.device | str") -> "Lists":
@@ -233,7 +235,7 @@ class Lists(PerList):
         """
         import torch
 
-        self._tensors(torch.empty(0, device=device))
+        self._tensors(torch.empty(0, device=device).device)
         return self
 
 

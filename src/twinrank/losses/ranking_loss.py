@@ -1,5 +1,6 @@
 """Base classes of losses: flat or padded input, weights, reduction, gradient."""
 
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, get_args
 
@@ -14,8 +15,10 @@ from twinrank.ranks.exact import check_finite, check_labels
 from twinrank.ranks.twin import working_dtype
 from twinrank.support.arrays import (
     Array,
+    all_true,
     as_float,
     at_least_zero,
+    device_path,
     from_numpy,
     namespace,
     on_cpu,
@@ -39,20 +42,36 @@ class RankingLoss(nn.Module):
         mean is Σ w·L / Σ w.
     generator : torch.Generator, optional
         Source of random numbers. Default: torch's global generator.
+    validate : bool, default True
+        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
+        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
+        checks.
     """
 
     def __init__(
-        self, *, reduction: Reduction = "mean", generator: torch.Generator | None = None
+        self,
+        *,
+        reduction: Reduction = "mean",
+        generator: torch.Generator | None = None,
+        validate: bool = True,
     ) -> None:
         super().__init__()
         if reduction not in get_args(Reduction):
             raise InputError(unknown("reduction", str(reduction), get_args(Reduction)))
         self.reduction: Reduction = reduction
         self.generator = generator
+        self.validate = validate
 
     def counted(self, labels: Array, lists: Lists) -> Array:
         """True for each list that counts in the mean: those with a relevant document."""
         return lists.any(labels > 0)
+
+    def _checked_value(self, loss: Tensor, scores: Tensor) -> Tensor:
+        """The loss in working precision; without `validate` NaN if a score is not finite."""
+        loss = loss.to(working_dtype(scores))
+        if self.validate:
+            return loss
+        return torch.where(torch.isfinite(scores.detach()).all(), loss, math.nan)
 
     def random_source(self) -> torch.Generator:
         """The generator of this loss, or torch's global one."""
@@ -128,6 +147,14 @@ class SmoothLoss(RankingLoss):
             If the arguments do not fit together, or scores or labels are not finite.
         """
         scores, labels, lists = flatten(scores, labels, lists, mask)
+        with device_path(None, self.validate):
+            loss, slopes = self._value_and_slopes(scores, labels, lists, weights)
+        return _WithGradient.apply(scores, loss, slopes, lists)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _value_and_slopes(
+        self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The reduced loss, and its derivative by each score."""
         check_labels(labels, lists)
         check_finite("scores", scores, lists)
         plain = to_numpy if on_cpu(scores) else Tensor.detach
@@ -138,8 +165,7 @@ class SmoothLoss(RankingLoss):
             as_float(values), as_float(from_numpy(counted, values)), weights, self.reduction
         )
         slopes = slopes * lists.spread(share)
-        loss = torch.as_tensor(loss).to(working_dtype(scores))
-        return _WithGradient.apply(scores, loss, torch.as_tensor(slopes), lists)  # type: ignore[no-any-return, no-untyped-call]
+        return self._checked_value(torch.as_tensor(loss), scores), torch.as_tensor(slopes)
 
 
 class _WithGradient(Function):
@@ -193,10 +219,10 @@ def reduced(
                 f"weights has shape {tuple(weights.shape)} but there are {len(losses)} lists; "
                 f"weights needs one entry per list"
             )
-        if bool((weights < 0).any()) or not bool(torch.isfinite(weights).all()):
+        if not all_true((weights >= 0) & torch.isfinite(weights)):
             raise InputError("weights must be finite and not negative")
         share = share * as_float(to_numpy(weights.cpu()) if xp is np else weights)
-    total = share.sum()
-    if reduction == "mean" and bool(total > 0):
-        share = share / total
+    if reduction == "mean":
+        total = share.sum()
+        share = share / xp.where(total > 0, total, 1.0)
     return (losses * share if reduction == "none" else (losses * share).sum()), share

@@ -28,23 +28,30 @@ def is_tensor(x: object) -> "TypeGuard[Tensor]":
 
 
 _device_kernel: ContextVar[str | None] = ContextVar("twinrank_device_kernel", default=None)
+_validate: ContextVar[bool] = ContextVar("twinrank_validate", default=True)
 
 
 @contextmanager
-def device_path(kernel: str | None) -> Iterator[None]:
-    """Treat all tensors as those of a GPU, with the kernel "torch" or "triton"; None: do nothing.
+def device_path(kernel: str | None, validate: bool = True) -> Iterator[None]:
+    """Treat all tensors as those of a GPU, with the kernel "torch" or "triton"; None: do not.
 
     `kernel="torch"` and `kernel="triton"` of a loss run its whole computation like this, so the
-    code for GPUs also runs on CPU tensors.
+    code for GPUs also runs on CPU tensors. Without `validate`, `all_true` does not look at values.
     """
-    if kernel is None:
-        yield
-        return
-    token = _device_kernel.set(kernel)
+    kernels, checks = _device_kernel.set(kernel or _device_kernel.get()), _validate.set(validate)
     try:
         yield
     finally:
-        _device_kernel.reset(token)
+        _device_kernel.reset(kernels)
+        _validate.reset(checks)
+
+
+def all_true(condition: Array) -> bool:
+    """True if all entries are true; the only function of a loss that reads values of a device.
+
+    The host would wait for the GPU, so `validate=False` of a loss skips this for tensors.
+    """
+    return (is_tensor(condition) and not _validate.get()) or bool(condition.all())
 
 
 def device_kernel(x: "Tensor") -> str:

@@ -1,8 +1,9 @@
 """Launches of the Triton kernels: sums over pairs, noise and ranks, for tensors on a GPU.
 
-Each function computes what its counterpart in `blocks.py` computes in plain torch. There is one
-launch for all lists of any length: the tiles of `tile_table` share out the documents. Nothing waits
-for the device, and no shape depends on values. `TRITON_INTERPRET=1` runs the kernels on CPU tensors.
+Each function computes what its counterpart in `blocks.py` computes in plain torch. One launch
+handles all lists of any length: the tiles of `tile_table` share out the documents. Nothing waits
+for the device, and no shape depends on values. With the environment variable `TRITON_INTERPRET=1`
+the kernels run on CPU tensors.
 """
 
 from functools import cache
@@ -47,7 +48,7 @@ def tile_table(lists: Lists, like: Tensor, rows: int) -> Tensor:
     """
     key = ("tiles", rows, like.device)
     if key not in lists._derived:
-        offsets, _ = lists._tensors(like)
+        offsets, _ = lists._tensors(like.device)
         each = (offsets.diff() + (rows - 1)) // rows
         count = int((-(-lists.sizes // rows)).sum())
         number = torch.arange(len(lists), device=like.device)
@@ -59,7 +60,7 @@ def tile_table(lists: Lists, like: Tensor, rows: int) -> Tensor:
 
 
 def order_keys(labels: Tensor) -> Tensor:
-    """Integers in the order of the labels, by their bits: GPUs compare int64 faster than float64."""
+    """Integers in the order of the labels: GPUs compare int64 faster than float64."""
     bits = (labels.double() + 0.0).view(torch.int64)  # −0 + 0 is 0
     return bits ^ ((bits >> 63) & (2**63 - 1))
 
@@ -72,12 +73,13 @@ def launch(kernel: str, lists: Lists, like: Tensor, *arguments: Any, **constants
     samples = constants.pop("axis", 1)
     if table.shape[0] and samples:
         run = getattr(kernels(), kernel)[(table.shape[0], samples)]
-        run(table, *arguments, **constants, ROWS=rows, COLUMNS=columns)
+        run(table, *arguments, **constants, ROWS=rows, COLUMNS=columns, enable_fp_fusion=True)
 
 
 def _numbers(like: Tensor, *values: float) -> Tensor:
     """Numbers in the precision of the scores, in the memory of the device, without a copy."""
-    return torch.stack([torch.full((), value, dtype=like.dtype, device=like.device) for value in values])
+    full = [torch.full((1,), value, dtype=like.dtype, device=like.device) for value in values]
+    return torch.cat(full)
 
 
 def _limit(scores: Tensor) -> float:

@@ -64,7 +64,7 @@ def sum_pairs(
     not 0 keep their sums: another kernel has computed them.
     """
     row, inside, begin, end = _rows_of(tiles, ROWS)
-    if SKIP:
+    if SKIP:  # noqa: SIM102 (decided when the kernel is compiled)
         if tl.load(skip + begin) != 0:
             return
     a = tl.load(alpha)
@@ -127,8 +127,8 @@ def sum_swaps(
         worth_j = tl.load(worth + column, mask=there, other=0.0)[None, :]
         key_j = tl.load(keys + column, mask=there, other=0)[None, :]
         change = tl.zeros([ROWS, COLUMNS], dtype=y.dtype.element_ty)
-        for sample in range(samples):
-            by_row, by_column = sample * documents + row, sample * documents + column
+        by_row, by_column = row, column
+        for _ in range(samples):
             rank_a = tl.load(ranks + by_row, mask=inside, other=0)[:, None]
             rank_j = tl.load(ranks + by_column, mask=there, other=0)[None, :]
             before = rank_a < rank_j
@@ -143,6 +143,8 @@ def sum_swaps(
                 scale_a * tl.abs(ahead_a - behind_j),
                 scale_j * tl.abs(ahead_j - behind_a),
             )
+            by_row += documents
+            by_column += documents
         x = a * (y_a - y_j)
         near = tl.exp(-tl.abs(x))
         part = 1 / (1 + near)
