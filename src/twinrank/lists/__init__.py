@@ -13,6 +13,7 @@ import numpy as np
 from twinrank.lists.per_list import Ints, PerList, frozen
 from twinrank.support.arrays import Array, is_tensor, namespace, to_numpy
 from twinrank.support.errors import InputError
+from twinrank.support.handles import handle_for
 
 if TYPE_CHECKING:
     import torch
@@ -74,6 +75,8 @@ class Lists(PerList):
         object.__setattr__(self, "sizes", frozen(sizes))
         object.__setattr__(self, "documents", int(values[-1]))
         object.__setattr__(self, "longest", int(sizes.max(initial=0)))
+        object.__setattr__(self, "count", len(sizes))
+        object.__setattr__(self, "handle", handle_for(self))
         for name in ("_derived", "_on_device"):  # computed at their first use
             object.__setattr__(self, name, {})
 

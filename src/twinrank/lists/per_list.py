@@ -29,7 +29,9 @@ class PerList:
         "__weakref__",
         "_derived",
         "_on_device",
+        "count",
         "documents",
+        "handle",
         "longest",
         "offsets",
         "sizes",
@@ -43,6 +45,10 @@ class PerList:
     """The number of documents in all lists together."""
     longest: int
     """The length of the longest list."""
+    count: int
+    """The number of lists, as `len`, for torch.compile."""
+    handle: int
+    """The number of this object, see `support/handles.py`."""
     _derived: dict[Any, Any]
     _on_device: "dict[torch.device, tuple[torch.Tensor, torch.Tensor]]"
 

@@ -1,26 +1,24 @@
 """Direct optimisation of a measure: minus its exact value, with the strategy's gradient."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from twinrank.lists import Lists
-from twinrank.losses.ranking_loss import RankingLoss, Reduction, flatten, reduced
+from twinrank.losses.ranking_loss import RankingLoss, Reduction, ScoreGradient, reduced
 from twinrank.measures import Measure
 from twinrank.measures import measure as as_measure
 from twinrank.ranks.exact import check_labels, check_perturbation, exact_ranks
 from twinrank.ranks.kernels import check_kernel, path_of
 from twinrank.ranks.strategies import Strategy, as_strategy
 from twinrank.ranks.twin import (
-    attach,
     check_alpha,
     through_ranks,
     working_dtype,
     working_labels,
 )
-from twinrank.support.arrays import Array, device_path, is_tensor, on_cpu, to_numpy, untraced
+from twinrank.support.arrays import Array, device_path, is_tensor, on_cpu, to_numpy
 
 
 class DirectLoss(RankingLoss):
@@ -107,50 +105,14 @@ class DirectLoss(RankingLoss):
         """True for each list that counts: those with a document that the measure calls relevant."""
         return lists.any(self.measure.relevant(labels))
 
-    @untraced
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        lists: Lists | None = None,
-        weights: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """The loss of flat scores and labels with lists, or of padded ones with a mask.
+    @property
+    def device_kernel(self) -> str | None:
+        """The kernel if it is one for tensors of a device."""
+        return path_of(self.kernel)
 
-        Parameters
-        ----------
-        scores : tensor of float, shape (n_documents,) or (n_lists, longest)
-            Higher is better.
-        labels : tensor, same shape as `scores`
-            Graded relevance ≥ 0, or −1 for unjudged documents, which count as 0.
-        lists : Lists, optional
-            Which documents belong together. Required for flat scores.
-        weights : tensor, shape (n_lists,), optional
-            Weight of each list, finite and not negative.
-        mask : tensor of bool, same shape as `scores`, optional
-            For padded scores: True where there is a document.
-
-        Returns
-        -------
-        tensor
-            A scalar, or shape (n_lists,) with `reduction="none"`.
-
-        Raises
-        ------
-        InputError
-            If the arguments do not fit together, or scores or labels are not finite.
-        """
-        scores, labels, lists = flatten(scores, labels, lists, mask)
-        with device_path(path_of(self.kernel), self.validate):
-            loss, score_gradient = self._value_and_gradient(scores, labels, lists, weights)
-        return attach(loss, scores, score_gradient)
-
-    def _value_and_gradient(
+    def _computed(
         self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
-    ) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
-        """The reduced loss, and a function of scores and ∂L/∂loss that returns ∂L/∂score."""
+    ) -> tuple[Array, ScoreGradient]:
         check_labels(labels, lists)  # before a measure computes with them
         # On the CPU measures use NumPy views: for small arrays torch is slower.
         numpy_views = on_cpu(scores) and self.measure.on_any_array
@@ -169,7 +131,6 @@ class DirectLoss(RankingLoss):
         total = values.reshape(self.samples, -1).sum(0)
         per_rank = slopes.reshape(self.samples, -1).sum(0) if self.samples > 1 else slopes
         loss, share = reduced(total / -self.samples, filled[: len(lists)], weights, self.reduction)
-        loss = self._checked_value(torch.as_tensor(loss), scores)
         labels = working_labels(labels, scores, lists)
         if self.strategy == "swap":
             return loss, self._swap_gradient(share, plain(labels), ranks, lists)
@@ -182,15 +143,13 @@ class DirectLoss(RankingLoss):
             rank_gradient, labels, lists, self.strategy, self.alpha, self.kernel
         )
 
-    def _swap_gradient(
-        self, share: Any, grades: Any, ranks: Any, lists: Lists
-    ) -> Callable[[Tensor, Tensor], Tensor]:
+    def _swap_gradient(self, share: Any, grades: Any, ranks: Any, lists: Lists) -> ScoreGradient:
         """The gradient of `strategy="swap"`."""
         from twinrank.ranks.kernels.swaps import swap_sums
 
         def score_gradient(scores: Tensor, upstream: Tensor) -> Tensor:
-            y = scores.detach().to(working_dtype(scores))
-            with device_path(path_of(self.kernel), validate=False):
+            y: Array = scores.detach().to(working_dtype(scores))
+            with device_path(self.device_kernel, validate=False):
                 y = y if is_tensor(ranks) else to_numpy(y)
                 swaps = self.measure.swaps_at(ranks, grades, lists.tile(self.samples))
                 slopes, _ = swap_sums(y, grades, ranks, swaps, lists, self.alpha)

@@ -46,7 +46,7 @@ class DistilledLoss(RankingLoss):
             return self.objective.counted(labels, lists)
         return lists.any(labels >= 0)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None = None
     ) -> Tensor:
         """The loss of flat scores."""
