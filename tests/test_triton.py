@@ -18,8 +18,10 @@ from test_pairwise_losses import draw as draw_lists
 from test_pairwise_losses import outcome as baseline_outcome
 from twinrank.losses import NAMES as ALL
 from twinrank.losses import loss
-from twinrank.ranks.kernels import pair_sum, tiles
+from twinrank.ranks import kernels
+from twinrank.ranks.kernels import device_panels, pair_sum, tiles
 from twinrank.ranks.kernels.curvature import curved_pair_sum
+from twinrank.ranks.kernels.device_panels import panel_sum
 from twinrank.support import random
 from twinrank.support.arrays import device_path
 
@@ -91,6 +93,68 @@ def test_labels_are_compared_in_their_own_precision():
     keys = tiles.order_keys(labels)
     assert torch.equal(torch.argsort(keys, stable=True), torch.argsort(labels, stable=True))
     assert keys[2] == keys[3]
+
+
+# Long lists: the interpolation needs no Triton, the rest of the lists does.
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("dtype", "alpha"),
+    [
+        (np.float32, 1.0),
+        (np.float64, 30.0),
+        pytest.param(np.float64, 0.01, marks=pytest.mark.slow),
+        pytest.param(np.float32, 30.0, marks=pytest.mark.slow),
+    ],
+)
+def test_long_lists_are_interpolated(strategy, dtype, alpha):
+    """With outliers, which need panels of their own."""
+    data, lists = draw(1200, dtype=dtype), tr.Lists.from_sizes([1200])
+    data[0][:3] = 1e9, -1e6, -50
+    tensors = tuple(map(torch.tensor, data))
+    result, done = panel_sum(*tensors, strategy, alpha)
+    expected = formula(*data, lists, strategy, alpha)
+    assert bool(done)
+    bound = 1e-6 if dtype == np.float32 else 1e-10
+    assert np.abs(result.numpy() - expected).max() < bound * np.abs(expected).max()
+    assert torch.equal(result, panel_sum(*tensors, strategy, alpha)[0])
+
+
+@pytest.mark.parametrize("many", ["grades", "panels", "width"])
+def test_lists_that_cannot_be_interpolated_say_so(many):
+    scores, labels, g = map(torch.tensor, draw(600))
+    if many == "grades":
+        labels = torch.arange(600.0)
+    elif many == "panels":
+        scores = 3.0 * torch.arange(600.0)
+    else:
+        scores[0] = 1e17
+    assert not bool(panel_sum(scores, labels, g, "type3", 1.0)[1])
+
+
+@pytest.mark.parametrize("kernel", ["torch", "triton"])
+def test_long_and_short_lists_together(kernel, monkeypatch):
+    """Interpolated, too many grades, and short."""
+    for module in (kernels, device_panels):
+        monkeypatch.setattr(module, "DEVICE_LONG", 40)
+    lists = tr.Lists.from_sizes([50, 0, 45, 7])
+    data = draw(lists.documents)
+    data[1][50:95] = np.arange(45)
+    tensors = tuple(map(torch.tensor, data))
+    seen = []
+    monkeypatch.setattr(
+        device_panels, "panel_sum", lambda *a: (seen.append(len(a[0])), panel_sum(*a))[1]
+    )
+    with device_path(kernel):
+        result = pair_sum(*tensors, lists, strategy="type3")
+    expected = formula(*data, lists, "type3", 1.0)
+    assert np.abs(result.numpy() - expected).max() < 1e-10 * np.abs(expected).max()
+    assert seen == [50, 45]
+    if kernel == "triton":
+        lists.to("cpu")
+        with device_path(kernel), Refuse():
+            pair_sum(*tensors, lists, strategy="type2")
 
 
 # Noise and ranks.

@@ -9,12 +9,12 @@ label_j), the chain rule through the paper's twin-sigmoid folds into one sum per
 
 Four kernels compute it: `torch` on any device, `triton` on CUDA devices, `numba` (every pair) and
 `long` (interpolated) on the CPU. `auto` uses `triton` on CUDA devices if it is installed, `torch`
-on other devices, and on the CPU `numba` for short and `long` for long lists. Internal: import
-public names from `twinrank`.
+on other devices, and on the CPU `numba` for short lists; it interpolates long lists where that is
+possible. Internal: import public names from `twinrank`.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,9 @@ from twinrank.support.notation import parse
 
 LONG = 1500
 """From this length on `auto` interpolates if that is cheaper."""
+
+DEVICE_LONG = 8192
+"""From this length on `auto` interpolates on other devices. Not tuned: no GPU was at hand."""
 
 KERNELS = ("auto", "torch", "triton", "numba", "long")
 
@@ -60,13 +63,14 @@ def pair_sum(
     "long(accuracy=1e-5)", "torch(block=100000)".
     """
     name, options = _read(kernel)
-    if name == "auto" and not on_cpu(scores):
+    by_length = name == "auto" and not on_cpu(scores)
+    if by_length:
         name = device_kernel(scores)
     if name in DEVICE_KERNELS:
         import torch
 
         y, label, g = map(torch.as_tensor, (scores, labels, rank_gradient))
-        run = _on_device(name, options)
+        run = _on_device(name, options, by_length and lists.longest >= DEVICE_LONG)
         result = run(y, label, g.to(y.dtype), lists, strategy, alpha)
         return result if is_tensor(scores) else result.numpy()
     if not on_cpu(scores):
@@ -110,7 +114,11 @@ def _read(kernel: str) -> tuple[str, dict[str, Any]]:
     return term.name, term.options
 
 
-def _on_device(name: str, options: dict[str, Any]) -> Kernel:
+def _on_device(name: str, options: dict[str, Any], long: bool) -> Kernel:
+    if long:
+        from twinrank.ranks.kernels.device_panels import panels_and_pairs
+
+        return partial(panels_and_pairs, name)
     if name == "torch":
         from twinrank.ranks.kernels.blocks import TorchKernel
 
