@@ -52,6 +52,7 @@ class DistilledLoss(RankingLoss):
         """The loss of flat scores."""
         given = {} if weights is None else {"weights": weights}
         own: Tensor = self.objective(scores, labels, lists, **given)
+        self.distance.validate = getattr(self.objective, "validate", True)
         counted = torch.as_tensor(self.counted(labels.clamp(min=0), lists))
         shares = counted.to(scores.device, torch.float64)
         if weights is not None:
