@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own
+@pytest.mark.filterwarnings("ignore")  # of torch.compile
 @pytest.mark.parametrize("peers", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_toy(tmp_path, peers, monkeypatch, capsys):
     monkeypatch.syspath_prepend(FOLDER)

@@ -149,7 +149,7 @@ class DirectLoss(RankingLoss):
 
         def score_gradient(scores: Tensor, upstream: Tensor) -> Tensor:
             y: Array = scores.detach().to(working_dtype(scores))
-            with device_path(self.device_kernel, validate=False):
+            with device_path(self.device_kernel, self.validate):
                 y = y if is_tensor(ranks) else to_numpy(y)
                 swaps = self.measure.swaps_at(ranks, grades, lists.tile(self.samples))
                 slopes, _ = swap_sums(y, grades, ranks, swaps, lists, self.alpha)

@@ -19,6 +19,7 @@ from twinrank.support.arrays import (
     at_least_zero,
     device_path,
     from_numpy,
+    is_tensor,
     namespace,
     on_cpu,
     to_numpy,
@@ -142,7 +143,6 @@ class RankingLoss(nn.Module):
 
         The gradient is a function of the scores and of ∂L/∂loss, and returns ∂L/∂score.
         """
-        lists.check(scores=scores, labels=labels)
         with device_path(self.device_kernel, self.validate):
             loss, score_gradient = self._computed(scores, labels, lists, weights)
             return self._checked_value(torch.as_tensor(loss), scores), score_gradient
@@ -254,5 +254,5 @@ def reduced(
         share = share * as_float(to_numpy(weights.cpu()) if xp is np else weights)
     if reduction == "mean":
         total = share.sum()
-        share = share / xp.where(total > 0, total, 1.0)
+        share = share / (xp.where(total > 0, total, 1.0) if is_tensor(total) else total or 1.0)
     return (losses * share if reduction == "none" else (losses * share).sum()), share

@@ -118,9 +118,10 @@ def through_ranks(
     `rank_gradient` turns ∂L/∂output into ∂L/∂rank per document; the pair sum does the rest. Labels
     are those of `working_labels`.
     """
+    path = path_of(kernel)
 
     def score_gradient(scores: Tensor, upstream: Tensor) -> Tensor:
-        with device_path(path_of(kernel)):
+        with device_path(path):
             return pair_sum(  # type: ignore[no-any-return]
                 scores.to(working_dtype(scores)),
                 labels,

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, wraps
 from importlib.util import find_spec
@@ -31,13 +31,20 @@ _device_kernel: ContextVar[str | None] = ContextVar("twinrank_device_kernel", de
 _validate: ContextVar[bool] = ContextVar("twinrank_validate", default=True)
 
 
-@contextmanager
-def device_path(kernel: str | None, validate: bool = True) -> Iterator[None]:
+def device_path(kernel: str | None, validate: bool = True) -> AbstractContextManager[None]:
     """Treat all tensors as those of a GPU, with the kernel "torch" or "triton"; None: do not.
 
     `kernel="torch"` and `kernel="triton"` of a loss run its whole computation like this, so the
     code for GPUs also runs on CPU tensors. Without `validate`, `all_true` does not look at values.
     """
+    return _USUAL if kernel is None and validate else _device_path(kernel, validate)
+
+
+_USUAL = nullcontext()
+
+
+@contextmanager
+def _device_path(kernel: str | None, validate: bool) -> Iterator[None]:
     kernels, checks = _device_kernel.set(kernel or _device_kernel.get()), _validate.set(validate)
     try:
         yield
