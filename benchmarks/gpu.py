@@ -48,7 +48,7 @@ Calls = dict[str, Call]
 def sizes_of(toy: bool) -> dict[str, list[int]]:
     """The lists of each batch."""
     if toy:
-        return {"toy": [3, 1, 5]}
+        return {"toy": [3, 2]}
     return {
         "web search": lognormal_sizes(100, mean=125, longest=300, seed=0),
         "one long list": lognormal_sizes(100, mean=125, longest=1000, seed=0),

@@ -17,13 +17,11 @@ def draw(sizes, seed=0, dtype=torch.float64):
     return scores, torch.randint(0, 4, (lists.documents,)), lists
 
 
-def functions(reduction):
-    yield tr.DirectLoss("nDCG@5", reduction=reduction)
-    yield tr.DirectLoss("AP", "swap", reduction=reduction, kernel="torch")
-    yield tr.LambdaRank(reduction=reduction)
-
-
-FUNCTIONS = [*functions("mean"), *functions("none")]
+FUNCTIONS = [
+    tr.DirectLoss("nDCG@5"),
+    tr.DirectLoss("AP", "swap", reduction="none", kernel="torch"),
+    tr.LambdaRank(reduction="none"),
+]
 
 
 def gradient(run, scores, *rest):
@@ -42,7 +40,7 @@ def test_compiled_without_a_graph_break(function):
     torch._dynamo.reset()
     count = CompileCounter()
     compiled = torch.compile(run, backend=count, fullgraph=True)
-    for size in (4, 5, 6, 7):
+    for size in (4, 5, 6):
         scores, labels, lists = draw([size, 0, 1, 2 * size], seed=size)
         weights = torch.rand(4)
         expected = gradient(run, scores, labels, lists, weights)

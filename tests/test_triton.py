@@ -110,7 +110,7 @@ def test_labels_are_compared_in_their_own_precision():
 )
 def test_long_lists_are_interpolated(strategy, dtype, alpha):
     """With outliers, which need panels of their own."""
-    data, lists = draw(1200, dtype=dtype), tr.Lists.from_sizes([1200])
+    data, lists = draw(400, dtype=dtype), tr.Lists.from_sizes([400])
     data[0][:3] = 1e9, -1e6, -50
     tensors = tuple(map(torch.tensor, data))
     result, done = panel_sum(*tensors, strategy, alpha)
@@ -137,10 +137,11 @@ def test_lists_that_cannot_be_interpolated_say_so(many):
 def test_long_and_short_lists_together(kernel, monkeypatch):
     """Interpolated, too many grades, and short."""
     for module in (kernels, device_panels):
-        monkeypatch.setattr(module, "DEVICE_LONG", 40)
-    lists = tr.Lists.from_sizes([50, 0, 45, 7])
+        monkeypatch.setattr(module, "DEVICE_LONG", 12)
+    monkeypatch.setattr(device_panels, "GRADES", 6)
+    lists = tr.Lists.from_sizes([15, 0, 12, 3])
     data = draw(lists.documents)
-    data[1][50:95] = np.arange(45)
+    data[1][15:27] = np.arange(12)
     tensors = tuple(map(torch.tensor, data))
     seen = []
     monkeypatch.setattr(
@@ -150,7 +151,7 @@ def test_long_and_short_lists_together(kernel, monkeypatch):
         result = pair_sum(*tensors, lists, strategy="type3")
     expected = formula(*data, lists, "type3", 1.0)
     assert np.abs(result.numpy() - expected).max() < 1e-10 * np.abs(expected).max()
-    assert seen == [50, 45]
+    assert seen == [15, 12]
     if kernel == "triton":
         lists.to("cpu")
         with device_path(kernel), Refuse():
@@ -229,13 +230,13 @@ def assert_triton_agrees(measure, strategy, rtol=1e-10, **options):
 
 @pytest.mark.parametrize(
     ("measure", "strategy"),
-    [("nDCG@5", "type1"), ("AP", "type2"), ("RR", "type3"), ("nERR@7", "swap"), ("AP", "swap")],
+    [("nDCG@5", "type1"), ("AP", "type2"), ("RR", "type3"), ("nERR@7", "swap")],
 )
 def test_losses(measure, strategy):
     assert_triton_agrees(measure, strategy, samples=2, tied=True, reduction="none")
 
 
-@pytest.mark.parametrize("strategy", ["type3", "swap"])
+@pytest.mark.parametrize("strategy", ["swap"])
 def test_losses_in_single_precision(strategy):
     options = {"samples": 2, "dtype": torch.float32, "validate": False}
     assert_triton_agrees("nDCG", strategy, 1e-5, **options)

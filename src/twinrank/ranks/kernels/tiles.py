@@ -73,7 +73,8 @@ def launch(kernel: str, lists: Lists, like: Tensor, *arguments: Any, **constants
     samples = constants.pop("axis", 1)
     if table.shape[0] and samples:
         run = getattr(kernels(), kernel)[(table.shape[0], samples)]
-        run(table, *arguments, **constants, ROWS=rows, COLUMNS=columns, enable_fp_fusion=True)
+        with torch.cuda.device_of(like):  # Triton launches on the current device
+            run(table, *arguments, **constants, ROWS=rows, COLUMNS=columns, enable_fp_fusion=True)
 
 
 def _numbers(like: Tensor, *values: float) -> Tensor:
@@ -180,10 +181,11 @@ def perturbed(
         start = torch.full((1,), 0, dtype=torch.int64, device=device) + seed
         scale = torch.full((1,), perturbation, dtype=torch.float64, device=device)
         # Without fused multiply-add, so that the sum is rounded as on a CPU.
-        kernels().perturb[(-(-size // _BLOCK),)](
-            scores.contiguous(), start, scale, result, keys, scores.shape[0], size,
-            NOISE=perturbation > 0, BLOCK=_BLOCK, enable_fp_fusion=False,
-        )  # fmt: skip
+        with torch.cuda.device_of(scores):
+            kernels().perturb[(-(-size // _BLOCK),)](
+                scores.contiguous(), start, scale, result, keys, scores.shape[0], size,
+                NOISE=perturbation > 0, BLOCK=_BLOCK, enable_fp_fusion=False,
+            )  # fmt: skip
     return result, keys
 
 
