@@ -6,6 +6,8 @@ import sys
 # As the command line has it: OpenMP's threads mustn't spin against each other. Read by torch when
 # it is loaded, and by the processes that tests start.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+# Triton's kernels run on CPU tensors; Triton reads this when a kernel is defined.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import pytest
 from hypothesis import settings

@@ -1,6 +1,5 @@
 """WassRank against a linear program, POT, brute force and finite differences; hard lists."""
 
-import importlib
 import math
 
 import numpy as np
@@ -11,6 +10,7 @@ from scipy.optimize import linprog
 
 import twinrank as tr
 from baseline_references import sinkhorn, wassrank, wassrank_costs, wassrank_of_the_paper
+from twinrank.support.arrays import device_path
 
 
 def one_list(size, seed=0, top=4):
@@ -28,11 +28,11 @@ def outcome(scores, labels, **options):
     return loss.item(), scores.grad
 
 
-def pretend_other_device(monkeypatch):
-    """Pretend that tensors are on another device."""
-    for name in ("losses.ranking_loss", "lists.per_list"):
-        module = importlib.import_module(f"twinrank.{name}")
-        monkeypatch.setattr(module, "on_cpu", lambda x: isinstance(x, np.ndarray))
+@pytest.fixture(params=[None, "torch"], ids=["cpu", "other device"])
+def _device(request):
+    """The CPU, and the code for tensors of other devices."""
+    with device_path(request.param):
+        yield
 
 
 def transport_problem(scores, labels):
@@ -91,18 +91,16 @@ def test_the_gradient_is_that_of_the_loss(smoothing):
         assert (up - down) / 2e-5 == pytest.approx(gradient[i].item(), rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.usefixtures("_device")
 @pytest.mark.parametrize("kind", ["grades", "many grades"])
 @pytest.mark.parametrize(
     ("mode", "formula"), [("default", wassrank), ("paper", wassrank_of_the_paper)]
 )
-def test_grades_stand_for_all_pairs(device, kind, mode, formula, monkeypatch):
+def test_grades_stand_for_all_pairs(kind, mode, formula):
     """The m × m formula, for few grades and for many."""
     scores, grades = one_list(80)
     if kind == "many grades":
         grades = torch.linspace(0, 3, 40, dtype=torch.float64).repeat_interleave(2)
-    if device == "other":
-        pretend_other_device(monkeypatch)
     value, gradient = outcome(scores, grades, mode=mode)
     scores.requires_grad_()
     true = formula(scores, grades)
@@ -147,12 +145,10 @@ def test_one_grade_and_one_document():
     assert value == pytest.approx(math.e * moved, abs=0.03)
 
 
-@pytest.mark.parametrize("device", ["cpu", "other"])
-def test_early_stop_warns(device, monkeypatch):
+@pytest.mark.usefixtures("_device")
+def test_early_stop_warns():
     """Too few sweeps: a warning that says how many lists, and a lower bound."""
     scores, labels = one_list(30)
-    if device == "other":
-        pretend_other_device(monkeypatch)
     lists = tr.Lists.from_sizes([10, 0, 1, 19])
     with pytest.warns(RuntimeWarning, match="2 of 4 lists have not converged after 2 sweeps"):
         early = tr.WassRank(sweeps=2, reduction="none")(scores, labels, lists)

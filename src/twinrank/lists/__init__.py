@@ -3,6 +3,7 @@
 Internal: import public names from `twinrank`.
 """
 
+import weakref
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import numpy as np
 from twinrank.lists.per_list import Ints, PerList, frozen
 from twinrank.support.arrays import Array, is_tensor, namespace, to_numpy
 from twinrank.support.errors import InputError
+from twinrank.support.handles import handle_for
 
 if TYPE_CHECKING:
     import torch
@@ -73,6 +75,8 @@ class Lists(PerList):
         object.__setattr__(self, "sizes", frozen(sizes))
         object.__setattr__(self, "documents", int(values[-1]))
         object.__setattr__(self, "longest", int(sizes.max(initial=0)))
+        object.__setattr__(self, "count", len(sizes))
+        object.__setattr__(self, "handle", handle_for(self))
         for name in ("_derived", "_on_device"):  # computed at their first use
             object.__setattr__(self, name, {})
 
@@ -215,7 +219,8 @@ class Lists(PerList):
         if times == 1:
             return self
         if times not in self._derived:
-            self._derived[times] = Lists.from_sizes(np.tile(self.sizes, times))
+            self._derived[times] = tiled = Lists.from_sizes(np.tile(self.sizes, times))
+            tiled._derived["tiled"] = weakref.ref(self), times
         return self._derived[times]  # type: ignore[no-any-return]
 
     def to(self, device: "torch.device | str") -> "Lists":
@@ -233,7 +238,7 @@ class Lists(PerList):
         """
         import torch
 
-        self._tensors(torch.empty(0, device=device))
+        self._tensors(torch.empty(0, device=device).device)
         return self
 
 

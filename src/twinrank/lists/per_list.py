@@ -25,7 +25,17 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 class PerList:
     """Base of `Lists`: arithmetic per list on arrays and tensors, in double precision."""
 
-    __slots__ = ("_derived", "_on_device", "documents", "longest", "offsets", "sizes")
+    __slots__ = (
+        "__weakref__",
+        "_derived",
+        "_on_device",
+        "count",
+        "documents",
+        "handle",
+        "longest",
+        "offsets",
+        "sizes",
+    )
 
     offsets: Ints
     """0, end of list 0, end of list 1, …"""
@@ -35,7 +45,11 @@ class PerList:
     """The number of documents in all lists together."""
     longest: int
     """The length of the longest list."""
-    _derived: dict[str | int, Any]
+    count: int
+    """The number of lists, as `len`, for torch.compile."""
+    handle: int
+    """The number of this object, see `support/handles.py`."""
+    _derived: dict[Any, Any]
     _on_device: "dict[torch.device, tuple[torch.Tensor, torch.Tensor]]"
 
     def __len__(self) -> int:
@@ -59,7 +73,7 @@ class PerList:
     def index(self, like: Array) -> Array:
         """The list of each document, 0-based, as integers on the device of `like`."""
         if is_tensor(like):
-            return self._tensors(like)[1]
+            return self._tensors(like.device)[1]
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def spread(self, per_list: Array) -> Array:
@@ -126,7 +140,7 @@ class PerList:
     def starts(self, like: Array) -> Array:
         """The start of each document's list, as integers on the device of `like`."""
         if is_tensor(like):
-            offsets, index = self._tensors(like)
+            offsets, index = self._tensors(like.device)
             return offsets[index]
         return self.spread(self.offsets[:-1])
 
@@ -211,9 +225,7 @@ class PerList:
         if not is_tensor(x):
             return self._reduce(np.add, x)
         if x.requires_grad or not on_cpu(x):
-            import torch
-
-            return torch.segment_reduce(x, "sum", offsets=self._tensors(x)[0], initial=0)
+            return self._reduce_tensor(x, "sum")
         return from_numpy(self._reduce(np.add, to_numpy(x)), like=x)
 
     def any(self, x: Array) -> Array:
@@ -328,11 +340,13 @@ class PerList:
             return self._reduce(operation, x)
         if on_cpu(x):
             return from_numpy(self._reduce(operation, to_numpy(x)), like=x)
-        import torch
+        extreme = self._reduce_tensor(x.detach(), name)
+        return namespace(x).where(self._tensors(x.device)[0].diff() > 0, extreme, 0.0)
 
-        offsets = self._tensors(x)[0]
-        extreme = torch.segment_reduce(x.detach(), name, offsets=offsets)
-        return torch.where(offsets.diff() > 0, extreme, 0.0)
+    def _reduce_tensor(self, x: Any, name: str) -> Any:
+        from twinrank.lists.tensor_lists import reduce_lists
+
+        return reduce_lists(x, name, *self._tensors(x.device))
 
     def _reduce(self, operation: np.ufunc, x: Any) -> Any:
         if "filled" not in self._derived:  # reduceat cannot handle empty lists
@@ -364,7 +378,7 @@ class PerList:
         """
         position = self.positions(x)
         if reverse:  # counted from the other end
-            offsets, index = self._tensors(x)
+            offsets, index = self._tensors(x.device)
             position = offsets.diff()[index] + 1 - position
         step = 1
         while step < self.longest:
@@ -373,15 +387,13 @@ class PerList:
             step *= 2
         return x
 
-    def _tensors(self, like: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
-        """The offsets and the list of each document, on the device of `like`."""
-        if like.device not in self._on_device:
-            import torch
+    def _tensors(self, device: "torch.device") -> "tuple[torch.Tensor, torch.Tensor]":
+        """The offsets and the list of each document, on a device."""
+        if device not in self._on_device:
+            from twinrank.lists.tensor_lists import tensors_of
 
-            offsets = torch.from_numpy(self.offsets.copy()).to(like.device)
-            index = torch.repeat_interleave(offsets.diff())
-            self._on_device[like.device] = (offsets, index)
-        return self._on_device[like.device]
+            self._on_device[device] = tensors_of(self, device)  # type: ignore[arg-type]
+        return self._on_device[device]
 
 
 def frozen(values: Any) -> Any:

@@ -32,6 +32,10 @@ class ApproxNDCG(SmoothLoss):
         Mean over the lists that count, sum, or one loss per list.
     generator : torch.Generator, optional
         Unused: this loss is not random.
+    validate : bool, default True
+        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
+        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
+        checks.
 
     Examples
     --------
@@ -48,8 +52,9 @@ class ApproxNDCG(SmoothLoss):
         *,
         reduction: Reduction = "mean",
         generator: torch.Generator | None = None,
+        validate: bool = True,
     ) -> None:
-        super().__init__(reduction=reduction, generator=generator)
+        super().__init__(reduction=reduction, generator=generator, validate=validate)
         check_alpha(alpha)
         self.alpha = alpha
 

@@ -6,20 +6,19 @@ import torch
 from torch import Tensor
 
 from twinrank.lists import Lists
-from twinrank.losses.ranking_loss import RankingLoss, Reduction, flatten, reduced
+from twinrank.losses.ranking_loss import RankingLoss, Reduction, ScoreGradient, reduced
 from twinrank.measures import Measure
 from twinrank.measures import measure as as_measure
 from twinrank.ranks.exact import check_labels, check_perturbation, exact_ranks
-from twinrank.ranks.kernels import check_kernel
+from twinrank.ranks.kernels import check_kernel, path_of
 from twinrank.ranks.strategies import Strategy, as_strategy
 from twinrank.ranks.twin import (
-    attach,
-    attach_gradient,
     check_alpha,
+    through_ranks,
     working_dtype,
     working_labels,
 )
-from twinrank.support.arrays import Array, on_cpu, to_numpy, untraced
+from twinrank.support.arrays import Array, device_path, is_tensor, on_cpu, to_numpy
 
 
 class DirectLoss(RankingLoss):
@@ -50,7 +49,13 @@ class DirectLoss(RankingLoss):
     generator : torch.Generator, optional
         Orders tied scores and draws the noise. Default: torch's global generator.
     kernel : str, default "auto"
-        How the sum over pairs is computed: `"auto"`, `"torch"`, `"numba"` or `"long"`.
+        How the sum over pairs is computed: `"auto"`, `"torch"`, `"triton"`, `"numba"` or `"long"`.
+        `"auto"` uses Triton on CUDA devices if it is installed, torch on other devices, and
+        compiled loops on the CPU. With `"torch"` and `"triton"` ranks and measures are tensors.
+    validate : bool, default True
+        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
+        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
+        checks.
 
     Examples
     --------
@@ -75,8 +80,9 @@ class DirectLoss(RankingLoss):
         reduction: Reduction = "mean",
         generator: torch.Generator | None = None,
         kernel: str = "auto",
+        validate: bool = True,
     ) -> None:
-        super().__init__(reduction=reduction, generator=generator)
+        super().__init__(reduction=reduction, generator=generator, validate=validate)
         check_perturbation(perturbation, samples)
         check_kernel(kernel)
         check_alpha(alpha)
@@ -99,42 +105,14 @@ class DirectLoss(RankingLoss):
         """True for each list that counts: those with a document that the measure calls relevant."""
         return lists.any(self.measure.relevant(labels))
 
-    @untraced
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        lists: Lists | None = None,
-        weights: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """The loss of flat scores and labels with lists, or of padded ones with a mask.
+    @property
+    def device_kernel(self) -> str | None:
+        """The kernel if it is one for tensors of a device."""
+        return path_of(self.kernel)
 
-        Parameters
-        ----------
-        scores : tensor of float, shape (n_documents,) or (n_lists, longest)
-            Higher is better.
-        labels : tensor, same shape as `scores`
-            Graded relevance ≥ 0, or −1 for unjudged documents, which count as 0.
-        lists : Lists, optional
-            Which documents belong together. Required for flat scores.
-        weights : tensor, shape (n_lists,), optional
-            Weight of each list, finite and not negative.
-        mask : tensor of bool, same shape as `scores`, optional
-            For padded scores: True where there is a document.
-
-        Returns
-        -------
-        tensor
-            A scalar, or shape (n_lists,) with `reduction="none"`.
-
-        Raises
-        ------
-        InputError
-            If the arguments do not fit together, or scores or labels are not finite.
-        """
-        scores, labels, lists = flatten(scores, labels, lists, mask)
+    def _computed(
+        self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
+    ) -> tuple[Array, ScoreGradient]:
         check_labels(labels, lists)  # before a measure computes with them
         # On the CPU measures use NumPy views: for small arrays torch is slower.
         numpy_views = on_cpu(scores) and self.measure.on_any_array
@@ -153,32 +131,29 @@ class DirectLoss(RankingLoss):
         total = values.reshape(self.samples, -1).sum(0)
         per_rank = slopes.reshape(self.samples, -1).sum(0) if self.samples > 1 else slopes
         loss, share = reduced(total / -self.samples, filled[: len(lists)], weights, self.reduction)
-        loss = torch.as_tensor(loss).to(working_dtype(scores))
+        labels = working_labels(labels, scores, lists)
         if self.strategy == "swap":
-            return self._with_swaps(loss, share, ranks, scores, labels, lists)
+            return loss, self._swap_gradient(share, plain(labels), ranks, lists)
         share = share / -self.samples
 
         def rank_gradient(upstream: Tensor) -> Tensor:
             return torch.as_tensor(per_rank * lists.spread(share * plain(upstream)))
 
-        return attach_gradient(
-            loss, rank_gradient, scores, labels, lists, self.strategy, self.alpha, self.kernel
+        return loss, through_ranks(
+            rank_gradient, labels, lists, self.strategy, self.alpha, self.kernel
         )
 
-    def _with_swaps(
-        self, loss: Tensor, share: Any, ranks: Any, scores: Tensor, labels: Tensor, lists: Lists
-    ) -> Tensor:
-        """The loss with the gradient of `strategy="swap"`, which is computed on the CPU."""
-        grades = to_numpy(working_labels(labels, scores, lists).cpu())
-        ranks, share = (to_numpy(torch.as_tensor(x).cpu()) for x in (ranks, share))
+    def _swap_gradient(self, share: Any, grades: Any, ranks: Any, lists: Lists) -> ScoreGradient:
+        """The gradient of `strategy="swap"`."""
+        from twinrank.ranks.kernels.swaps import swap_sums
 
-        def score_gradient(saved_scores: Tensor, upstream: Tensor) -> Tensor:
-            from twinrank.ranks.kernels.swaps import swap_sums
+        def score_gradient(scores: Tensor, upstream: Tensor) -> Tensor:
+            y: Array = scores.detach().to(working_dtype(scores))
+            with device_path(self.device_kernel, self.validate):
+                y = y if is_tensor(ranks) else to_numpy(y)
+                swaps = self.measure.swaps_at(ranks, grades, lists.tile(self.samples))
+                slopes, _ = swap_sums(y, grades, ranks, swaps, lists, self.alpha)
+                gradient = torch.as_tensor(slopes * lists.spread(share)).to(upstream)
+                return gradient * (lists.spread(upstream) if upstream.ndim else upstream)
 
-            y = to_numpy(saved_scores.detach().to(working_dtype(saved_scores)).cpu())
-            swaps = self.measure.swaps_at(ranks, grades, lists.tile(self.samples))
-            slopes, _ = swap_sums(y, grades, ranks, swaps, lists, self.alpha)
-            gradient = torch.as_tensor(slopes * lists.spread(share)).to(upstream)
-            return gradient * (lists.spread(upstream) if upstream.ndim else upstream)
-
-        return attach(loss, scores, score_gradient)
+        return score_gradient

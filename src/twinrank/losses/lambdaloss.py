@@ -3,12 +3,12 @@
 import math
 from typing import ClassVar
 
-import numpy as np
 import torch
 
 from twinrank.lists import Lists
 from twinrank.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.measures.dcg import NDCG
+from twinrank.measures.measure_base import ranks_to
 from twinrank.ranks.exact import exact_ranks
 from twinrank.ranks.twin import check_alpha
 from twinrank.support.arrays import Array
@@ -38,6 +38,10 @@ class LambdaLoss(SmoothLoss):
         Mean over the lists that count, sum, or one loss per list.
     generator : torch.Generator, optional
         Orders tied scores. Default: torch's global generator.
+    validate : bool, default True
+        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
+        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
+        checks.
 
     Examples
     --------
@@ -55,8 +59,9 @@ class LambdaLoss(SmoothLoss):
         *,
         reduction: Reduction = "mean",
         generator: torch.Generator | None = None,
+        validate: bool = True,
     ) -> None:
-        super().__init__(reduction=reduction, generator=generator)
+        super().__init__(reduction=reduction, generator=generator, validate=validate)
         check_alpha(sigma, "sigma")
         if not isinstance(mu, int | float) or not 0 <= mu < math.inf:
             raise InputError(f"mu must be a number ≥ 0, not {mu!r}")
@@ -74,7 +79,8 @@ class LambdaLoss(SmoothLoss):
         ndcg = NDCG()
         ranks = exact_ranks(scores, lists, generator=self.random_source())
         gains = ndcg.credit(labels, lists)  # nDCG's does not depend on the order
-        discounts = ndcg.discount(np.arange(1.0, lists.longest + 2))
-        near = self.mu * np.concatenate([[0.0], discounts[:-1] - discounts[1:]])  # by distance
+        discounts = ndcg.discount(ranks_to(lists.longest + 1, scores))
+        near = discounts * 0.0
+        near[1:] = self.mu * (discounts[:-1] - discounts[1:])  # by distance
         values, slopes = lambda_sums(scores, gains, ranks, lists, discounts[:-1], near, self.sigma)
         return values / math.log(2), slopes / math.log(2)

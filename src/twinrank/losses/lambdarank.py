@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-import numpy as np
 import torch
 
 from twinrank.lists import Lists
 from twinrank.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.measures.dcg import NDCG
+from twinrank.measures.measure_base import ranks_to
 from twinrank.ranks.exact import exact_ranks
 from twinrank.ranks.twin import check_alpha
 from twinrank.support.arrays import Array
@@ -36,6 +36,10 @@ class LambdaRank(SmoothLoss):
         Mean over the lists that count, sum, or one loss per list.
     generator : torch.Generator, optional
         Orders tied scores. Default: torch's global generator.
+    validate : bool, default True
+        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
+        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
+        checks.
 
     Examples
     --------
@@ -53,8 +57,9 @@ class LambdaRank(SmoothLoss):
         *,
         reduction: Reduction = "mean",
         generator: torch.Generator | None = None,
+        validate: bool = True,
     ) -> None:
-        super().__init__(reduction=reduction, generator=generator)
+        super().__init__(reduction=reduction, generator=generator, validate=validate)
         check_alpha(sigma, "sigma")
         self.sigma = sigma
         self._ndcg = NDCG(cutoff=k)  # raises an error if k is not a whole number ≥ 1
@@ -70,5 +75,5 @@ class LambdaRank(SmoothLoss):
 
         ranks = exact_ranks(scores, lists, generator=self.random_source())
         gains = self._ndcg.credit(labels, lists)  # nDCG's does not depend on the order
-        discounts = self._ndcg.discount(np.arange(1.0, lists.longest + 1))[: self.k]
+        discounts = self._ndcg.discount(ranks_to(lists.longest, scores))[: self.k]
         return lambda_sums(scores, gains, ranks, lists, discounts, None, self.sigma)

@@ -28,6 +28,10 @@ class ListMLE(SmoothLoss):
         Mean over the lists that count, sum, or one loss per list.
     generator : torch.Generator, optional
         Orders documents of equal labels. Default: torch's global generator.
+    validate : bool, default True
+        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
+        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
+        checks.
 
     Examples
     --------

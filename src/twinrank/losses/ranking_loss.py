@@ -1,30 +1,37 @@
 """Base classes of losses: flat or padded input, weights, reduction, gradient."""
 
+import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
-from torch.autograd.function import FunctionCtx
 
 from twinrank.lists import Lists, flat_input
 from twinrank.ranks.exact import check_finite, check_labels
-from twinrank.ranks.twin import working_dtype
+from twinrank.ranks.twin import attach, working_dtype
 from twinrank.support.arrays import (
     Array,
+    all_true,
     as_float,
     at_least_zero,
+    device_path,
     from_numpy,
+    is_tensor,
     namespace,
     on_cpu,
     to_numpy,
     untraced,
 )
 from twinrank.support.errors import InputError, unknown
+from twinrank.support.handles import handle_for
 
 Reduction = Literal["mean", "sum", "none"]
+
+ScoreGradient = Callable[[Tensor, Tensor], Tensor]
+"""∂L/∂score from the scores and ∂L/∂loss."""
 
 
 class RankingLoss(nn.Module):
@@ -39,20 +46,119 @@ class RankingLoss(nn.Module):
         mean is Σ w·L / Σ w.
     generator : torch.Generator, optional
         Source of random numbers. Default: torch's global generator.
+    validate : bool, default True
+        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
+        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
+        checks.
     """
 
     def __init__(
-        self, *, reduction: Reduction = "mean", generator: torch.Generator | None = None
+        self,
+        *,
+        reduction: Reduction = "mean",
+        generator: torch.Generator | None = None,
+        validate: bool = True,
     ) -> None:
         super().__init__()
         if reduction not in get_args(Reduction):
             raise InputError(unknown("reduction", str(reduction), get_args(Reduction)))
         self.reduction: Reduction = reduction
         self.generator = generator
+        self.validate = validate
+        self.handle = handle_for(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.handle = handle_for(self)
+
+    @property
+    def device_kernel(self) -> str | None:
+        """The kernel for which all tensors are treated as those of a GPU, see `device_path`."""
+        return None
 
     def counted(self, labels: Array, lists: Lists) -> Array:
         """True for each list that counts in the mean: those with a relevant document."""
         return lists.any(labels > 0)
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lists: Lists | None = None,
+        weights: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of flat scores and labels with lists, or of padded ones with a mask.
+
+        Parameters
+        ----------
+        scores : tensor of float, shape (n_documents,) or (n_lists, longest)
+            Higher is better.
+        labels : tensor, same shape as `scores`
+            Graded relevance ≥ 0, or −1 for unjudged documents, which count as 0.
+        lists : Lists, optional
+            Which documents belong together. Required for flat scores.
+        weights : tensor, shape (n_lists,), optional
+            Weight of each list, finite and not negative.
+        mask : tensor of bool, same shape as `scores`, optional
+            For padded scores: True where there is a document.
+
+        Returns
+        -------
+        tensor
+            A scalar, or shape (n_lists,) with `reduction="none"`.
+
+        Raises
+        ------
+        InputError
+            If the arguments do not fit together, or scores or labels are not finite.
+        """
+        transformed = _transformed()
+        if transformed and lists is None:
+            raise InputError("within torch.func, pass flat scores with lists, not padded scores")
+        if lists is not None and (transformed or torch.compiler.is_compiling()):
+            from twinrank.losses.loss_operator import traced_loss  # takes half a second
+
+            return traced_loss(self, scores, labels, lists, weights)
+        return self._eager(scores, labels, lists, weights, mask)
+
+    @untraced
+    def _eager(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lists: Lists | None,
+        weights: Tensor | None,
+        mask: Tensor | None,
+    ) -> Tensor:
+        scores, labels, lists = flatten(scores, labels, lists, mask)
+        loss, score_gradient = self.value_and_gradient(scores, labels, lists, weights)
+        return attach(loss, scores, score_gradient)
+
+    def value_and_gradient(
+        self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
+    ) -> tuple[Tensor, ScoreGradient]:
+        """The reduced loss of flat scores, and its gradient.
+
+        The gradient is a function of the scores and of ∂L/∂loss, and returns ∂L/∂score.
+        """
+        with device_path(self.device_kernel, self.validate):
+            loss, score_gradient = self._computed(scores, labels, lists, weights)
+            return self._checked_value(torch.as_tensor(loss), scores), score_gradient
+
+    def _computed(
+        self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
+    ) -> tuple[Array, ScoreGradient]:
+        """The reduced loss and its gradient, as `value_and_gradient`."""
+        raise NotImplementedError
+
+    def _checked_value(self, loss: Tensor, scores: Tensor) -> Tensor:
+        """The loss in working precision; without `validate` NaN if a score is not finite."""
+        loss = loss.to(working_dtype(scores))
+        if self.validate:
+            return loss
+        return torch.where(torch.isfinite(scores.detach()).all(), loss, math.nan)
 
     def random_source(self) -> torch.Generator:
         """The generator of this loss, or torch's global one."""
@@ -92,42 +198,9 @@ class SmoothLoss(RankingLoss):
             L_q of each list, and ∂L_q/∂score of each document.
         """
 
-    @untraced
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        lists: Lists | None = None,
-        weights: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """The loss of flat scores and labels with lists, or of padded ones with a mask.
-
-        Parameters
-        ----------
-        scores : tensor of float, shape (n_documents,) or (n_lists, longest)
-            Higher is better.
-        labels : tensor, same shape as `scores`
-            Graded relevance ≥ 0, or −1 for unjudged documents, which count as 0.
-        lists : Lists, optional
-            Which documents belong together. Required for flat scores.
-        weights : tensor, shape (n_lists,), optional
-            Weight of each list, finite and not negative.
-        mask : tensor of bool, same shape as `scores`, optional
-            For padded scores: True where there is a document.
-
-        Returns
-        -------
-        tensor
-            A scalar, or shape (n_lists,) with `reduction="none"`.
-
-        Raises
-        ------
-        InputError
-            If the arguments do not fit together, or scores or labels are not finite.
-        """
-        scores, labels, lists = flatten(scores, labels, lists, mask)
+    def _computed(
+        self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
+    ) -> tuple[Array, ScoreGradient]:
         check_labels(labels, lists)
         check_finite("scores", scores, lists)
         plain = to_numpy if on_cpu(scores) else Tensor.detach
@@ -137,35 +210,18 @@ class SmoothLoss(RankingLoss):
         loss, share = reduced(
             as_float(values), as_float(from_numpy(counted, values)), weights, self.reduction
         )
-        slopes = slopes * lists.spread(share)
-        loss = torch.as_tensor(loss).to(working_dtype(scores))
-        return _WithGradient.apply(scores, loss, torch.as_tensor(slopes), lists)  # type: ignore[no-any-return, no-untyped-call]
+        slopes = torch.as_tensor(slopes * lists.spread(share))
+
+        def score_gradient(_: Tensor, upstream: Tensor) -> Tensor:
+            factor = upstream.to(slopes.dtype)
+            return slopes * (lists.spread(factor) if factor.ndim else factor)
+
+        return loss, score_gradient
 
 
-class _WithGradient(Function):
-    """Forward: the given loss. Backward: the given slopes times the upstream gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: FunctionCtx, scores: Tensor, loss: Tensor, slopes: Tensor, lists: Lists
-    ) -> Tensor:
-        ctx.save_for_backward(slopes)
-        ctx.lists = lists  # type: ignore[attr-defined]
-        ctx.dtype = scores.dtype  # type: ignore[attr-defined]
-        return loss.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
-        if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError(
-                "ranking losses have a first derivative only: compute them without "
-                "create_graph=True"
-            )
-        (slopes,) = ctx.saved_tensors
-        factor = upstream[0].to(slopes.dtype)
-        if factor.ndim:
-            factor = ctx.lists.spread(factor)
-        return (slopes * factor).to(ctx.dtype), None, None, None
+def _transformed() -> bool:
+    """True within a transform of torch.func, such as grad or vmap."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def flatten(
@@ -193,10 +249,10 @@ def reduced(
                 f"weights has shape {tuple(weights.shape)} but there are {len(losses)} lists; "
                 f"weights needs one entry per list"
             )
-        if bool((weights < 0).any()) or not bool(torch.isfinite(weights).all()):
+        if not all_true((weights >= 0) & torch.isfinite(weights)):
             raise InputError("weights must be finite and not negative")
         share = share * as_float(to_numpy(weights.cpu()) if xp is np else weights)
-    total = share.sum()
-    if reduction == "mean" and bool(total > 0):
-        share = share / total
+    if reduction == "mean":
+        total = share.sum()
+        share = share / (xp.where(total > 0, total, 1.0) if is_tensor(total) else total or 1.0)
     return (losses * share if reduction == "none" else (losses * share).sum()), share

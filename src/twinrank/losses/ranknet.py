@@ -31,6 +31,10 @@ class RankNet(SmoothLoss):
         Mean over the lists that count, sum, or one loss per list.
     generator : torch.Generator, optional
         Unused: this loss is not random.
+    validate : bool, default True
+        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
+        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
+        checks.
 
     Examples
     --------
@@ -47,8 +51,9 @@ class RankNet(SmoothLoss):
         *,
         reduction: Reduction = "mean",
         generator: torch.Generator | None = None,
+        validate: bool = True,
     ) -> None:
-        super().__init__(reduction=reduction, generator=generator)
+        super().__init__(reduction=reduction, generator=generator, validate=validate)
         check_alpha(sigma, "sigma")
         self.sigma = sigma
 

@@ -68,6 +68,10 @@ class WassRank(SmoothLoss):
         Mean over the lists that count, sum, or one loss per list.
     generator : torch.Generator, optional
         Unused: this loss is not random.
+    validate : bool, default True
+        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
+        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
+        checks.
 
     Examples
     --------
@@ -92,8 +96,9 @@ class WassRank(SmoothLoss):
         *,
         reduction: Reduction = "mean",
         generator: torch.Generator | None = None,
+        validate: bool = True,
     ) -> None:
-        super().__init__(reduction=reduction, generator=generator)
+        super().__init__(reduction=reduction, generator=generator, validate=validate)
         if mode not in get_args(Mode):
             raise InputError(unknown("mode of WassRank", str(mode), get_args(Mode)))
         if cost not in get_args(Cost):

@@ -9,7 +9,7 @@ import numpy as np
 
 from twinrank.lists import Lists
 from twinrank.measures.measure_base import Measure, Swaps, additive, shared
-from twinrank.support.arrays import Array, at_least_zero, is_tensor, namespace
+from twinrank.support.arrays import Array, all_true, at_least_zero, is_tensor, namespace
 from twinrank.support.errors import InputError, unknown
 
 _HIGHEST = 100
@@ -49,7 +49,7 @@ class GainMeasure(Measure):
         """The gain of each label; unjudged documents (label −1) have the gain of label 0."""
         xp, labels = namespace(labels), at_least_zero(labels)
         if self.gain == "exponential":
-            if labels.shape[0] and float(labels.max()) > _HIGHEST:
+            if not all_true(labels <= _HIGHEST):
                 raise InputError(
                     f"the exponential gain 2ʸ − 1 of {self} takes labels up to {_HIGHEST}, but "
                     f"there is a label {float(labels.max()):g}; use gain=linear or list the gains"
@@ -60,13 +60,17 @@ class GainMeasure(Measure):
         grade = labels.long() if is_tensor(labels) else labels.astype(np.int64)
         known = len(self.gain)
         listed = (grade == labels) & (grade < known)
-        if not bool(listed.all()):
+        if not all_true(listed):
             missing = float(labels[~listed][0])
             raise InputError(
                 f"{self} lists the gains of labels 0…{known - 1}, but not of {missing:g}"
             )
-        table = xp.asarray(self.gain, dtype=labels.dtype)
-        return table.to(labels.device)[grade] if is_tensor(labels) else table[grade]
+        if not is_tensor(labels):
+            return np.asarray(self.gain, labels.dtype)[grade]
+        gains = xp.zeros_like(labels)  # a table would be copied to the device in every call
+        for number, gain in enumerate(self.gain):
+            gains = xp.where(grade == number, gain, gains)
+        return gains
 
     def ideal_gains(self, labels: Array, lists: Lists) -> Array:
         """The gains of every list in descending order."""

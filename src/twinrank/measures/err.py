@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from twinrank.lists import Lists
 from twinrank.measures.measure_base import ReciprocalMeasure, Swaps, shared
-from twinrank.support.arrays import Array, at_least_zero, namespace
+from twinrank.support.arrays import Array, all_true, at_least_zero, namespace
 from twinrank.support.errors import InputError
 
 
@@ -62,7 +62,7 @@ class ERR(ReciprocalMeasure):
         highest = lists.max(labels)
         if self.max_grade is None:
             top = lists.spread(highest)
-        elif labels.shape[0] and float(highest.max()) > self.max_grade:
+        elif not all_true(highest <= self.max_grade):
             raise InputError(
                 f"{self} takes labels up to {self.max_grade:g}, but there is a label "
                 f"{float(highest.max()):g}"

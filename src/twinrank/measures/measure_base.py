@@ -261,7 +261,7 @@ class Measure:
 
     def _table(self, function: Callable[[Array], Array], last: int, like: Array) -> Array:
         """A function of the rank at 1, 2, …, last."""
-        ranks = _one_to(last, like)
+        ranks = ranks_to(last, like)
         values = function(ranks)
         if getattr(values, "shape", None) != ranks.shape:
             raise InputError(f"the discount of {self} must return a number for each rank")
@@ -391,7 +391,7 @@ def shared(credit: Array, total: Array, lists: Lists) -> Array:
     return credit * lists.spread(inverse)
 
 
-def _one_to(last: int, like: Array) -> Array:
+def ranks_to(last: int, like: Array) -> Array:
     """1, 2, …, last, in double precision on the device of `like`."""
     if not is_tensor(like):
         return np.arange(1.0, last + 1)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture
 from twinrank.models.context import AttentionBlock, PooledLinear
+from twinrank.models.device_batches import on_device
 from twinrank.models.fused import can_fuse, fused
 from twinrank.models.layers import (
     DropoutLinear,
@@ -184,11 +185,13 @@ def score_all(
     transform: "Transform",
     documents: int,
     part: tuple[int, int] = (0, 1),
+    batches: Any = None,
 ) -> npt.NDArray[np.float32]:
     """The scores of every document, batch by batch: [documents, ensemble_size].
 
     Part (i, n) scores every n-th batch from the i-th on and leaves 0 elsewhere, so that the sum of
-    the parts equals what a single process computes, bit for bit.
+    the parts equals what a single process computes, bit for bit. `batches` are those of the data,
+    if they are on the device of the net already; they are read in the order of the data.
     """
     training, first_weight = net.training, next(net.parameters())
     if training:  # going through all layers costs as much as scoring a small query
@@ -196,13 +199,19 @@ def score_all(
     score: Any = net.columns if net.ensemble_size > 1 else net
     scores = np.zeros((data.documents, net.ensemble_size), np.float32)
     offsets = data.lists.offsets
-    batches = data.batches(documents, transform=transform)
+    batches = data.batches(documents, transform=transform) if batches is None else batches
+    waiting = []  # on a GPU, scores are copied when all of them are there
     with threads_for(net, min(documents, data.documents)), torch.inference_mode():
         for batch in batches.made(batches.plan(0)[part[0] :: part[1]]):
             first, last = offsets[batch.queries[0]], offsets[batch.queries[-1] + 1]
-            X = torch.from_numpy(batch.X).to(first_weight)
-            columns = score(X, batch.lists)
-            scores[first:last] = columns.reshape(len(X), -1).cpu().numpy()
+            X = on_device(batch.X, first_weight.device).to(first_weight)
+            columns = score(X, batch.lists).reshape(len(X), -1)
+            if columns.device.type == "cpu":
+                scores[first:last] = columns.numpy()
+            else:
+                waiting.append((first, last, columns))
+        for first, last, columns in waiting:
+            scores[first:last] = columns.cpu().numpy()
     if training:
         net.train()
     return scores

@@ -11,7 +11,9 @@ from twinrank.lists import Lists, check_lists
 from twinrank.support import random
 from twinrank.support.arrays import (
     Array,
+    all_true,
     cast,
+    device_kernel,
     from_numpy,
     is_tensor,
     namespace,
@@ -90,13 +92,8 @@ def exact_ranks(
     refuse_unless(scores == scores, "scores are NaN", lists)
     seed = random.draw_seed(generator, like=original) if ties == "random" or perturbation else 0
     orders = 1 if samples is None else samples
-    if orders > 1:
-        scores = namespace(scores).tile(scores, (orders,))
-    if perturbation:
-        noise = random.gumbel_noise(seed, _numbered(scores))
-        scores = cast(scores + perturbation * noise, like=scores)
-    rank = _ranks_by_loop if on_cpu(scores) else _ranks_by_sorting
-    ranks = from_numpy(rank(scores, lists.tile(orders), ties, seed), like=original)
+    rank = _ranks_on_cpu if on_cpu(scores) else _ranks_on_device
+    ranks = from_numpy(rank(scores, lists, ties, seed, perturbation, orders), like=original)
     return ranks if samples is None else ranks.reshape(samples, lists.documents)
 
 
@@ -130,7 +127,7 @@ def check_labels(labels: Array, lists: Lists) -> None:
 
 def refuse_unless(good: Array, complaint: str, lists: Lists, advice: str = "") -> None:
     """Raise an error that says how many entries are bad, and where the first is."""
-    if not bool(good.all()):
+    if not all_true(good):
         bad = to_numpy((~good).cpu() if is_tensor(good) else ~good)
         first = int(bad.argmax())
         raise InputError(
@@ -148,6 +145,39 @@ def _in_working_precision(scores: Array) -> Array:
     return scores.to(torch.float64 if double else torch.float32)
 
 
+def _ranks_on_cpu(
+    scores: Array, lists: Lists, ties: Ties, seed: int, perturbation: float, samples: int
+) -> Array:
+    """Rank NumPy arrays."""
+    scores = _perturbed(scores, seed, perturbation, samples)
+    return _ranks_by_loop(scores, lists.tile(samples), ties, seed)
+
+
+def _ranks_on_device(
+    scores: Array, lists: Lists, ties: Ties, seed: Any, perturbation: float, samples: int
+) -> Array:
+    """Rank tensors: short lists by counting in Triton, other lists by sorting in torch."""
+    if device_kernel(scores) == "triton":
+        from twinrank.ranks.kernels.tiles import COUNTED, counted_ranks, perturbed
+
+        scores, keys = perturbed(scores, seed, perturbation, samples)
+        if lists.longest <= COUNTED:
+            return counted_ranks(scores, keys, lists, ties, samples)
+    else:
+        scores, keys = _perturbed(scores, seed, perturbation, samples), None
+    return _ranks_by_sorting(scores, lists.tile(samples), ties, seed, keys)
+
+
+def _perturbed(scores: Array, seed: Any, perturbation: float, samples: int) -> Array:
+    """The scores of all samples one after the other, with Gumbel noise."""
+    if samples > 1:
+        scores = namespace(scores).tile(scores, (samples,))
+    if perturbation:
+        noise = random.gumbel_noise(seed, _numbered(scores))
+        scores = cast(scores + perturbation * noise, like=scores)
+    return scores
+
+
 def _ranks_by_loop(scores: Array, lists: Lists, ties: Ties, seed: int) -> Array:
     """Rank by compiled loops, parallel over lists."""
     from twinrank.ranks.sorted_ranks import counters, rank_by_counting, rank_by_sorting
@@ -162,14 +192,17 @@ def _ranks_by_loop(scores: Array, lists: Lists, ties: Ties, seed: int) -> Array:
     return ranks
 
 
-def _ranks_by_sorting(scores: Array, lists: Lists, ties: Ties, seed: int) -> Array:
+def _ranks_by_sorting(
+    scores: Array, lists: Lists, ties: Ties, seed: Any, keys: Array | None = None
+) -> Array:
     """Rank by stable torch sorts by tie key, score and list, on any device."""
     import torch
 
     order = _numbered(scores)
     if ties == "random":
         # The compiled loop compares the bits as unsigned numbers; flipping the sign does the same.
-        order = torch.argsort(random.random_bits(seed, random.TIES, order) ^ -(2**63))
+        bits = random.random_bits(seed, random.TIES, order) ^ -(2**63) if keys is None else keys
+        order = torch.argsort(bits, stable=True)
     order = order[torch.argsort(scores[order], descending=True, stable=True)]
     order = order[torch.argsort(lists.index(scores)[order], stable=True)]
     position = lists.positions(scores)
@@ -191,7 +224,9 @@ def _mean_over_ties(values: Array, position: Array, lists: Lists) -> Array:
     """Replace the positions of each run of equal values by their mean."""
     import torch
 
-    new = torch.ones_like(values, dtype=torch.bool)
-    new[1:] = (values[1:] != values[:-1]) | (lists.index(values).diff() != 0)
-    run = new.cumsum(0) - 1
-    return (position[new] + (torch.bincount(run) - 1) / 2)[run]
+    border = torch.ones(values.shape[0] + 1, dtype=torch.bool, device=values.device)
+    border[1:-1] = (values[1:] != values[:-1]) | (lists.index(values).diff() != 0)
+    place = _numbered(values)
+    first = torch.where(border[:-1], place, 0).cummax(0).values
+    last = torch.where(border[1:], place, values.shape[0]).flip(0).cummin(0).values.flip(0)
+    return (position[first] + position[last]) / 2

@@ -13,9 +13,9 @@ from torch.autograd.function import FunctionCtx
 
 from twinrank.lists import Lists, check_lists
 from twinrank.ranks.exact import check_finite, exact_ranks
-from twinrank.ranks.kernels import check_kernel, pair_sum
+from twinrank.ranks.kernels import check_kernel, pair_sum, path_of
 from twinrank.ranks.strategies import RankStrategy, as_rank_strategy
-from twinrank.support.arrays import as_float, on_cpu, to_numpy, untraced
+from twinrank.support.arrays import as_float, device_path, on_cpu, to_numpy, untraced
 from twinrank.support.errors import InputError
 
 
@@ -58,7 +58,7 @@ def twin_ranks(
     samples : int, optional
         Number S of perturbed orders. Default: one, without the dimension of samples.
     kernel : str, default "auto"
-        How the sum over pairs is computed: `"auto"`, `"torch"`, `"numba"` or `"long"`.
+        How the sum over pairs is computed: `"auto"`, `"torch"`, `"triton"`, `"numba"` or `"long"`.
 
     Returns
     -------
@@ -87,49 +87,52 @@ def twin_ranks(
             raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}")
     check_lists(lists)
     lists.check(scores=scores, labels=labels)
+    as_rank_strategy(strategy)
+    check_kernel(kernel)
+    check_alpha(alpha)
     check_finite("labels", labels, lists)
-    ranks = exact_ranks(
-        scores.detach(), lists, generator=generator, perturbation=perturbation, samples=samples
-    )
+    with device_path(path_of(kernel)):
+        ranks = exact_ranks(
+            scores.detach(), lists, generator=generator, perturbation=perturbation, samples=samples
+        )
+        labels = working_labels(labels, scores, lists)
 
     def rank_gradient(upstream: Tensor) -> Tensor:
         return upstream if upstream.ndim == 1 else upstream.sum(0)
 
-    return attach_gradient(ranks, rank_gradient, scores, labels, lists, strategy, alpha, kernel)
+    return attach(
+        ranks, scores, through_ranks(rank_gradient, labels, lists, strategy, alpha, kernel)
+    )
 
 
-def attach_gradient(
-    output: Tensor,
+def through_ranks(
     rank_gradient: Callable[[Tensor], Tensor],
-    scores: Tensor,
     labels: Tensor,
     lists: Lists,
     strategy: RankStrategy,
     alpha: float,
     kernel: str,
-) -> Tensor:
-    """Return `output`, a function of the ranks, with a gradient with respect to the scores.
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """A function of scores and ∂L/∂output that returns ∂L/∂score, for an output of the ranks.
 
-    `rank_gradient` turns ∂L/∂output into ∂L/∂rank per document; the pair sum does the rest.
+    `rank_gradient` turns ∂L/∂output into ∂L/∂rank per document; the pair sum does the rest. Labels
+    are those of `working_labels`.
     """
-    as_rank_strategy(strategy)
-    check_kernel(kernel)
-    check_alpha(alpha)
-    lists.check(scores=scores, labels=labels)
-    labels = working_labels(labels, scores, lists)
+    path = path_of(kernel)
 
-    def score_gradient(saved_scores: Tensor, upstream: Tensor) -> Tensor:
-        return pair_sum(  # type: ignore[no-any-return]
-            saved_scores.to(working_dtype(saved_scores)),
-            labels,
-            rank_gradient(upstream),
-            lists,
-            strategy=strategy,
-            alpha=alpha,
-            kernel=kernel,
-        )
+    def score_gradient(scores: Tensor, upstream: Tensor) -> Tensor:
+        with device_path(path):
+            return pair_sum(  # type: ignore[no-any-return]
+                scores.to(working_dtype(scores)),
+                labels,
+                rank_gradient(upstream),
+                lists,
+                strategy=strategy,
+                alpha=alpha,
+                kernel=kernel,
+            )
 
-    return attach(output, scores, score_gradient)
+    return score_gradient
 
 
 def attach(

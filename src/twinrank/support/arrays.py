@@ -1,8 +1,11 @@
 """Functions for NumPy arrays and torch tensors that do not import torch."""
 
 import sys
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from functools import cache, wraps
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
@@ -24,11 +27,59 @@ def is_tensor(x: object) -> "TypeGuard[Tensor]":
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+_device_kernel: ContextVar[str | None] = ContextVar("twinrank_device_kernel", default=None)
+_validate: ContextVar[bool] = ContextVar("twinrank_validate", default=True)
+
+
+def device_path(kernel: str | None, validate: bool = True) -> AbstractContextManager[None]:
+    """Treat all tensors as those of a GPU, with the kernel "torch" or "triton"; None: do not.
+
+    `kernel="torch"` and `kernel="triton"` of a loss run its whole computation like this, so the
+    code for GPUs also runs on CPU tensors. Without `validate`, `all_true` does not look at values.
+    """
+    return _USUAL if kernel is None and validate else _device_path(kernel, validate)
+
+
+_USUAL = nullcontext()
+
+
+@contextmanager
+def _device_path(kernel: str | None, validate: bool) -> Iterator[None]:
+    kernels, checks = _device_kernel.set(kernel or _device_kernel.get()), _validate.set(validate)
+    try:
+        yield
+    finally:
+        _device_kernel.reset(kernels)
+        _validate.reset(checks)
+
+
+def all_true(condition: Array) -> bool:
+    """True if all entries are true; the only function of a loss that reads values of a device.
+
+    The host would wait for the GPU, so `validate=False` of a loss skips this for tensors.
+    """
+    return (is_tensor(condition) and not _validate.get()) or bool(condition.all())
+
+
+def device_kernel(x: "Tensor") -> str:
+    """The kernel for tensors of a device: "triton" on CUDA if Triton is installed, else "torch"."""
+    chosen = _device_kernel.get()
+    if chosen is not None:
+        return chosen
+    return "triton" if x.device.type == "cuda" and has_triton() else "torch"
+
+
+@cache
+def has_triton() -> bool:
+    """True if Triton can be imported."""
+    return find_spec("triton") is not None
+
+
 def on_cpu(x: Array) -> bool:
     """True if compiled loops can read `x` in place."""
     if isinstance(x, np.ndarray):
         return True
-    return not is_tensor(x) or x.device.type == "cpu"
+    return not is_tensor(x) or (x.device.type == "cpu" and _device_kernel.get() is None)
 
 
 def namespace(x: Array) -> ModuleType:

@@ -49,7 +49,7 @@ def random_word(first: Any, second: Any, index: Any) -> Any:
     return np.uint32(x ^ (x >> np.uint32(16)))
 
 
-def gumbel_noise(seed: int, index: Array) -> Array:
+def gumbel_noise(seed: Any, index: Array) -> Array:
     """Standard Gumbel noise −log(−log u) for each index of an array."""
     xp = namespace(index)
     bits = random_bits(seed, NOISE, index)
@@ -58,13 +58,20 @@ def gumbel_noise(seed: int, index: Array) -> Array:
     return -xp.log(-xp.log(uniform))
 
 
-def draw_seed(generator: Any, like: Any) -> int:
-    """Draw a seed from a torch or NumPy generator, or from the global generator for `like`."""
+def draw_seed(generator: Any, like: Any) -> Any:
+    """Draw a seed from a torch or NumPy generator, or from the global generator for `like`.
+
+    The seed is an int. From a generator of the device of `like` it is a tensor there, which the
+    host does not wait for. A tensor in place of a generator is the seed itself.
+    """
     top = 2**62
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(generator, torch.Generator):
         drawn = torch.empty((), dtype=torch.int64, device=generator.device)
-        return int(drawn.random_(0, top, generator=generator))
+        generator = drawn.random_(0, top, generator=generator)
+    if is_tensor(generator):
+        stays = is_tensor(like) and generator.device == like.device and like.device.type != "cpu"
+        return generator if stays else int(generator)
     if generator is None:
         if is_tensor(like):
             return int(torch.randint(top, ()))  # type: ignore[union-attr]

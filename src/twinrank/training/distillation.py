@@ -46,12 +46,13 @@ class DistilledLoss(RankingLoss):
             return self.objective.counted(labels, lists)
         return lists.any(labels >= 0)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None = None
     ) -> Tensor:
         """The loss of flat scores."""
         given = {} if weights is None else {"weights": weights}
         own: Tensor = self.objective(scores, labels, lists, **given)
+        self.distance.validate = getattr(self.objective, "validate", True)
         counted = torch.as_tensor(self.counted(labels.clamp(min=0), lists))
         shares = counted.to(scores.device, torch.float64)
         if weights is not None:

@@ -12,11 +12,12 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from twinrank.data.batches import Batch
+from twinrank.data.batches import Batch, Batches
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.losses.ranking_loss import RankingLoss
 from twinrank.models.architecture import is_custom
+from twinrank.models.device_batches import DeviceBatches, batches_on, on_device
 from twinrank.models.ensemble import Net, models_of, resolve_architecture
 from twinrank.models.net_model import SCORED_TOGETHER, NetModel
 from twinrank.models.scorer import score_all
@@ -80,13 +81,17 @@ class NetLearner(Learner):
         self._shares, self._counted = _shares_of(loss, task.data, task.weights)
         self.optimiser = _optimiser(net, settings, self.device)
         self._wrapped = self.group.wrap(net)
-        self._batches = task.data.batches(
+        self._host_batches = task.data.batches(
             settings.batch_documents,
             random_state=task.plan.seed if settings.shuffle else None,
             transform=transform,
             ahead=ahead,
             keep=_KEEP_BYTES,
         )
+        self._batches = batches_on(self.device, self._host_batches, task.data, transform)
+        self._evaluated: dict[str, Batches | DeviceBatches | None] = {}
+        self._deferred = self.device.type != "cpu" and self.group.size == 1
+        self._checks = True
         self._loss_sum, self._queries = 0.0, 0  # of the current epoch
         self._best: dict[str, Tensor] = {}
 
@@ -157,6 +162,9 @@ class NetLearner(Learner):
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.net.train()
+        self._checks = not self._deferred or iteration == 0  # a GPU would wait in every step
+        if self._deferred and isinstance(self.loss, RankingLoss):
+            self.loss.validate = self._checks
         batches = self._batches.plan(iteration)[first:]
         sizes = self.task.data.lists.sizes
         shares = [self.group.share(queries, sizes[queries]) for queries in batches]
@@ -179,8 +187,11 @@ class NetLearner(Learner):
         documents = max(self._settings.batch_documents, SCORED_TOGETHER)
         part = (self.group.rank, self.group.size)
         data = self.task.evaluation[name]
+        if name not in self._evaluated:
+            batches = batches_on(self.device, data.batches(documents), data, self.transform)
+            self._evaluated[name] = batches if isinstance(batches, DeviceBatches) else None
         return self.group.all_reduce_array(
-            score_all(self.net, data, self.transform, documents, part)
+            score_all(self.net, data, self.transform, documents, part, self._evaluated[name])
         )
 
     def snapshot(self, models: list[int]) -> None:
@@ -246,26 +257,32 @@ class NetLearner(Learner):
         # The share of this process's mean in the mean over the whole batch. With weights, a heavy
         # batch also counts more than a light one.
         share = float(self._shares[batch.queries].sum()) / max(counted, 1) if counts else 0.0
-        problems, value = self.group.all_reduce(
-            [bool(problem), 0.0 if problem else share * float(loss.detach())]
-        )
-        if problems:
-            raise self._error(problem, where, batch)
+        value = 0.0
+        if self._checks:
+            problems, value = self.group.all_reduce(
+                [bool(problem), 0.0 if problem else share * float(loss.detach())]
+            )
+            if problems:
+                raise self._error(problem, where, batch)
         self.optimiser.zero_grad()
         with explaining_lost_processes():
             # Processes average their gradients, so a share is multiplied by their number. The loss
             # is the mean over an ensemble; separate nets learn as if they were alone.
             factor = share * self.group.size * self.selected_models
             (loss * factor).backward()  # type: ignore[no-untyped-call]
-        if not self._clip_gradient():  # before the weights are spoilt
-            raise self._error("the gradient is not finite", where, batch)
+        norm = self._clip_gradient()
+        if self._deferred:  # the only time that the step waits for the device
+            value, norm = torch.stack([loss.detach().float(), norm.float()]).tolist()
+            problem, value = problem or _problem(value), share * value
+        if problem or not math.isfinite(norm):  # before the weights are spoilt
+            raise self._error(problem or "the gradient is not finite", where, batch)
         self.optimiser.step()
         self.group.average_buffers(self.net)
         self._loss_sum += value * counted
         self._queries += counted
 
-    def _clip_gradient(self) -> bool:
-        """Clip the gradient if the settings say so; True if it is finite."""
+    def _clip_gradient(self) -> Any:
+        """Clip the gradient if the settings say so; return its norm, a tensor."""
         clip = self._settings.clip
         if clip is not None:  # each net of an ensemble by itself, unless they share weights
             parts = [net.parameters() for net in models_of(self.net)]
@@ -274,16 +291,16 @@ class NetLearner(Learner):
         else:  # one vector: a norm for each of a net's small tensors costs more than copying them
             gradients = [w.grad.reshape(-1) for w in self._weights if w.grad is not None]
             norm = torch.linalg.vector_norm(torch.cat(gradients or [torch.zeros(0)]))
-        return math.isfinite(norm)
+        return norm
 
     def _loss_of(self, batch: Batch) -> tuple[Tensor, str]:
         """The mean loss of a batch's queries, and what is wrong with it, if anything."""
-        X = self._noisy(torch.from_numpy(batch.X).to(self.device, self._precision))
-        labels = torch.from_numpy(batch.y).to(self.device)
+        X = self._noisy(on_device(batch.X, self.device).to(self._precision))
+        labels = on_device(batch.y, self.device)
         weighted = {}
         if self._query_weights is not None:
             weights = self._query_weights[torch.from_numpy(batch.queries)]
-            weighted["weights"] = weights.to(self.device)
+            weighted["weights"] = on_device(weights.numpy(), self.device)
         mixed = self._settings.precision == "mixed"
         # With several processes, the forward pass communicates too.
         with (
@@ -291,7 +308,7 @@ class NetLearner(Learner):
             torch.autocast(self.device.type, torch.bfloat16, enabled=mixed),
         ):
             scores = self._wrapped(X, batch.lists).to(self._precision)
-        if not bool(torch.isfinite(scores).all()):
+        if self._checks and not bool(torch.isfinite(scores).all()):
             return scores, "scores are not finite"
         columns = scores.unbind(1) if scores.ndim == 2 else [scores]
         loss_of_batch = self.loss
@@ -302,8 +319,7 @@ class NetLearner(Learner):
             if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
                 raise InputError("A loss must return one number, as a tensor with a gradient.")
         mean = losses[0] if len(losses) == 1 else torch.stack(losses).mean()
-        value = float(mean.detach())
-        return mean, "" if math.isfinite(value) else f"the loss is {value}"
+        return mean, _problem(float(mean.detach())) if self._checks else ""
 
     def _noisy(self, X: Tensor) -> Tensor:
         """Add noise to all columns but categories; the nets of an ensemble see the same noise."""
@@ -314,7 +330,8 @@ class NetLearner(Learner):
         return X + self._settings.feature_noise * noise
 
     def _error(self, what: str, where: str, batch: Batch) -> TrainingError:
-        infinite = batch.lists.any(~np.isfinite(batch.X).all(axis=1))
+        (host,) = self._host_batches.made([batch.queries])  # its features may be on a GPU
+        infinite = batch.lists.any(~np.isfinite(host.X).all(axis=1))
         queries = batch.queries[infinite] if infinite.any() else batch.queries
         names = ", ".join(map(str, self.task.data.query_ids[queries[:5]]))
         more = ", …" if queries.size > 5 else ""
@@ -324,6 +341,11 @@ class NetLearner(Learner):
         message = f"{what} {where}, on the queries {names}{more}. {advice}" if what else ""
         message = message[:1].upper() + message[1:]
         return TrainingError("\n".join(text for text in self.group.all_gather(message) if text))
+
+
+def _problem(value: float) -> str:
+    """What is wrong with a loss, if anything."""
+    return "" if math.isfinite(value) else f"the loss is {value}"
 
 
 def _tensor(weights: npt.NDArray[np.float64] | None) -> Tensor | None:

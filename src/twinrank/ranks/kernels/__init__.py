@@ -7,27 +7,42 @@ label_j), the chain rule through the paper's twin-sigmoid folds into one sum per
     type2   ∂L/∂y_a = −Σ_j (g_a + g_j) · u_aj · K(y_aj)
     type3   ∂L/∂y_a = −2α Σ_j (g_a + g_j) · u_aj · σ(−α · u_aj · y_aj)
 
-Three kernels compute it: `torch` on any device, `numba` (every pair) and `long` (interpolated) on
-the CPU. `auto` uses `torch` on other devices, and on the CPU `numba` for short and `long` for long
-lists. Internal: import public names from `twinrank`.
+Four kernels compute it: `torch` on any device, `triton` on CUDA devices, `numba` (every pair) and
+`long` (interpolated) on the CPU. `auto` uses `triton` on CUDA devices if it is installed, `torch`
+on other devices, and on the CPU `numba` for short lists; it interpolates long lists where that is
+possible. Internal: import public names from `twinrank`.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from twinrank.lists import Lists
 from twinrank.ranks.strategies import RankStrategy
-from twinrank.support.arrays import Array, cast, from_numpy, is_tensor, on_cpu, to_numpy
+from twinrank.support.arrays import (
+    Array,
+    cast,
+    device_kernel,
+    from_numpy,
+    is_tensor,
+    on_cpu,
+    to_numpy,
+)
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import parse
 
 LONG = 1500
 """From this length on `auto` interpolates if that is cheaper."""
 
-KERNELS = ("auto", "torch", "numba", "long")
+DEVICE_LONG = 8192
+"""From this length on `auto` interpolates on other devices. Not tuned: no GPU was at hand."""
+
+KERNELS = ("auto", "torch", "triton", "numba", "long")
+
+DEVICE_KERNELS = ("torch", "triton")
+"""The kernels for tensors on any device; the others run on the CPU."""
 
 Kernel = Callable[[Any, Any, Any, Lists, RankStrategy, float], Any]
 
@@ -44,17 +59,19 @@ def pair_sum(
 ) -> Array:
     """∂L/∂score from ∂L/∂rank, in the precision of the scores: float32 or float64.
 
-    `kernel` is "auto", "torch", "numba" or "long", with options in parentheses:
+    `kernel` is "auto", "torch", "triton", "numba" or "long", with options in parentheses:
     "long(accuracy=1e-5)", "torch(block=100000)".
     """
     name, options = _read(kernel)
-    if name == "torch" or (name == "auto" and not on_cpu(scores)):
+    by_length = name == "auto" and not on_cpu(scores)
+    if by_length:
+        name = device_kernel(scores)
+    if name in DEVICE_KERNELS:
         import torch
 
-        from twinrank.ranks.kernels.blocks import TorchKernel
-
         y, label, g = map(torch.as_tensor, (scores, labels, rank_gradient))
-        result = TorchKernel(**options)(y, label, g.to(y.dtype), lists, strategy, alpha)
+        run = _on_device(name, options, by_length and lists.longest >= DEVICE_LONG)
+        result = run(y, label, g.to(y.dtype), lists, strategy, alpha)
         return result if is_tensor(scores) else result.numpy()
     if not on_cpu(scores):
         raise InputError(
@@ -71,9 +88,16 @@ def check_kernel(kernel: str) -> None:
     _read(kernel)
 
 
+def path_of(kernel: str) -> str | None:
+    """The kernel if a whole loss runs on tensors with it, for `device_path`, else None."""
+    name, _ = _read(kernel)
+    return name if name in DEVICE_KERNELS else None
+
+
 @lru_cache
 def _read(kernel: str) -> tuple[str, dict[str, Any]]:
-    known = {"auto": set[str](), "numba": set[str](), "torch": {"block"}, "long": {"accuracy"}}
+    known = {name: set[str]() for name in KERNELS}
+    known |= {"torch": {"block"}, "long": {"accuracy"}}
     term = parse(kernel)
     if term.name not in KERNELS or term.cutoff is not None:
         raise InputError(unknown("kernel", kernel, KERNELS))
@@ -88,6 +112,20 @@ def _read(kernel: str) -> tuple[str, dict[str, Any]]:
         if option == "accuracy" and not 1e-14 <= value <= 0.1:
             raise InputError(f"accuracy must be between 1e-14 and 0.1, not {value}")
     return term.name, term.options
+
+
+def _on_device(name: str, options: dict[str, Any], long: bool) -> Kernel:
+    if long:
+        from twinrank.ranks.kernels.device_panels import panels_and_pairs
+
+        return partial(panels_and_pairs, name)
+    if name == "torch":
+        from twinrank.ranks.kernels.blocks import TorchKernel
+
+        return TorchKernel(**options)
+    from twinrank.ranks.kernels.tiles import pair_sums
+
+    return lambda *arguments: pair_sums(*arguments)[0]
 
 
 def _on_cpu(name: str, options: dict[str, Any]) -> Kernel:

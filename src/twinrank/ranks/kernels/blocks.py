@@ -69,28 +69,29 @@ def sum_rows(
     once: 130 MB in float32, 270 MB in float64. A list of one document gets 0, since a document and
     itself are no pair.
     """
-    results = [torch.zeros_like(arrays[0]) for _ in range(outputs)]
-    device = arrays[0].device
-    by_size = np.argsort(lists.sizes, kind="stable")
-    by_size = by_size[lists.sizes[by_size] > 1]
-    while by_size.size:
-        longest = int(lists.sizes[by_size[-1]])
-        together = max(1, block // longest**2)
-        chosen, by_size = by_size[-together:], by_size[:-together]
+    size = lists.documents
+    # A last entry takes the sums of padding, so that no shape depends on values.
+    results = [arrays[0].new_zeros(size + 1) for _ in range(outputs)]
+    sizes = np.sort(lists.sizes)
+    sizes = sizes[sizes > 1]
+    offsets, _ = lists._tensors(arrays[0].device)
+    by_size = torch.argsort(offsets.diff(), stable=True)
+    while sizes.size:
+        longest = int(sizes[-1])
+        together = min(max(1, block // longest**2), sizes.size)
+        sizes, chosen, by_size = sizes[:-together], by_size[-together:], by_size[:-together]
         # Document i of each chosen list, and whether the list has that many.
-        place = np.arange(longest) + lists.offsets[chosen][:, None]
-        inside = np.arange(longest) < lists.sizes[chosen][:, None]
-        index = torch.from_numpy(np.where(inside, place, lists.offsets[chosen][:, None]))
-        index, mask = index.to(device), torch.from_numpy(inside).to(device)
-        step = max(1, block // (longest * chosen.size))
-        padded = [array[index] for array in arrays]
+        index = offsets[chosen][:, None] + torch.arange(longest, device=offsets.device)
+        mask = index < offsets[chosen + 1][:, None]
+        step = max(1, block // (longest * together))
+        padded = [array[torch.where(mask, index, offsets[chosen][:, None])] for array in arrays]
+        index = torch.where(mask, index, size)
         for row in range(0, longest, step):
             rows = slice(row, row + step)
             pairs = mask[:, rows, None] & mask[:, None, :]
             for result, part in zip(results, terms(rows, *padded), strict=True):
-                sums = torch.where(pairs, part, 0.0).sum(2)
-                result[index[:, rows][mask[:, rows]]] = sums[mask[:, rows]]
-    return results
+                result[index[:, rows]] = torch.where(pairs, part, 0.0).sum(2)
+    return [result[:size] for result in results]
 
 
 def _terms(
@@ -146,19 +147,21 @@ def lambda_sums_in_blocks(
     gains: Tensor,
     ranks: Tensor,
     lists: Lists,
-    discounts: Any,
-    nearness: Any,
+    discounts: Tensor,
+    nearness: Tensor | None,
     alpha: int | float,
 ) -> tuple[Any, Any]:
     """The weighted logistic loss of each list, and its gradient."""
-    D, N = (torch.from_numpy(table).to(scores) for table in (discounts, nearness))
+    D = discounts.to(scores.dtype)
+    N = None if nearness is None else nearness.to(scores.dtype)
 
     def terms(rows: slice, y: Tensor, gain: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]:
         x = alpha * (y[:, rows, None] - y[:, None, :])
         better = gain[:, rows, None] - gain[:, None, :]
         discount, u = D[rank - 1], torch.sign(better)
         weight = (discount[:, rows, None] - discount[:, None, :]).abs()
-        weight += N[(rank[:, rows, None] - rank[:, None, :]).abs()]
+        if N is not None:
+            weight += N[(rank[:, rows, None] - rank[:, None, :]).abs()]
         weight *= better.abs()
         loss = torch.where(u > 0, -weight * logsigmoid(x), 0.0)
         return loss, -alpha * weight * u * torch.sigmoid(torch.nan_to_num(-u * x))
@@ -166,3 +169,31 @@ def lambda_sums_in_blocks(
     arrays = (scores, gains.to(scores.dtype), ranks.long())
     values, slopes = sum_rows(terms, 2, arrays, lists)
     return lists.sum(values), slopes
+
+
+def swap_sums_in_blocks(
+    scores: Tensor, labels: Tensor, ranks: Tensor, swaps: Any, lists: Lists, alpha: float
+) -> tuple[Tensor, Tensor]:
+    """As `swap_sums`; `swaps` has tensors by document, of shape (samples, documents)."""
+    samples = ranks.shape[0]
+    by_sample = (ranks, swaps.scale, swaps.ahead, swaps.behind)
+
+    def terms(rows: slice, y: Tensor, label: Tensor, worth: Tensor, *rest: Tensor) -> Any:
+        x = alpha * (y[:, rows, None] - y[:, None, :])
+        u = torch.sign(label[:, rows, None] - label[:, None, :]).to(y.dtype)
+        change = torch.zeros_like(x)
+        for number in range(samples):
+            rank, scale, ahead, behind = rest[number::samples]
+            change += torch.where(
+                rank[:, rows, None] < rank[:, None, :],
+                scale[:, rows, None] * (ahead[:, rows, None] - behind[:, None, :]).abs(),
+                scale[:, None, :] * (ahead[:, None, :] - behind[:, rows, None]).abs(),
+            )
+        weight = (worth[:, rows, None] - worth[:, None, :]).abs() * change
+        force = -weight * u * torch.sigmoid(torch.nan_to_num(-u * x))
+        return force, weight * u.abs() * torch.sigmoid(x) * torch.sigmoid(-x)
+
+    rest = [x[number].to(scores.dtype) for x in by_sample for number in range(samples)]
+    arrays = (scores, labels, swaps.worth[0].to(scores.dtype), *rest)
+    sums, curves = sum_rows(terms, 2, arrays, lists)
+    return alpha / samples * sums, alpha**2 / samples * curves

@@ -19,7 +19,7 @@ import numpy as np
 
 from twinrank.lists import Lists
 from twinrank.ranks.kernels.logistic import log_one_plus
-from twinrank.support.arrays import Array, as_float, on_cpu
+from twinrank.support.arrays import Array, as_float, device_kernel, namespace, on_cpu
 from twinrank.support.compiled import compiled, compiled_sums, in_threads, spans
 
 _WIDEST = 600.0
@@ -49,17 +49,22 @@ def lambda_sums(
 ) -> tuple[Array, Array]:
     """L of each list, and ∂L/∂score of each document.
 
-    The tables are NumPy arrays: `discounts` D(1), D(2), …, descending, 0 after the last entry;
-    `nearness` N(0), N(1), … up to the length of the longest list, or None for 0.
+    The tables are arrays of the scores' library: `discounts` D(1), D(2), …, descending, 0 after the
+    last entry; `nearness` N(0), N(1), … up to the length of the longest list, or None for 0.
     """
     reach = lists.longest
-    if nearness is None:
-        reach, nearness = min(reach, len(discounts)), np.zeros(reach + 1)
-    discounts = np.concatenate([discounts, np.zeros(max(0, lists.longest - len(discounts)))])
+    missing = max(0, reach - len(discounts))
     if not on_cpu(scores):
         from twinrank.ranks.kernels.blocks import lambda_sums_in_blocks
+        from twinrank.ranks.kernels.tiles import lambda_sums_in_tiles
 
-        return lambda_sums_in_blocks(scores, gains, ranks, lists, discounts, nearness, alpha)
+        tiled = device_kernel(scores) == "triton"
+        run = lambda_sums_in_tiles if tiled else lambda_sums_in_blocks
+        discounts = namespace(scores).nn.functional.pad(discounts, (0, missing))
+        return run(scores, gains, ranks, lists, discounts, nearness, alpha)
+    if nearness is None:
+        reach, nearness = min(reach, len(discounts)), np.zeros(reach + 1)
+    discounts = np.concatenate([discounts, np.zeros(missing)])
     lowest, highest = lists.min(scores), lists.max(scores)
     with np.errstate(over="ignore"):  # an infinite spread is wide, too
         wide = alpha * (highest - lowest) > _WIDEST

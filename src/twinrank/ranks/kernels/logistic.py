@@ -28,7 +28,7 @@ from twinrank.ranks.kernels.panels import (
     polynomials,
     read_field,
 )
-from twinrank.support.arrays import Array, as_float, on_cpu, to_numpy
+from twinrank.support.arrays import Array, as_float, device_kernel, on_cpu, to_numpy
 from twinrank.support.compiled import compiled, compiled_sums, in_threads
 from twinrank.support.segments import grades_of
 
@@ -39,8 +39,10 @@ def soft_ranks(scores: Array, lists: Lists, alpha: float) -> Array:
     """The soft rank of every document, between 1 and the length of its list."""
     if not on_cpu(scores):
         from twinrank.ranks.kernels.blocks import soft_ranks_in_blocks
+        from twinrank.ranks.kernels.tiles import soft_ranks_in_tiles
 
-        return soft_ranks_in_blocks(scores, lists, alpha)
+        tiled = device_kernel(scores) == "triton"
+        return (soft_ranks_in_tiles if tiled else soft_ranks_in_blocks)(scores, lists, alpha)
     # In double precision, since its exponents reach ten times as far: with a steepness of 10 many
     # lists would exceed the range of single precision.
     scores = as_float(to_numpy(scores))
@@ -64,8 +66,11 @@ def logistic_sum(scores: Array, labels: Array, lists: Lists, alpha: float) -> tu
     """The loss of each list, and the number of its pairs with different labels."""
     if not on_cpu(scores):
         from twinrank.ranks.kernels.blocks import logistic_sum_in_blocks
+        from twinrank.ranks.kernels.tiles import logistic_sum_in_tiles
 
-        return logistic_sum_in_blocks(scores, labels, lists, alpha)
+        tiled = device_kernel(scores) == "triton"
+        run = logistic_sum_in_tiles if tiled else logistic_sum_in_blocks
+        return run(scores, labels, lists, alpha)
     scores, labels = as_float(to_numpy(scores)), to_numpy(labels)
     nothing, rows = np.zeros(scores.size), np.zeros(scores.size)
     order, levels, x, E, _, wide, _ = by_grade(scores, labels, nothing, lists, "type3", alpha)

@@ -11,11 +11,13 @@ visit every pair, too.
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from twinrank.lists import Lists
+from twinrank.support.arrays import device_kernel, on_cpu
 from twinrank.support.compiled import compiled, in_threads, spans
 
 _PAIRS_PER_THREAD = 100_000
@@ -30,15 +32,18 @@ def swap_sums(
     alpha: float = 1.0,
     parallel: bool = True,
 ) -> tuple[Any, Any]:
-    """∂L/∂score and h of every document, for L = −(the mean measure of S rankings): NumPy arrays.
+    """∂L/∂score and h of every document, for L = −(the mean measure of S rankings).
 
-    `ranks` has shape (S, documents). `swaps` is a `Swaps` of the measure at these ranks, in rank
-    order. `parallel=False` uses only the calling thread.
+    All are NumPy arrays, or all tensors on one device. `ranks` has shape (S, documents). `swaps` is
+    a `Swaps` of the measure at these ranks, in rank order. `parallel=False` uses only the calling
+    thread.
     """
     if not lists.documents:
-        return np.zeros_like(scores), np.zeros_like(scores)
+        return scores * 0, scores * 0
     samples = ranks.reshape(-1, lists.documents)
     tiled = lists.tile(len(samples))
+    if not on_cpu(scores):
+        return _on_device(scores, labels, samples, swaps, lists, alpha)
     per_document = [
         _by_document(tiled.restore(np.asarray(x, np.float64), samples.reshape(-1)), lists)
         for x in (swaps.worth, swaps.scale, swaps.ahead, swaps.behind)
@@ -53,6 +58,22 @@ def swap_sums(
     in_threads(_each_swap, parts, *shared)
     gradient, curvature = alpha / len(samples) * sums, alpha**2 / len(samples) * curves
     return gradient.astype(scores.dtype), curvature.astype(scores.dtype)
+
+
+def _on_device(
+    scores: Any, labels: Any, samples: Any, swaps: Any, lists: Lists, alpha: float
+) -> tuple[Any, Any]:
+    """Sums of tensors, by the kernel of their device."""
+    from twinrank.ranks.kernels.blocks import swap_sums_in_blocks
+    from twinrank.ranks.kernels.tiles import swap_sums_in_tiles
+
+    tiled, ranks = lists.tile(len(samples)), samples.reshape(-1)
+    parts = {
+        name: tiled.restore(value, ranks).reshape(samples.shape)
+        for name, value in vars(swaps).items()
+    }
+    run = swap_sums_in_tiles if device_kernel(scores) == "triton" else swap_sums_in_blocks
+    return run(scores, labels, samples, replace(swaps, **parts), lists, alpha)
 
 
 def _by_document(x: Any, lists: Lists) -> Any:
