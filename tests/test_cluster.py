@@ -13,7 +13,8 @@ import pytest
 
 import twinrank as tr
 from twinrank.estimators import dask_workers
-from twinrank.estimators.dask_fit import Partition, _prepare, _query_in_two, _summary, is_dask
+from twinrank.estimators.dask_fit import Partition, _prepare, _query_in_two, _summary
+from twinrank.support.arrays import is_dask
 from twinrank.training.learner import TrainingError
 
 da = pytest.importorskip("dask.array")

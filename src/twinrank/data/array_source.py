@@ -21,7 +21,7 @@ from twinrank.data.table import (
     scattered_queries,
 )
 from twinrank.lists import Lists, query_runs
-from twinrank.support.arrays import to_numpy
+from twinrank.support.arrays import refuse_dask, to_numpy
 from twinrank.support.errors import InputError
 from twinrank.support.quantities import counted
 
@@ -143,6 +143,7 @@ def checked_again(table: Table, options: ReadOptions) -> Table:
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:
     """Return any values as an array; masked values become NaN."""
+    refuse_dask(name, values)
     try:
         array = to_numpy(values)
     except ValueError as error:  # rows of different lengths

@@ -1,12 +1,12 @@
 """Names of files in a dataset's folder that say which part of a fold a file holds."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from twinrank.data.store import is_store
-from twinrank.data.streams import COMPRESSED, FRAMES, LETOR
+from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix
 from twinrank.support.errors import InputError, explained
 
 ROLES = ("train", "validation", "test")
@@ -41,14 +41,30 @@ def by_number(path: Path) -> tuple[Any, ...]:
     return tuple((int(piece), "") if piece.isdecimal() else (-1, piece) for piece in pieces)
 
 
+def tables_in(folder: Path) -> Iterator[Path]:
+    """Return the tables in a folder and its folders, without hidden and underscored names."""
+    for path in sorted(folder.iterdir(), key=by_number):
+        if path.name.startswith((".", "_")):
+            continue
+        if path.is_dir():
+            yield from tables_in(path)
+        elif plain_suffix(path) in FRAMES:
+            yield path
+
+
 def _files(folder: Path, names: Mapping[str, str]) -> dict[str, dict[str, Path]]:
-    """Return the data files of a folder by prefix and role; a saved folder counts as a file."""
+    """Return the data files of a folder by prefix and role.
+
+    A saved folder counts as a file, and so does a folder of tables.
+    """
     named = {role: folder / name for role, name in names.items() if (folder / name).exists()}
     by_prefix: dict[str, dict[str, Path]] = {"": named} if named else {}
     with explained("read", folder):
         paths = sorted(folder.iterdir())
     for path in paths:
-        if path.name.startswith(".") or not (path.is_file() or is_store(path)):
+        if path.name.startswith("."):
+            continue
+        if not (path.is_file() or is_store(path) or any(tables_in(path))):
             continue
         for role in ROLES:
             match = re.fullmatch(rf"(?:(.+)[._-])?{_NAMES[role]}", _stem(path), re.IGNORECASE)

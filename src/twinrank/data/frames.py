@@ -13,6 +13,7 @@ from twinrank.data.column_roles import choose_columns, looks_like
 from twinrank.data.delimited import SEPARATORS, read_delimited
 from twinrank.data.streams import plain_suffix, written
 from twinrank.data.table import ReadOptions, Table, docid_in
+from twinrank.support.arrays import refuse_dask
 from twinrank.support.errors import InputError, explained
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def eager_frame(frame: Any, where: str) -> "nw.DataFrame[Any]":
     """Return any frame as a narwhals frame; a lazy frame is computed."""
     import narwhals as nw
 
+    refuse_dask(where, frame)
     try:
         native = nw.from_native(frame)
         table = native.collect() if isinstance(native, nw.LazyFrame) else native

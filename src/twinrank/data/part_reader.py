@@ -17,9 +17,9 @@ from twinrank.data.array_source import rounded_note
 from twinrank.data.column_roles import Roles, choose_columns, looks_like
 from twinrank.data.delimited import SEPARATORS, delimited_pieces, delimited_roles
 from twinrank.data.frames import polars_for, suspicious_names
-from twinrank.data.part_blocks import Block, block_of
+from twinrank.data.part_blocks import Block, Buffers, block_of
 from twinrank.data.part_queries import PartRuns, grouped_queries
-from twinrank.data.parts import Part, Stream
+from twinrank.data.parts import Part, Stream, lazy_stream
 from twinrank.data.store import Arrays, Sink
 from twinrank.data.streams import FileState, file_crc32, plain_suffix
 from twinrank.data.table import ReadOptions, dropped_note, not_finite_notes
@@ -113,6 +113,7 @@ class _Reading:
             "documents": 0, "comment_bytes": 0, "missing": 0, "infinite": 0, "dropped": 0,
             "inexact": [], "checksums": [], **counts,
         }  # fmt: skip
+        self.buffers = Buffers()
         self._starts: list[Any] = []
         self._ids: list[Any] = []
 
@@ -121,6 +122,7 @@ class _Reading:
         assert self.roles is not None
         counts = self._counts
         self.sink.append("X", block.X)
+        self.buffers.give(block.X)
         self.sink.append("y", block.y)
         if self.roles.docid is not None:
             assert block.docids is not None
@@ -185,7 +187,10 @@ def _tasks(
     for number in range(count):
         if first is not None and number < done:
             continue
-        part = _opened(pl, source) if isinstance(source, Stream) else _file(pl, source[number])
+        if isinstance(source, Stream):
+            part = OpenPart(source.name, source.columns, {}, partial(_batches, pl, source))
+        else:
+            part = _file(pl, source[number])
         if first is None:
             first, reading.roles = part, _roles(part, options, reading.notes)
         else:
@@ -196,7 +201,7 @@ def _tasks(
         assert roles is not None
         checksum = pool.submit(_checksum, part)
         for row, share, read in part.pieces(roles):
-            task = partial(_block, pl, part, read, roles, options, row)
+            task = partial(_block, pl, part, read, roles, options, row, reading.buffers)
             yield _Task(number, part, share, pool.submit(task))
         yield _Task(number, part, 1.0, checksum)
 
@@ -212,12 +217,13 @@ def _block(
     roles: Roles,
     options: ReadOptions,
     first_row: int,
+    buffers: Buffers,
 ) -> Block:
     with _polars_errors(pl, part.name):
         frame = read()
     if part.partition:
         frame = frame.with_columns(pl.lit(v).alias(k) for k, v in part.partition.items())
-    return block_of(frame, roles, options, part.name, first_row)
+    return block_of(frame, roles, options, part.name, first_row, buffers)
 
 
 def _roles(part: OpenPart, options: ReadOptions, notes: list[str]) -> Roles:
@@ -300,9 +306,8 @@ def _file(pl: Any, part: Part) -> OpenPart:
             own = partial(_delimited, pieces, state.size)
         else:
             scan = pl.scan_parquet if suffix == ".parquet" else pl.scan_ipc
-            lazy = scan(path, hive_partitioning=False, glob=False)
-            columns = list(lazy.collect_schema().names())
-            own = partial(_slices, pl, lazy, set(columns))
+            stream = lazy_stream(scan(path, hive_partitioning=False, glob=False), str(path))
+            columns, own = stream.columns, partial(_batches, pl, stream)
     partition = {name: value for name, value in part.partition if name not in columns}
     return OpenPart(str(path), [*columns, *partition], partition, own, state)
 
@@ -314,26 +319,15 @@ def _delimited(pieces: Any, size: int, roles: Roles) -> Iterator[Piece]:
         row += rows
 
 
-def _slices(pl: Any, lazy: Any, columns: set[str], roles: Roles) -> Iterator[Piece]:
-    """Slices of a columnar file, of which only the columns with a role are read."""
-    needed = [name for name in _needed(roles) if name in columns]
-    total, step = lazy.select(pl.len()).collect().item(), _rows(roles)
-    for start in range(0, total, step):
-        piece = lazy.select(needed)
-        share = min(start + step, total) / total
-        yield start, share, (piece.slice(start, step) if total > step else piece).collect
-
-
-def _opened(pl: Any, stream: Stream) -> OpenPart:
-    def pieces(roles: Roles) -> Iterator[Piece]:
-        row = 0
-        with _polars_errors(pl, stream.name):
-            for batch in stream.batches(_needed(roles), _rows(roles)):
-                if rows := len(batch):
-                    yield row, 0.0, partial(_as_frame, pl, batch)
-                    row += rows
-
-    return OpenPart(stream.name, stream.columns, {}, pieces)
+def _batches(pl: Any, stream: Stream, roles: Roles) -> Iterator[Piece]:
+    """The batches of a stream, of which only the columns with a role are read."""
+    columns = [name for name in _needed(roles) if name in stream.columns]
+    row = 0
+    with _polars_errors(pl, stream.name):
+        for batch in stream.batches(columns, _rows(roles)):
+            if rows := len(batch):
+                yield row, 0.0, partial(_as_frame, pl, batch)
+                row += rows
 
 
 def _as_frame(pl: Any, batch: Any) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from twinrank.data.fold_files import by_number, fold_candidates
+from twinrank.data.fold_files import by_number, fold_candidates, tables_in
 from twinrank.data.streams import FRAMES, plain_suffix
 from twinrank.support.errors import InputError, explained
 
@@ -83,7 +83,7 @@ def find_parts(source: Any) -> list[Part] | None:
 
 def is_folder_of_parts(folder: Path) -> bool:
     """True for a folder with tables that is not laid out as folds."""
-    return folder.is_dir() and _roles_in(folder) is None and any(_tables(folder))
+    return folder.is_dir() and _roles_in(folder) is None and any(tables_in(folder))
 
 
 def _listed(paths: Sequence[Any]) -> list[Part]:
@@ -100,7 +100,7 @@ def _matching(pattern: Path) -> list[Part]:
     found = sorted(map(Path, names), key=_order)
     files = [path for path in found if not path.is_dir()]
     for folder in (path for path in found if path.is_dir()):
-        files += [path for path in _tables(folder) if path not in files]
+        files += [path for path in tables_in(folder) if path not in files]
     if not files:
         raise InputError(f"no file matches {pattern}")
     return [_part(path) for path in files]
@@ -113,7 +113,7 @@ def _in_folder(folder: Path) -> list[Part]:
             f"{folder} has training and test data ({names}), which load does not mix; use "
             f"load_folds, or name a file in it"
         )
-    files = list(_tables(folder))
+    files = list(tables_in(folder))
     if not files:
         raise InputError(
             f"{folder} is a folder without 'manifest.json' and without tables ({', '.join(FRAMES)})"
@@ -126,17 +126,6 @@ def _roles_in(folder: Path) -> dict[str, Path] | None:
     """The files of a fold, if a folder has at least training and other data."""
     candidates = fold_candidates(folder, {})
     return next((files for files in candidates.values() if len(files) > 1), None)
-
-
-def _tables(folder: Path) -> Iterator[Path]:
-    """The tables in a folder and its folders, without hidden and underscored names."""
-    for path in sorted(folder.iterdir(), key=_order):
-        if path.name.startswith((".", "_")):
-            continue
-        if path.is_dir():
-            yield from _tables(path)
-        elif plain_suffix(path) in FRAMES:
-            yield path
 
 
 def _order(path: Path) -> tuple[Any, ...]:
@@ -171,9 +160,9 @@ def _value(text: str) -> str | int | float | None:
 def open_stream(source: Any, pl: Any) -> Stream:
     """An Arrow dataset, a reader of record batches, a lazy frame or an address as a stream."""
     if (address := address_of(source)) is not None:
-        return _lazy(_scan(address, pl), address)
+        return lazy_stream(_scan(address, pl), address)
     if hasattr(source, "collect_schema"):
-        return _lazy(source, "the lazy frame")
+        return lazy_stream(source, "the lazy frame")
     if hasattr(source, "scanner"):
 
         def batches(columns: list[str], rows: int) -> Iterator[Any]:
@@ -199,10 +188,12 @@ def _scan(address: str, pl: Any) -> Any:
     return pl.scan_parquet(address)
 
 
-def _lazy(frame: Any, name: str) -> Stream:
+def lazy_stream(frame: Any, name: str) -> Stream:
+    """A lazy frame as a stream; polars decodes about one group of rows of a file at a time."""
+
     def batches(columns: list[str], rows: int) -> Iterator[Any]:
         if not hasattr(frame, "collect_batches"):
             raise InputError(f"{name} needs polars 1.34 or newer; pip install -U polars")
-        yield from frame.select(columns).collect_batches(chunk_size=rows, maintain_order=True)
+        return iter(frame.select(columns).collect_batches(chunk_size=rows, maintain_order=True))
 
     return Stream(name, list(frame.collect_schema().names()), batches)

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.estimators.base_ranker import BaseRanker
-from twinrank.estimators.dask_fit import is_dask, train_on_dask
+from twinrank.estimators.dask_fit import train_on_dask
 from twinrank.estimators.parameters import saved_parameters
 from twinrank.measures import Measure
+from twinrank.support.arrays import is_dask
 from twinrank.support.errors import InputError
 from twinrank.training.callbacks import Callback
 from twinrank.training.run_folder import Run

@@ -20,14 +20,10 @@ from twinrank.data.transforms import transform
 from twinrank.estimators.dask_workers import watched
 from twinrank.estimators.inputs import as_dataset, list_weights, trainable_queries
 from twinrank.lists import Lists
+from twinrank.support.arrays import is_dask
 from twinrank.support.errors import InputError
 from twinrank.support.versions import versions
 from twinrank.training.tree_learner import ENGINE_OBJECTIVES, newton_of, tree_settings
-
-
-def is_dask(X: Any) -> bool:
-    """True for a Dask array or frame; Dask is not imported."""
-    return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
 def train_on_dask(
