@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 import twinrank as tr
+from twinrank.boosting import tree_features
 from twinrank.cli import app
-from twinrank.data import csv_structure, loading, part_reader
+from twinrank.data import batches, csv_structure, loading, part_reader
 from twinrank.data.parts import address_of
 
 pl = pytest.importorskip("polars")
@@ -368,6 +369,33 @@ def test_fit_takes_files(tmp_path):
     write(frame().with_columns(label=pl.lit(-1)), tmp_path / "data" / "part-0.parquet")
     with pytest.raises(tr.InputError, match=r"label.*−1.*Options for reading belong to load"):
         ranker.fit(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"objective": "LambdaMART", "transforms": "Standardise", "subsample": 0.5},
+        {"engine": "xgboost", "engine_params": {"max_bin": 16}},
+    ],
+)
+def test_trees_grow_from_blocks(monkeypatch, parameters):
+    """The engines bin the features block by block; small data gives the same bits as a matrix."""
+    if "engine" in parameters:
+        pytest.importorskip("xgboost")
+    train, valid = tr.synthetic_web_search(queries=20).split(0.5)
+    fixed = {"n_estimators": 4, "ensemble_size": 1, "n_jobs": 1}
+    expected = tr.BoostedRanker(**fixed, **parameters).fit(train, eval_set=valid)
+    monkeypatch.setattr(tree_features, "STREAMED", 0)
+    monkeypatch.setattr(batches, "_BLOCK", 20_000)
+    monkeypatch.setattr(tr.Dataset, "X", property(lambda data: pytest.fail("all in memory")))
+    if "transforms" in parameters:  # statistics are computed from all features
+        monkeypatch.undo()
+        monkeypatch.setattr(tree_features, "STREAMED", 0)
+        monkeypatch.setattr(batches, "_BLOCK", 20_000)
+    ranker = tr.BoostedRanker(**fixed, **parameters).fit(train, eval_set=valid)
+    assert ranker.history_[-1]["validation"] == expected.history_[-1]["validation"]
+    assert np.array_equal(ranker.predict(valid), expected.predict(valid))
 
 
 def test_commands_take_parts(tmp_path):

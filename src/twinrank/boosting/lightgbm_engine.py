@@ -9,7 +9,15 @@ import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.boosting.engines import NO_TREE, Rows, TreeSettings, explained_by, thread_count
+from twinrank.boosting.engines import (
+    NO_TREE,
+    Blocks,
+    Rows,
+    TreeSettings,
+    blocks_of,
+    explained_by,
+    thread_count,
+)
 from twinrank.boosting.functions import LightGBMObjective
 from twinrank.boosting.lightgbm_text import check_text
 from twinrank.boosting.sampling import draw_queries
@@ -87,6 +95,22 @@ class LightGBMTrees:
         self.__init__(state["text"])  # type: ignore[misc]
 
 
+class _Block(lgb.Sequence):
+    """A block of features, which LightGBM reads twice: rows for the bins, then all rows."""
+
+    def __init__(self, features: Blocks, number: int) -> None:
+        self._features, self._number = features, number
+        rows = features.rows(number)
+        self.batch_size = rows.stop - rows.start
+
+    def __len__(self) -> int:
+        return self.batch_size
+
+    def __getitem__(self, rows: Any) -> Any:
+        values = self._features.block(self._number)[rows]
+        return values.astype(np.float64) if values.ndim == 1 else values
+
+
 class Data:
     """Rows as LightGBM's Datasets, which all models of an ensemble share."""
 
@@ -115,11 +139,15 @@ class Data:
             return
         threads = thread_count(self._settings.n_jobs)
         # The sums of the same leaves in the same order have the same bits.
-        data.set_init_score(start.predict(rows.X, raw_score=True, num_threads=threads))
+        parts = [start.predict(X, raw_score=True, num_threads=threads) for X in blocks_of(rows.X)]
+        data.set_init_score(np.concatenate(parts))
 
     def _dataset(self, rows: Rows, train: lgb.Dataset | None = None) -> lgb.Dataset:
+        X = rows.X
+        if not isinstance(X, np.ndarray):
+            X = [_Block(X, number) for number in range(X.blocks)]
         return lgb.Dataset(
-            rows.X,
+            X,
             rows.y,
             reference=train,
             group=rows.lists.sizes,
