@@ -374,7 +374,7 @@ def test_fit_takes_files(tmp_path):
 @pytest.mark.parametrize(
     "parameters",
     [
-        {},
+        {"engine_params": {"bin_construct_sample_cnt": 300}, "random_state": 7},
         {"objective": "LambdaMART", "transforms": "Standardise", "subsample": 0.5},
         {"engine": "xgboost", "engine_params": {"max_bin": 16}},
     ],

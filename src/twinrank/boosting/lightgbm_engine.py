@@ -143,9 +143,10 @@ class Data:
         data.set_init_score(np.concatenate(parts))
 
     def _dataset(self, rows: Rows, train: lgb.Dataset | None = None) -> lgb.Dataset:
-        X = rows.X
+        X, params = rows.X, self._params
         if not isinstance(X, np.ndarray):
             X = [_Block(X, number) for number in range(X.blocks)]
+            params = {"data_random_seed": _data_seed(params["seed"]), **params}
         return lgb.Dataset(
             X,
             rows.y,
@@ -153,7 +154,7 @@ class Data:
             group=rows.lists.sizes,
             weight=None if rows.weights is None else rows.lists.spread(rows.weights),
             categorical_feature=list(self._settings.categorical) or "auto",
-            params=self._params,
+            params=params,
         )
 
 
@@ -212,8 +213,7 @@ class Grower:
 
     def model(self, rounds: int) -> str:
         """The trees of the first rounds, for `merged_trees`."""
-        header, trees, tail = _parsed(self._text())
-        return _joined(header, trees[:rounds], tail)
+        return first_rounds(self._text(), rounds)
 
     def _text(self) -> str:
         if self._earlier and not self._grown:
@@ -221,8 +221,7 @@ class Grower:
         text = self._booster.model_to_string(num_iteration=-1)
         if not self._earlier:
             return text
-        header, trees, tail = _parsed(text)
-        return _joined(header, [*_parsed(self._earlier)[1], *trees], tail)
+        return joined_trees(self._earlier, text)
 
     def _seed_round(self, round_number: int) -> None:
         """Draw columns by the number of the round, so that training can continue anywhere.
@@ -254,6 +253,29 @@ def merged_trees(
     with explained_by(NAME, lgb.basic.LightGBMError):
         text = lgb.Booster(model_str=_joined(header, trees, tail)).model_to_string(num_iteration=-1)
         return LightGBMTrees(text)
+
+
+def joined_trees(first: str, second: str) -> str:
+    """The trees of two models, one after the other."""
+    header, trees, tail = _parsed(second)
+    return _joined(header, [*_parsed(first)[1], *trees], tail)
+
+
+def first_rounds(model: str, rounds: int) -> str:
+    """The trees of the first rounds."""
+    header, trees, tail = _parsed(model)
+    return _joined(header, trees[:rounds], tail)
+
+
+def staged_scores(model: str, X: Any, first: int, last: int) -> Iterator[Any]:
+    """The scores after the rounds first + 1 to last."""
+    booster = lgb.Booster(model_str=model)
+    scores = np.zeros(len(X))
+    if first:
+        scores += booster.predict(X, raw_score=True, num_iteration=first)
+    for number in range(first, last):
+        scores += booster.predict(X, raw_score=True, start_iteration=number, num_iteration=1)
+        yield scores
 
 
 _VALUES = re.compile(
@@ -327,6 +349,14 @@ def _seeds(settings: TreeSettings) -> dict[str, int]:
         return {"seed": settings.seed % 2**31}
     words = np.random.SeedSequence(settings.model_seed).generate_state(len(_SEEDS)) >> 1
     return {"seed": settings.seed % 2**31, **dict(zip(_SEEDS, words.tolist(), strict=True))}
+
+
+def _data_seed(seed: int) -> int:
+    """The seed of the rows that determine bins, as LightGBM derives it from the general seed.
+
+    It does so for a matrix, but not for blocks.
+    """
+    return ((214013 * seed + 2531011) % 2**32 >> 16 & 0x7FFF) % 0x7FFF
 
 
 def _bagging(settings: TreeSettings) -> dict[str, Any]:

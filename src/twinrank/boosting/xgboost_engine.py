@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -186,6 +186,18 @@ def merged_trees(
         trees=trees, tree_info=[0] * count, iteration_indptr=list(range(0, count + 1, step))
     )
     return XGBoostTrees(_loaded(json.dumps(contents[0]).encode()), features, categorical)
+
+
+def first_rounds(model: Any, rounds: int) -> Any:
+    """The trees of the first rounds."""
+    return model[:rounds]
+
+
+def staged_scores(model: Any, X: Any, first: int, last: int) -> Iterator[Any]:
+    """The scores after the rounds first + 1 to last."""
+    data = xgb.DMatrix(X, feature_types=model.feature_types, enable_categorical=True)
+    for number in range(first, last):
+        yield model.predict(data, output_margin=True, iteration_range=(0, number + 1))
 
 
 def _scaled(tree: dict[str, Any], factor: float) -> dict[str, Any]:
