@@ -120,6 +120,17 @@ def test_streams(tmp_path, base, cache):
     assert not base.exists() or not list(base.iterdir())
 
 
+def test_errors_of_streams(tmp_path):
+    with pytest.raises(tr.InputError, match=r"LazyFrame cannot be read: .*nothing"):
+        tr.load(frame().lazy().select("nothing"))
+    with pytest.raises((tr.InputError, tr.FileError), match=r"nothing\.parquet"):
+        tr.load(f"file://{tmp_path}/nothing.parquet")
+    with pytest.raises(tr.InputError, match="the lazy frame: column 'bm25' in row 51 is infinite"):
+        tr.load(frame().lazy().with_columns(bm25=1 / (pl.col("qid") - 10)))
+    with pytest.raises(tr.InputError, match="for a frame in memory use"):
+        tr.load(frame())
+
+
 def test_addresses():
     assert address_of(Path("s3://bucket/day=1/*.parquet")) == "s3://bucket/day=1/*.parquet"
     assert address_of("gs://bucket/x.csv") == "gs://bucket/x.csv"
@@ -132,8 +143,7 @@ def test_folders_give_values_to_columns(tmp_path):
     for i, day in enumerate(("day=1/site=a", "day=2/site=b%20c")):
         write(table[60 * i : 60 * i + 60], tmp_path / "data" / day / "x.parquet")
     (tmp_path / "data" / "_SUCCESS").touch()
-    with pytest.warns(tr.DataWarning, match="'day', 'site' are not used as features"):
-        assert same(tr.load(tmp_path / "data"), tr.Dataset.from_frame(table))
+    assert same(tr.load(tmp_path / "data"), tr.Dataset.from_frame(table))  # no feature by default
     data = read(tmp_path / "data", features=["day", "bm25"], ignore=["site"])
     assert data.X[:, 0].tolist() == [1.0] * 60 + [2.0] * 60
     data = read(tmp_path / "data", query="site", ignore=["qid", "day"])

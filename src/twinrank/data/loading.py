@@ -11,7 +11,7 @@ from twinrank.data.array_source import checked_again
 from twinrank.data.cache import HINT, cache_folder, cached
 from twinrank.data.dataset import Dataset
 from twinrank.data.part_cache import cached_parts
-from twinrank.data.part_reader import Journal, read_parts
+from twinrank.data.part_reader import Journal, polars_errors, read_parts
 from twinrank.data.parts import Part, address_of, find_parts, is_source, is_stream, open_stream
 from twinrank.data.saving import append_dataset
 from twinrank.data.store import (
@@ -67,7 +67,8 @@ def load(
         polars reads (`s3://…`, `gs://…`) and a stream are read at every call; they are not cached.
     features : int or sequence of str, optional
         LETOR text: the number of features, if the file may lack the last ones. Other formats: the
-        feature columns. By default, all columns without another role.
+        feature columns. By default, all columns without another role, except those that only the
+        names of folders contain.
     missing : {"zero", "nan"}, default "zero"
         LETOR text: the value of features that a line leaves out.
     zero_based : bool, default False
@@ -192,7 +193,9 @@ def _from_parts(
 def _from_stream(source: Any, options: ReadOptions, base: Path | None) -> tuple[Table, str]:
     """Read a stream into memory, or into files of the cache that no name leads to."""
     name = address_of(source) or type(source).__name__
-    stream = open_stream(source, frames.polars_for(name))
+    pl = frames.polars_for(name)
+    with explained("read", name), polars_errors(pl, name):
+        stream = open_stream(source, pl)
     if base is None:
         return Table.of(*read_parts(stream, options, MemorySink(), None, _no_bar)), name
     with new_folder(base / "stream") as folder:

@@ -7,6 +7,7 @@ query that are not adjacent are moved together.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -219,7 +220,7 @@ def _block(
     first_row: int,
     buffers: Buffers,
 ) -> Block:
-    with _polars_errors(pl, part.name):
+    with polars_errors(pl, part.name):
         frame = read()
     if part.partition:
         frame = frame.with_columns(pl.lit(v).alias(k) for k, v in part.partition.items())
@@ -238,11 +239,7 @@ def _roles(part: OpenPart, options: ReadOptions, notes: list[str]) -> Roles:
     else:
         roles = choose_columns(columns, options, part.name)
     if not options.features:
-        own = [name for name in roles.features if name not in part.partition]
-        notes += suspicious_names(tuple(own))
-        if unused:
-            named = ", ".join(map(repr, unused))
-            notes.append(f"the folders' {named} are not used as features; features= adds them")
+        notes += suspicious_names(roles.features)
     return roles
 
 
@@ -278,27 +275,22 @@ def _check_unchanged(part: OpenPart) -> None:
 # Formats
 
 
-class _polars_errors:  # noqa: N801
+@contextmanager
+def polars_errors(pl: Any, name: str) -> Iterator[None]:
     """Raise errors of polars as InputError that names the part."""
-
-    def __init__(self, pl: Any, name: str) -> None:
-        self._pl, self._name = pl, name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, _: Any) -> None:
-        exceptions = self._pl.exceptions
-        if isinstance(error, exceptions.PolarsError | exceptions.PanicException):
-            reason = str(error).strip().split("\n")[0][:200]
-            suffix = plain_suffix(Path(self._name))[1:].capitalize() or "data"
-            raise InputError(f"{self._name} is not valid {suffix}: {reason}") from error
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        suffix = plain_suffix(Path(name))[1:].capitalize()
+        problem = f"is not valid {suffix}" if suffix else "cannot be read"
+        raise InputError(f"{name} {problem}: {reason}") from error
 
 
 def _file(pl: Any, part: Part) -> OpenPart:
     """Open a file; its columns are those in it and those that its folders name."""
     path, suffix, state = part.path, plain_suffix(part.path), FileState.settled(part.path)
-    with explained("read", path), _polars_errors(pl, str(path)):
+    with explained("read", path), polars_errors(pl, str(path)):
         if state.size == 0:
             raise InputError(f"{path} is empty")
         if suffix in SEPARATORS:
@@ -323,7 +315,7 @@ def _batches(pl: Any, stream: Stream, roles: Roles) -> Iterator[Piece]:
     """The batches of a stream, of which only the columns with a role are read."""
     columns = [name for name in _needed(roles) if name in stream.columns]
     row = 0
-    with _polars_errors(pl, stream.name):
+    with polars_errors(pl, stream.name):
         for batch in stream.batches(columns, _rows(roles)):
             if rows := len(batch):
                 yield row, 0.0, partial(_as_frame, pl, batch)
