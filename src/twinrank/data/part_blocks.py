@@ -46,17 +46,23 @@ class Block:
 
 
 class Buffers:
-    """Memory for features that is used again: new memory costs as much time as filling it."""
+    """Memory for features that is used again: new memory costs as much time as filling it.
 
-    def __init__(self) -> None:
+    All of it has the same size, that of a piece, unless a piece is larger.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size // 4
         self._free: list[Floats] = []
 
     def take(self, rows: int, columns: int) -> Floats:
         """Return memory for a matrix."""
+        buffer, needed = None, rows * columns
         with suppress(IndexError):
-            if (buffer := self._free.pop()).size >= rows * columns:
-                return buffer[: rows * columns].reshape(rows, columns)
-        return np.empty(rows * columns, np.float32).reshape(rows, columns)
+            buffer = self._free.pop()
+        if buffer is None or buffer.size < needed:
+            buffer = np.empty(max(needed, self._size), np.float32)
+        return buffer[:needed].reshape(rows, columns)
 
     def give(self, X: Floats) -> None:
         """Take memory back."""

@@ -114,7 +114,7 @@ class _Reading:
             "documents": 0, "comment_bytes": 0, "missing": 0, "infinite": 0, "dropped": 0,
             "inexact": [], "checksums": [], **counts,
         }  # fmt: skip
-        self.buffers = Buffers()
+        self.buffers = Buffers(PIECE)
         self._starts: list[Any] = []
         self._ids: list[Any] = []
 
