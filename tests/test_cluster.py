@@ -13,7 +13,16 @@ import pytest
 
 import twinrank as tr
 from twinrank.estimators import dask_workers
-from twinrank.estimators.dask_fit import Partition, _prepare, _query_in_two, _summary, is_dask
+from twinrank.estimators.dask_fit import _Course, _grow_and_stop
+from twinrank.estimators.dask_partitions import (
+    Partition,
+    delayed_rows,
+    prepare,
+    prepare_evaluation,
+    query_in_two,
+    summarise,
+)
+from twinrank.support.arrays import is_dask
 from twinrank.training.learner import TrainingError
 
 da = pytest.importorskip("dask.array")
@@ -52,28 +61,28 @@ def arrays(cuts=CUTS):
 def test_a_partition_holds_trainable_queries():
     qid = np.array([7, 3, 3, 7, 5, 9, 9])  # scattered, 5 alone, 9 without anything relevant
     labels = np.array([1, 0, 2, 0, 1, 0, 0])
-    part = _prepare(X[:7], labels, qid, None, PARAMETERS)
+    part = prepare((X[:7], labels, qid, None), PARAMETERS)
     assert part.sizes.tolist() == [2, 2]
     assert part.y.tolist() == [1, 0, 0, 2]
     assert np.array_equal(part.X, X[[0, 3, 1, 2]])
     assert sorted(part.ids.tolist()) == [3, 5, 7, 9]
     assert part.weights is None
-    summary = _summary(part, None)
+    summary = summarise(part, None)
     assert (summary.queries, summary.documents, summary.features) == (2, 4, 3)
 
 
 def test_weights_of_a_partition():
     qid, labels = np.array([7, 7, 3, 3]), np.array([1, 0, 0, 2])
-    part = _prepare(X[:4], labels, qid, np.array([2.0, 2, 0, 0]), PARAMETERS)
+    part = prepare((X[:4], labels, qid, np.array([2.0, 2, 0, 0])), PARAMETERS)
     assert part.weights.tolist() == [2, 2]
-    assert _summary(_prepare(X[:4], labels, qid, np.zeros(4), PARAMETERS), None).queries == 0
-    assert _summary(_prepare(X[:4], labels * 0, qid, None, PARAMETERS), None).queries == 0
+    assert summarise(prepare((X[:4], labels, qid, np.zeros(4)), PARAMETERS), None).queries == 0
+    assert summarise(prepare((X[:4], labels * 0, qid, None), PARAMETERS), None).queries == 0
 
 
 def test_frames_keep_their_names_and_transforms_apply():
     frame = pd.DataFrame(X[:40], columns=NAMES)
     parameters = {**PARAMETERS, "transforms": "QueryZScore", "categorical_features": ["site"]}
-    part = _prepare(frame, pd.Series(Y[:40]), pd.Series(QID[:40]), None, parameters)
+    part = prepare((frame, pd.Series(Y[:40]), pd.Series(QID[:40]), None), parameters)
     assert part.names == tuple(NAMES)
     used = tr.Dataset.from_arrays(X[:40], Y[:40], qid=QID[:40])
     expected = tr.transform("QueryZScore")(X[:40], used.lists)
@@ -82,8 +91,8 @@ def test_frames_keep_their_names_and_transforms_apply():
 
 
 def test_search_for_a_query_in_two_partitions():
-    assert _query_in_two([np.array([1, 2]), np.array([3])]) is None
-    assert _query_in_two([np.array(["a", "b"]), np.array(["c", "b"])]) == "b"
+    assert query_in_two([np.array([1, 2]), np.array([3])]) is None
+    assert query_in_two([np.array(["a", "b"]), np.array(["c", "b"])]) == "b"
 
 
 def test_partitions_agree_on_the_scale():
@@ -115,11 +124,11 @@ def test_dask_data_is_recognised():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"eval_fraction": 0.2}, "no early stopping"),
-        ({"eval_set": (X, Y, QID)}, "no early stopping"),
-        ({"run": "run"}, "takes X, y, qid and sample_weight"),
-        ({"group": SIZES}, "takes X, y, qid and sample_weight"),
-        ({"callbacks": [object()]}, "takes X, y, qid and sample_weight"),
+        ({"eval_fraction": 0.2}, "takes X, y, qid, sample_weight and one eval_set"),
+        ({"eval_set": {"a": (X, Y, QID), "b": (X, Y, QID)}}, "eval_set is one set"),
+        ({"run": "run"}, "Run folders and callbacks are not available"),
+        ({"group": SIZES}, "takes X, y, qid, sample_weight"),
+        ({"callbacks": [object()]}, "Run folders and callbacks are not available"),
     ],
 )
 def test_arguments_of_fit_that_need_local_data(arguments, message):
@@ -128,7 +137,121 @@ def test_arguments_of_fit_that_need_local_data(arguments, message):
         tr.BoostedRanker().fit(a, b, qid=c, **arguments)
 
 
+def test_nothing_is_copied_from_a_cluster_silently():
+    a, b, c = arrays()
+    dd = pytest.importorskip("dask.dataframe")
+    frame = dd.from_pandas(pd.DataFrame({"qid": QID, "label": Y, "x": X[:, 0]}), npartitions=2)
+    fitted = tr.BoostedRanker(n_estimators=1, ensemble_size=1).fit(X, Y, qid=QID)
+    for copy in (
+        lambda: tr.Ranker().fit(a, b, qid=c),
+        lambda: tr.Ranker().fit(X, Y, qid=c),
+        lambda: fitted.predict(a, qid=c),
+        lambda: fitted.score(frame[["x"]], frame["label"], qid=frame["qid"]),
+        lambda: fitted.fit(X, Y, qid=QID, eval_set=(a, b, c)),
+        lambda: tr.Dataset.from_arrays(a, Y, qid=QID),
+        lambda: tr.Dataset.from_frame(frame),
+    ):
+        with pytest.raises(tr.InputError, match="would copy all of it into the memory"):
+            copy()
+
+
+# Frames of files
+
+
+def parquet_parts(folder, parts=20):
+    """A frame of 20 files, cut between queries."""
+    dd = pytest.importorskip("dask.dataframe")
+    table = pd.DataFrame(X, columns=NAMES).assign(label=Y, qid=QID)
+    for i, numbers in enumerate(np.array_split(np.arange(240), parts)):
+        rows = table[np.isin(QID, numbers)].reset_index(drop=True)
+        rows.to_parquet(folder / f"part-{i:02}.parquet")
+    return dd.read_parquet(folder)
+
+
+def test_columns_of_parquet_keep_their_partitions(tmp_path):
+    import dask
+
+    frame = parquet_parts(tmp_path)
+    rows = delayed_rows(frame[NAMES], frame["label"], frame["qid"])
+    assert len(rows) == 20
+    first = dask.compute(rows[0], scheduler="synchronous")[0]
+    assert [len(values) for values in first[:3]] == [int((QID < 12).sum())] * 3
+    assert first[3] is None
+
+
+class OneProcess:
+    """A client without workers."""
+
+    def compute(self, tasks):
+        import dask
+
+        return dask.compute(*tasks, scheduler="synchronous")
+
+    def gather(self, values):
+        return values
+
+    def scheduler_info(self, n_workers):
+        return {"workers": {}}
+
+
+def test_evaluation_partitions_stop_the_training():
+    import lightgbm as lgb
+    from dask import delayed
+
+    data = lgb.Dataset(X, Y, group=SIZES, free_raw_data=False)
+    asked = []
+
+    def grow(client, rounds, start):
+        asked.append(rounds)
+        first = None if start is None else lgb.Booster(model_str=start)
+        params = {"objective": "lambdarank", "verbosity": -1, "learning_rate": 1.0}
+        return lgb.train(params, data, rounds, init_model=first).model_to_string()
+
+    new = queries(100, 1)
+    parts = [prepare_evaluation((*new[:3], None), PARAMETERS)] * 2
+    course = _Course({**PARAMETERS, "early_stopping": 5})
+    sets = [delayed(part, traverse=False) for part in parts]
+    trees = _grow_and_stop(grow, (OneProcess(),), sets, 200, course)
+    values = [record["validation"] for record in course.history]
+    best = int(np.argmax(values))
+    assert len(values) == best + 1 + 5 < 200
+    assert asked == [5] * len(asked)
+    assert trees.count("\nTree=") == best + 1 == course.best[1]
+    scores = lgb.Booster(model_str=trees).predict(new[0])
+    assert values[best] == pytest.approx(
+        tr.evaluate(scores, new[1], tr.Lists.from_sizes(new[3]), "nDCG@5")["nDCG@5"]
+    )
+
+
 # Two workers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["lightgbm", "xgboost"])
+def test_twenty_files_on_two_workers(workers, tmp_path, engine):
+    """The example of the documentation: files, an evaluation set, the best round."""
+    frame = parquet_parts(tmp_path)
+    train, valid = frame.partitions[:16], frame.partitions[16:]
+    ranker = tr.BoostedRanker(
+        engine=engine, n_estimators=200, learning_rate=0.5, early_stopping=10
+    ).fit(
+        train[NAMES],
+        train["label"],
+        qid=train["qid"],
+        eval_set=(valid[NAMES], valid["label"], valid["qid"]),
+    )
+    assert len(ranker.history_) < 200
+    assert ranker.best_iteration_ == 1 + int(
+        np.argmax([record["validation"] for record in ranker.history_])
+    )
+    sums = []
+    for number in range(valid.npartitions):  # equal scores are ranked at random, by partition
+        rows = valid.partitions[number].compute()
+        scores = ranker.predict(rows[NAMES], qid=rows["qid"])
+        lists = tr.Lists.from_qid(rows["qid"].to_numpy())
+        values = tr.evaluate(scores, rows["label"].to_numpy(), lists, "nDCG@5").values["nDCG@5"]
+        sums += values[~np.isnan(values)].tolist()
+    assert np.mean(sums) == pytest.approx(ranker.best_score_, abs=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,15 @@ import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.boosting.engines import NO_TREE, Rows, TreeSettings, explained_by, thread_count
+from twinrank.boosting.engines import (
+    NO_TREE,
+    Blocks,
+    Rows,
+    TreeSettings,
+    blocks_of,
+    explained_by,
+    thread_count,
+)
 from twinrank.boosting.functions import LightGBMObjective
 from twinrank.boosting.lightgbm_text import check_text
 from twinrank.boosting.sampling import draw_queries
@@ -87,6 +95,22 @@ class LightGBMTrees:
         self.__init__(state["text"])  # type: ignore[misc]
 
 
+class _Block(lgb.Sequence):
+    """A block of features, which LightGBM reads twice: rows for the bins, then all rows."""
+
+    def __init__(self, features: Blocks, number: int) -> None:
+        self._features, self._number = features, number
+        rows = features.rows(number)
+        self.batch_size = rows.stop - rows.start
+
+    def __len__(self) -> int:
+        return self.batch_size
+
+    def __getitem__(self, rows: Any) -> Any:
+        values = self._features.block(self._number)[rows]
+        return values.astype(np.float64) if values.ndim == 1 else values
+
+
 class Data:
     """Rows as LightGBM's Datasets, which all models of an ensemble share."""
 
@@ -115,17 +139,22 @@ class Data:
             return
         threads = thread_count(self._settings.n_jobs)
         # The sums of the same leaves in the same order have the same bits.
-        data.set_init_score(start.predict(rows.X, raw_score=True, num_threads=threads))
+        parts = [start.predict(X, raw_score=True, num_threads=threads) for X in blocks_of(rows.X)]
+        data.set_init_score(np.concatenate(parts))
 
     def _dataset(self, rows: Rows, train: lgb.Dataset | None = None) -> lgb.Dataset:
+        X, params = rows.X, self._params
+        if not isinstance(X, np.ndarray):
+            X = [_Block(X, number) for number in range(X.blocks)]
+            params = {"data_random_seed": _data_seed(params["seed"]), **params}
         return lgb.Dataset(
-            rows.X,
+            X,
             rows.y,
             reference=train,
             group=rows.lists.sizes,
             weight=None if rows.weights is None else rows.lists.spread(rows.weights),
             categorical_feature=list(self._settings.categorical) or "auto",
-            params=self._params,
+            params=params,
         )
 
 
@@ -184,8 +213,7 @@ class Grower:
 
     def model(self, rounds: int) -> str:
         """The trees of the first rounds, for `merged_trees`."""
-        header, trees, tail = _parsed(self._text())
-        return _joined(header, trees[:rounds], tail)
+        return first_rounds(self._text(), rounds)
 
     def _text(self) -> str:
         if self._earlier and not self._grown:
@@ -193,8 +221,7 @@ class Grower:
         text = self._booster.model_to_string(num_iteration=-1)
         if not self._earlier:
             return text
-        header, trees, tail = _parsed(text)
-        return _joined(header, [*_parsed(self._earlier)[1], *trees], tail)
+        return joined_trees(self._earlier, text)
 
     def _seed_round(self, round_number: int) -> None:
         """Draw columns by the number of the round, so that training can continue anywhere.
@@ -226,6 +253,29 @@ def merged_trees(
     with explained_by(NAME, lgb.basic.LightGBMError):
         text = lgb.Booster(model_str=_joined(header, trees, tail)).model_to_string(num_iteration=-1)
         return LightGBMTrees(text)
+
+
+def joined_trees(first: str, second: str) -> str:
+    """The trees of two models, one after the other."""
+    header, trees, tail = _parsed(second)
+    return _joined(header, [*_parsed(first)[1], *trees], tail)
+
+
+def first_rounds(model: str, rounds: int) -> str:
+    """The trees of the first rounds."""
+    header, trees, tail = _parsed(model)
+    return _joined(header, trees[:rounds], tail)
+
+
+def staged_scores(model: str, X: Any, first: int, last: int) -> Iterator[Any]:
+    """The scores after the rounds first + 1 to last."""
+    booster = lgb.Booster(model_str=model)
+    scores = np.zeros(len(X))
+    if first:
+        scores += booster.predict(X, raw_score=True, num_iteration=first)
+    for number in range(first, last):
+        scores += booster.predict(X, raw_score=True, start_iteration=number, num_iteration=1)
+        yield scores
 
 
 _VALUES = re.compile(
@@ -299,6 +349,14 @@ def _seeds(settings: TreeSettings) -> dict[str, int]:
         return {"seed": settings.seed % 2**31}
     words = np.random.SeedSequence(settings.model_seed).generate_state(len(_SEEDS)) >> 1
     return {"seed": settings.seed % 2**31, **dict(zip(_SEEDS, words.tolist(), strict=True))}
+
+
+def _data_seed(seed: int) -> int:
+    """The seed of the rows that determine bins, as LightGBM derives it from the general seed.
+
+    It does so for a matrix, but not for blocks.
+    """
+    return ((214013 * seed + 2531011) % 2**32 >> 16 & 0x7FFF) % 0x7FFF
 
 
 def _bagging(settings: TreeSettings) -> dict[str, Any]:

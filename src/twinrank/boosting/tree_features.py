@@ -14,6 +14,9 @@ from twinrank.lists import Lists
 from twinrank.models.columns import except_columns
 from twinrank.support.errors import InputError, unknown
 
+STREAMED = 1 << 30
+"""Bytes of features, as float32; the engines get more than these in blocks."""
+
 
 def tree_transform(transform: Transform, categorical: tuple[int, ...]) -> Transform:
     """The transform without the categorical columns; an empty transform stays empty."""
@@ -26,16 +29,12 @@ def features_of(data: Dataset, transform: Transform, categorical: tuple[int, ...
     Missing values stay NaN. Infinite values, and categories that are not whole numbers, raise an
     error.
     """
-    unchanged = transform == Compose()
-    for queries in blocks(data):
-        first, last = int(queries[0]), int(queries[-1])
-        docs = slice(int(data.lists.offsets[first]), int(data.lists.offsets[last + 1]))
-        if unchanged:
-            _check_values(data.X[docs], transform, categorical, data, docs.start)
-            continue
-        X = transform(data.take(queries), Lists.from_sizes(data.lists.sizes[queries]))
-        _check_values(X, transform, categorical, data, docs.start)
-        yield X
+    features = StreamedFeatures(data, transform, categorical)
+    unchanged = transform == Compose() and not features.is_large
+    for number in range(features.blocks):
+        X = features.block(number)
+        if not unchanged:
+            yield X
     if unchanged and data.documents:
         yield data.X
 
@@ -43,7 +42,11 @@ def features_of(data: Dataset, transform: Transform, categorical: tuple[int, ...
 def rows_of(
     data: Dataset, transform: Transform, categorical: tuple[int, ...], weights: Any = None
 ) -> Rows:
-    """All rows of a dataset; unjudged documents count as 0."""
+    """All rows of a dataset; unjudged documents count as 0. Large features are not in memory."""
+    labels = np.maximum(data.y, 0)
+    streamed = StreamedFeatures(data, transform, categorical)
+    if streamed.is_large:
+        return Rows(streamed, labels, data.lists, weights)
     parts = features_of(data, transform, categorical)
     X = next(parts)
     if len(X) < data.documents:  # copy block by block: a second copy of all may need too much
@@ -52,7 +55,53 @@ def rows_of(
         for part in chain([first], parts):
             X[place : place + len(part)] = part
             place += len(part)
-    return Rows(X, np.maximum(data.y, 0), data.lists, weights)
+    return Rows(X, labels, data.lists, weights)
+
+
+class StreamedFeatures:
+    """Transformed features that are computed block by block, whenever they are read.
+
+    A block holds whole queries. The last block that was read stays in memory.
+    """
+
+    def __init__(self, data: Dataset, transform: Transform, categorical: tuple[int, ...]) -> None:
+        self._data, self._transform, self._categorical = data, transform, categorical
+        self._queries = blocks(data)
+        self._last: tuple[int, Any] = (-1, None)
+        self.shape = (data.documents, transform.outputs(data.features))
+
+    @property
+    def is_large(self) -> bool:
+        """True if the engine should get the features in blocks."""
+        return 4 * self.shape[0] * self.shape[1] > STREAMED
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+        return len(self._queries)
+
+    def queries(self, number: int) -> Any:
+        """The numbers of the queries of a block."""
+        return self._queries[number]
+
+    def rows(self, number: int) -> slice:
+        """The rows of a block."""
+        first, last = int(self._queries[number][0]), int(self._queries[number][-1])
+        offsets = self._data.lists.offsets
+        return slice(int(offsets[first]), int(offsets[last + 1]))
+
+    def block(self, number: int) -> Any:
+        """The features of a block, checked."""
+        if self._last[0] == number:
+            return self._last[1]
+        data, queries = self._data, self._queries[number]
+        X = data.take(queries)
+        if self._transform != Compose():
+            X = self._transform(X, Lists.from_sizes(data.lists.sizes[queries]))
+        rows = self.rows(number)
+        _check_values(X, self._transform, self._categorical, data, rows.start)
+        self._last = (number, X)
+        return X
 
 
 def columns_of(chosen: Any, features: int, names: tuple[str, ...] | None) -> tuple[int, ...]:

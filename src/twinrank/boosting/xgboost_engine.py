@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ Objective = XGBoostObjective
 
 _CERTAIN = 1e30  # the weight of a column that is drawn
 _UNUSED = "are not used"
+_BINS = 256  # XGBoost's default
 # Settings with which training continues exactly. Samples of rows or columns, and some objectives,
 # depend on a state that XGBoost does not save.
 _EXACT = {
@@ -82,8 +83,15 @@ class Data:
     def __init__(self, settings: TreeSettings, rows: Rows, sets: Mapping[str, Rows]) -> None:
         self.rows = rows
         with explained_by(NAME, xgb.core.XGBoostError):
-            self.train = _labelled(rows, settings)
-            self.sets = {name: _labelled(other, settings) for name, other in sets.items()}
+            # Data in blocks has bins for values: those of the training data, which needs them too.
+            binned = any(not isinstance(other.X, np.ndarray) for other in (rows, *sets.values()))
+            self.train = (_binned if binned else _labelled)(rows, settings)
+            self.sets = {
+                name: _labelled(other, settings)
+                if isinstance(other.X, np.ndarray)
+                else _binned(other, settings, self.train)
+                for name, other in sets.items()
+            }
 
 
 class Grower:
@@ -180,6 +188,18 @@ def merged_trees(
     return XGBoostTrees(_loaded(json.dumps(contents[0]).encode()), features, categorical)
 
 
+def first_rounds(model: Any, rounds: int) -> Any:
+    """The trees of the first rounds."""
+    return model[:rounds]
+
+
+def staged_scores(model: Any, X: Any, first: int, last: int) -> Iterator[Any]:
+    """The scores after the rounds first + 1 to last."""
+    data = xgb.DMatrix(X, feature_types=model.feature_types, enable_categorical=True)
+    for number in range(first, last):
+        yield model.predict(data, output_margin=True, iteration_range=(0, number + 1))
+
+
 def _scaled(tree: dict[str, Any], factor: float) -> dict[str, Any]:
     """A tree with all its values multiplied; a leaf has its value in place of a condition."""
     leaf = np.asarray(tree["left_children"]) == -1
@@ -225,6 +245,51 @@ def params_of(settings: TreeSettings) -> dict[str, Any]:
         "seed": settings.model_seed % 2**31,
         **settings.engine_params,
     }
+
+
+class _BlockIterator(xgb.DataIter):
+    """Blocks of features, which XGBoost reads once for the bins and once for the rows."""
+
+    def __init__(self, rows: Rows, categorical: tuple[int, ...]) -> None:
+        super().__init__()
+        self._rows, self._number = rows, 0
+        self._types = feature_types(rows.X.shape[1], categorical)
+
+    def reset(self) -> None:
+        """Begin again."""
+        self._number = 0
+
+    def next(self, input_data: Any) -> bool:
+        """Pass on the next block; False at the end."""
+        if self._number == self._rows.X.blocks:
+            return False
+        place, queries = self._rows.X.rows(self._number), self._rows.X.queries(self._number)
+        weights, lists = self._rows.weights, self._rows.lists
+        input_data(
+            data=self._rows.X.block(self._number),
+            label=self._rows.y[place],
+            qid=np.repeat(queries, lists.sizes[queries]),
+            weight=None if weights is None else np.asarray(weights)[queries],
+            feature_types=self._types,
+        )
+        self._number += 1
+        return True
+
+
+def _binned(rows: Rows, settings: TreeSettings, train: Any = None) -> Any:
+    """Bins instead of values, in a fraction of the memory."""
+    choices = {
+        "nthread": thread_count(settings.n_jobs) or -1,
+        "max_bin": int(settings.engine_params.get("max_bin", _BINS)),
+        "ref": train,
+        "enable_categorical": bool(settings.categorical),
+    }
+    if isinstance(rows.X, np.ndarray):
+        types = feature_types(rows.X.shape[1], settings.categorical)
+        sizes = rows.lists.sizes
+        about = {"label": rows.y, "group": sizes, "weight": rows.weights, "feature_types": types}
+        return xgb.QuantileDMatrix(rows.X, **about, **choices)
+    return xgb.QuantileDMatrix(_BlockIterator(rows, settings.categorical), **choices)
 
 
 def _labelled(rows: Rows, settings: TreeSettings) -> Any:

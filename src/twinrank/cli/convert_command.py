@@ -15,7 +15,8 @@ def convert(
         Path,
         typer.Argument(
             readable=False,
-            help="LETOR text, CSV, Parquet, Feather, or a folder written by convert.",
+            help="LETOR text, CSV, Parquet, Feather, a folder or pattern of tables, or a folder "
+            "written by convert.",
         ),
     ],
     target: Annotated[

@@ -66,6 +66,11 @@ _READING: dict[str, tuple[Any, Any, Any]] = {  # options of `load`: type, defaul
         None,
         _option("Tables: column to leave out; may be repeated (default: none).", metavar="NAME"),
     ),
+    "split_queries": (
+        str,
+        "join",
+        _option("Tables in parts: queries with rows in several files: join or error."),
+    ),
     "cache": (
         bool,
         True,
@@ -142,13 +147,11 @@ def load_data(path: Path | None, reading: dict[str, Any]) -> "Dataset":
 
 def load_unlabelled(path: Path, reading: dict[str, Any]) -> "Dataset":
     """Load data whose labels are ignored; a table may have no column of labels."""
-    from twinrank.data.streams import FRAMES, plain_suffix
-
     reading = {**reading, "unjudged": "keep"}
     try:
         return load_data(path, reading)
     except InputError:
-        if plain_suffix(path) not in FRAMES:
+        if not _has_columns(path):
             raise
         return load_data(path, {**reading, "label": False})
 
@@ -166,15 +169,23 @@ def source_of(data: Path | None, reading: dict[str, Any] | None, **choices: Any)
 
 def features_of(path: Path, features: list[str] | None) -> int | list[str] | None:
     """The value of --features: a number for LETOR text, names for tables and for folders."""
-    from twinrank.data.streams import FRAMES, plain_suffix
-
-    if not features or plain_suffix(path) in FRAMES:
+    if not features or _has_columns(path):
         return features or None
     if len(features) > 1 or not features[0].isdecimal():
         if path.is_dir():
             return features
         raise InputError(f"{path} has no named columns; --features must be a number.")
     return int(features[0])
+
+
+def _has_columns(path: Path) -> bool:
+    """True for tables: a file, a pattern, a folder of parts, or an address."""
+    from twinrank.data.parts import address_of, is_folder_of_parts
+    from twinrank.data.streams import FRAMES, plain_suffix
+
+    if plain_suffix(path) in FRAMES or address_of(path) is not None:
+        return True
+    return path.is_dir() and not (path / "manifest.json").exists() and is_folder_of_parts(path)
 
 
 @contextmanager

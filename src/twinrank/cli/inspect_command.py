@@ -20,8 +20,8 @@ def inspect(
         Path | None,
         typer.Argument(
             readable=False,  # the reader's own error is clearer
-            help="LETOR text, CSV, Parquet, Feather, or a folder written by convert (default: the "
-            "built-in synthetic data).",
+            help="LETOR text, CSV, Parquet, Feather, a folder or pattern of tables, or a folder "
+            "written by convert (default: the built-in synthetic data).",
         ),
     ] = None,
     plot: Annotated[

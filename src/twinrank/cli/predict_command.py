@@ -28,8 +28,8 @@ def predict(
     data: Annotated[
         Path,
         typer.Argument(
-            help="Documents to score: LETOR text, CSV, Parquet, Feather, or a folder written by "
-            "convert.",
+            help="Documents to score: LETOR text, CSV, Parquet, Feather, a folder or pattern of "
+            "tables, or a folder written by convert.",
             readable=False,
         ),
     ],

@@ -34,8 +34,8 @@ def train(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="A file of training data, or a folder with folds (see --fold). "
-            "Default: the built-in synthetic data.",
+            help="Training data: a file, a folder or pattern of tables, an address (s3://…), or a "
+            "folder with folds (see --fold). Default: the built-in synthetic data.",
             readable=False,
         ),
     ] = None,
@@ -362,7 +362,11 @@ def _hint(run: Any, ranker: "BaseRanker", when: str) -> str:
 
 
 def _text(value: Any) -> Any:
-    return str(value.absolute()) if isinstance(value, Path) else value
+    if not isinstance(value, Path):
+        return value
+    from twinrank.data.parts import address_of
+
+    return address_of(value) or str(value.absolute())
 
 
 def _check_widths(sets: "dict[str, Dataset]") -> None:

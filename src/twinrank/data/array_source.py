@@ -18,9 +18,10 @@ from twinrank.data.table import (
     grouped_rows,
     not_finite_notes,
     scattered_note,
+    scattered_queries,
 )
 from twinrank.lists import Lists, query_runs
-from twinrank.support.arrays import to_numpy
+from twinrank.support.arrays import refuse_dask, to_numpy
 from twinrank.support.errors import InputError
 from twinrank.support.quantities import counted
 
@@ -43,6 +44,7 @@ class Locations:
     feature_names: tuple[str, ...] | None = None
     frame: str = ""  # the name of the frame; empty for arrays
     label_column: str = ""
+    first_row: int = 0  # of a piece of a larger source
 
     def name(self, column: int) -> str:
         """Return the name of a feature, or its number."""
@@ -51,14 +53,16 @@ class Locations:
     def feature(self, row: int, column: int) -> str:
         """Return the location of a feature value."""
         if self.frame:
-            return f"{self.frame}: column {self.name(column)} in row {row + 1}"
+            place = self.first_row + row + 1
+            return f"{self.frame}: column {self.name(column)} in row {place}"
         suffix = "" if self.feature_names is None else f" ({self.name(column)})"
         return f"X[{row}, {column}]{suffix}"
 
     def label(self, row: int) -> str:
         """Return the location of a label."""
         if self.frame:
-            return f"{self.frame}: column {self.label_column!r} in row {row + 1}"
+            place = self.first_row + row + 1
+            return f"{self.frame}: column {self.label_column!r} in row {place}"
         return f"y[{row}]"
 
 
@@ -80,15 +84,19 @@ def table_from_arrays(
     matrix = _matrix(X)
     names = _names(feature_names, matrix)
     locations = locations or Locations(names)
-    features, value_notes = _features(matrix, non_finite, locations)
-    notes = [*notes, *value_notes]
+    features, inexact, missing, infinite = checked_features(matrix, non_finite, locations)
+    notes = [
+        *notes,
+        *(rounded_note(locations.name(column)) for column in np.flatnonzero(inexact).tolist()),
+        *not_finite_notes(missing, infinite),
+    ]
     documents = features.shape[0]
-    labels = _labels(y, documents, unjudged, locations)
+    labels = checked_labels(y, documents, unjudged, locations)
     starts, runs, query_ids = _runs(qid, group, documents)
     order, offsets = grouped_rows(starts, runs, documents)
     rows = order
     if order is not None:
-        notes.append(scattered_note(runs))
+        notes.append(scattered_note(int(scattered_queries(runs).sum())))
     if y is not None and unjudged == "drop" and (dropped := int((labels < 0).sum())):
         if dropped == documents:
             raise InputError(
@@ -135,6 +143,7 @@ def checked_again(table: Table, options: ReadOptions) -> Table:
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:
     """Return any values as an array; masked values become NaN."""
+    refuse_dask(name, values)
     try:
         array = to_numpy(values)
     except ValueError as error:  # rows of different lengths
@@ -178,10 +187,14 @@ def numbered(count: int) -> tuple[str, ...]:
     return tuple(str(i + 1) for i in range(count))
 
 
-def _features(
+def checked_features(
     matrix: npt.NDArray[Any], non_finite: str, locations: Locations
-) -> tuple[Floats, list[str]]:
-    """Return the features as checked float32, and notes about their values."""
+) -> tuple[Floats, npt.NDArray[np.bool_], int, int]:
+    """Return the features as checked float32, and a report on their values.
+
+    The report has a mask of columns with integers that lose digits, and the numbers of missing and
+    of infinite values.
+    """
     with np.errstate(over="ignore"):  # values that are too large become infinite; checked below
         features = np.ascontiguousarray(matrix, dtype=np.float32)
     missing = infinite = 0
@@ -205,10 +218,7 @@ def _features(
     if infinite and non_finite == "clip":
         out = None if np.may_share_memory(matrix, features) else features
         features = np.clip(features, -_LARGEST, _LARGEST, out=out)
-    return features, [
-        *(rounded_note(locations.name(column)) for column in np.flatnonzero(inexact).tolist()),
-        *not_finite_notes(missing, infinite),
-    ]
+    return features, inexact, missing, infinite
 
 
 def rounded(integers: npt.NDArray[Any], floats: Floats) -> npt.NDArray[np.bool_]:
@@ -227,7 +237,8 @@ def _shown(value: Any) -> str:
     return "missing (NaN)" if np.isnan(value) else "infinite or too large"
 
 
-def _labels(y: Any, documents: int, unjudged: str, locations: Locations) -> Floats:
+def checked_labels(y: Any, documents: int, unjudged: str, locations: Locations) -> Floats:
+    """Return labels as float32; an invalid label raises an error that names its row."""
     if y is None:
         return np.full(documents, -1, np.float32)
     values = _array(y, "y")
@@ -299,16 +310,19 @@ def _runs(qid: Any, group: Any, documents: int) -> tuple[Ints, Ints, npt.NDArray
             f"qid has {counted(ids.size, 'id')} but X has {counted(documents, 'row')}; "
             f"pass one id per row"
         )
-    names, first, inverse = np.unique(
-        _plain_ids(ids[starts]), return_index=True, return_inverse=True
-    )
-    by_appearance = np.argsort(first)
-    number_of = np.empty_like(by_appearance)
-    number_of[by_appearance] = np.arange(by_appearance.size)
-    return starts, number_of[inverse], names[by_appearance]
+    return starts, *by_appearance(plain_ids(ids[starts]))
 
 
-def _plain_ids(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def by_appearance(ids: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[Any]]:
+    """Return the number of each id by first appearance, and the ids in that order."""
+    names, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number_of = np.empty_like(order)
+    number_of[order] = np.arange(order.size)
+    return number_of[inverse], names[order]
+
+
+def plain_ids(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return query ids as int64 if they are integers of any type or spelling, else as text."""
     if ids.dtype.kind in "iu" and ids.dtype != np.uint64:
         return ids.astype(np.int64)

@@ -20,7 +20,7 @@ from twinrank.support.errors import FileError, InputError, explained
 from twinrank.support.files import check_regular, new_folder, publish, shortened
 
 VARIABLE = "TWINRANK_CACHE_DIR"
-_HINT = f"choose another cache folder (cache_dir=, --cache-dir or {VARIABLE}), or cache=False"
+HINT = f"choose another cache folder (cache_dir=, --cache-dir or {VARIABLE}), or cache=False"
 
 # Takes a function that creates sinks; returns the last sink, its arrays, metadata and the hash.
 Reader = Callable[[Callable[[], FolderSink]], tuple[FolderSink, Arrays, dict[str, Any], str]]
@@ -33,7 +33,7 @@ def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
             return Path(cache_dir).expanduser().absolute()
         return _user_cache() / "twinrank"
     except RuntimeError as error:  # the user has no home folder
-        raise InputError(f"there is no cache folder: {error}; {_HINT}") from error
+        raise InputError(f"there is no cache folder: {error}; {HINT}") from error
 
 
 def _user_cache() -> Path:
@@ -59,12 +59,14 @@ def cached(
     identity = json.loads(json.dumps(identity))  # lists instead of tuples, as in the manifest
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = base / f"{shortened(real.name)}-{key}"
-    if (table := _valid(folder, real, identity, verify)) is not None:
+    expected = {**identity, **FileState.of(path).to_json()}
+    content = (lambda: content_hash(path)) if verify else None
+    if (table := valid_entry(folder, expected, content)) is not None:
         return table
     with explained("read", path), path.open("rb"):
         state = FileState.settled(path)
-    with new_folder(folder, _HINT) as partial:
-        sink, _, facts, digest = read(lambda: FolderSink(partial, folder, _HINT))
+    with new_folder(folder, HINT) as partial:
+        sink, _, facts, digest = read(lambda: FolderSink(partial, folder, HINT))
         if FileState.of(path) != state:
             raise InputError(f"{path} changed while it was read; load it again")
         source = {**identity, **state.to_json(), "sha256": digest}
@@ -75,9 +77,14 @@ def cached(
     return table
 
 
-def _valid(folder: Path, path: Path, identity: dict[str, Any], verify: bool) -> Table | None:
-    """Return the table of a cache entry, or None if it is missing, outdated or damaged."""
-    expected = {**identity, **FileState.of(path).to_json()}
+def valid_entry(
+    folder: Path, expected: dict[str, Any], content: Callable[[], Any] | None
+) -> Table | None:
+    """Return the table of a cache entry, or None if it is missing, outdated or damaged.
+
+    The entry's source must have the `expected` values. With `content`, which computes a hash of the
+    files or a list of their checksums, the content is compared too.
+    """
     try:
         manifest = read_manifest(folder)
         source = manifest.get("source")
@@ -85,8 +92,8 @@ def _valid(folder: Path, path: Path, identity: dict[str, Any], verify: bool) -> 
             source.get(key) != expected[key] for key in expected
         ):
             return None
-        if verify and content_hash(path) != source.get("sha256"):
+        if content is not None and content() not in (source.get("sha256"), source.get("checksums")):
             return None
-        return Table.of(read_arrays(folder, manifest, verify), manifest)
+        return Table.of(read_arrays(folder, manifest, content is not None), manifest)
     except (FileError, InputError):
         return None

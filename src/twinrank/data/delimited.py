@@ -2,11 +2,14 @@
 
 import csv
 import io
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from twinrank.data.column_roles import Roles, choose_columns
-from twinrank.data.csv_structure import count_rows
+from twinrank.data.csv_structure import count_rows, whole_rows
 from twinrank.data.streams import COMPRESSED, opened
 from twinrank.data.table import ReadOptions
 from twinrank.support.errors import InputError
@@ -25,9 +28,53 @@ def read_delimited(pl: Any, path: Path, options: ReadOptions, separator: str) ->
     Malformed text raises an error, and so does a row that the parser loses.
     """
     content = _content(path) if path.suffix.lower() in COMPRESSED else None
-    header = _header(path, content, separator)
+    header, _ = _header(path, content, separator)
     rows = count_rows(path, content, separator)
-    roles = _roles(header, options, path, separator)
+    roles = delimited_roles(header, options, str(path), separator)
+    return _read_rows(pl, path, content, header, roles, rows, separator)
+
+
+def delimited_pieces(
+    pl: Any, path: Path, separator: str
+) -> tuple[list[str], Callable[[Roles], Iterator[tuple[int, int, Callable[[], Any]]]]]:
+    """The header of a CSV file, and a function that reads it piece by piece.
+
+    Each piece has a number of rows, the number of bytes of the file up to its end, and a function
+    that parses it, for use in another thread.
+    """
+    texts = _texts(path, separator)
+    piece = next(texts, None)
+    if piece is None:
+        raise InputError(f"{path} is empty")
+    header, end = _header(path, piece[0], separator)
+    head = piece[0][:end]
+
+    def pieces(roles: Roles) -> Iterator[tuple[int, int, Callable[[], Any]]]:
+        for i, (content, rows, read) in enumerate(chain([piece], texts)):
+            if rows:
+                whole = head + content if i else content
+                task = partial(_read_rows, pl, path, whole, header, roles, rows, separator)
+                yield rows, read, task
+
+    return header, pieces
+
+
+def _texts(path: Path, separator: str) -> Iterator[tuple[bytes, int, int]]:
+    with opened(path) as source:
+        for content, rows in whole_rows(source, separator):
+            yield content, rows, source.consumed
+
+
+def _read_rows(
+    pl: Any,
+    path: Path,
+    content: bytes | None,
+    header: list[str],
+    roles: Roles,
+    rows: int,
+    separator: str,
+) -> Any:
+    """Parse a file, or its content, of known structure."""
     source, arguments = content or path, {"separator": separator}
     try:
         # polars renames some columns, such as repeated ones.
@@ -78,9 +125,10 @@ def _with_numbers(pl: Any, frame: Any, roles: Roles) -> Any:
     return frame.with_columns(converted)
 
 
-def _roles(header: list[str], options: ReadOptions, path: Path, separator: str) -> Roles:
+def delimited_roles(header: list[str], options: ReadOptions, path: str, separator: str) -> Roles:
+    """Choose the column of each role; an error names a wrong separator."""
     try:
-        return choose_columns(header, options, str(path))
+        return choose_columns(header, options, path)
     except InputError as error:
         separators = [sign for sign in _SEPARATOR_NAMES if sign in header[0]]
         if len(header) > 1 or not separators:
@@ -91,12 +139,21 @@ def _roles(header: list[str], options: ReadOptions, path: Path, separator: str) 
         ) from error
 
 
-def _header(path: Path, content: bytes | None, separator: str) -> list[str]:
+def _header(path: Path, content: bytes | None, separator: str) -> tuple[list[str], int]:
+    """The first row that is not blank, and the number of bytes up to its end."""
+    read = 0
+
+    def lines(text: io.TextIOWrapper) -> Iterator[str]:
+        nonlocal read
+        for line in text:
+            read += len(line.encode())
+            yield line
+
     try:
         with _opened(path, content) as text:
-            for row in csv.reader(text, delimiter=separator):
+            for row in csv.reader(lines(text), delimiter=separator):
                 if row:
-                    return row
+                    return row, read
     except UnicodeDecodeError as error:
         raise InputError(f"{path}{_NOT_TEXT}") from error
     except csv.Error as error:

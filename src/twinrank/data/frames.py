@@ -13,6 +13,7 @@ from twinrank.data.column_roles import choose_columns, looks_like
 from twinrank.data.delimited import SEPARATORS, read_delimited
 from twinrank.data.streams import plain_suffix, written
 from twinrank.data.table import ReadOptions, Table, docid_in
+from twinrank.support.arrays import refuse_dask
 from twinrank.support.errors import InputError, explained
 
 if TYPE_CHECKING:
@@ -33,26 +34,26 @@ def table_from_frame(frame: Any, options: ReadOptions, where: str = "the frame")
         raise InputError(f"{where} has no rows")
 
     def column(name: str, convert: Callable[..., Any], **choices: Any) -> Any:
-        with _converting(name, where):
+        with converting(name, where):
             return convert(table[:, columns.index(name)], where, **choices)
 
     X = np.empty((table.shape[0], len(roles.features)), np.float32)
-    notes = [] if options.features else _suspicious(roles.features)
+    notes = [] if options.features else suspicious_names(roles.features)
     with np.errstate(over="ignore"):  # values that are too large become infinite; checked later
         for i, name in enumerate(roles.features):
-            values = column(name, _numbers)
+            values = column(name, numbers_in)
             X[:, i] = values
             if values.dtype.kind in "iu" and rounded(values, X[:, i]).any():
                 notes.append(rounded_note(repr(name)))
     labels = docids = None
     if roles.label is not None:
-        labels = column(roles.label, _numbers, label=True)
+        labels = column(roles.label, numbers_in, label=True)
     if roles.docid is not None:
-        docids = column(roles.docid, _texts)
+        docids = column(roles.docid, texts_in)
     return table_from_arrays(
         X,
         labels,
-        qid=column(roles.query, _query_ids),
+        qid=column(roles.query, query_ids_in),
         docids=docids,
         feature_names=roles.features,
         unjudged=options.unjudged,
@@ -63,7 +64,7 @@ def table_from_frame(frame: Any, options: ReadOptions, where: str = "the frame")
 
 
 @contextmanager
-def _converting(name: str, where: str) -> Iterator[None]:
+def converting(name: str, where: str) -> Iterator[None]:
     """Raise a library's own error, such as that for a date beyond its calendar, as InputError."""
     try:
         yield
@@ -76,7 +77,7 @@ def _converting(name: str, where: str) -> Iterator[None]:
         raise InputError(f"{where}: can't read column {name!r}: {reason}") from error
 
 
-def _suspicious(features: tuple[str, ...]) -> list[str]:
+def suspicious_names(features: tuple[str, ...]) -> list[str]:
     """Return notes about default features whose names suggest another role."""
     return [
         f"column {name!r} looks like a {role} but is used as a feature; ignore= leaves it out"
@@ -89,6 +90,7 @@ def eager_frame(frame: Any, where: str) -> "nw.DataFrame[Any]":
     """Return any frame as a narwhals frame; a lazy frame is computed."""
     import narwhals as nw
 
+    refuse_dask(where, frame)
     try:
         native = nw.from_native(frame)
         table = native.collect() if isinstance(native, nw.LazyFrame) else native
@@ -103,7 +105,9 @@ def eager_frame(frame: Any, where: str) -> "nw.DataFrame[Any]":
     return table
 
 
-def _numbers(series: "nw.Series[Any]", where: str, label: bool = False) -> Any:
+def numbers_in(
+    series: "nw.Series[Any]", where: str, label: bool = False, first_row: int = 0
+) -> Any:
     """Return a column as numbers, with NaN for missing values; text raises an error."""
     import narwhals as nw
 
@@ -122,8 +126,8 @@ def _numbers(series: "nw.Series[Any]", where: str, label: bool = False) -> Any:
     except (TypeError, ValueError) as error:
         row = _first_bad_row(values, missing)
         raise InputError(
-            f"{where}: column {series.name!r} contains {values[row]!r} in row {row + 1}, which is "
-            f"not a number"
+            f"{where}: column {series.name!r} contains {values[row]!r} in row "
+            f"{first_row + row + 1}, which is not a number"
             + ("" if label else f"; to leave the column out, pass ignore=[{str(series.name)!r}]")
         ) from error
     return numbers
@@ -147,7 +151,11 @@ def _first_bad_row(values: list[Any], missing: list[bool]) -> int:
     raise AssertionError("all values are numbers")
 
 
-def _query_ids(series: "nw.Series[Any]", where: str) -> Any:
+def query_ids_in(series: "nw.Series[Any]", where: str, rows: Any = None) -> Any:
+    """Return query ids as an array; a missing id raises an error that names its row.
+
+    `rows` has the row of each id in the source; by default ids are in rows 0, 1, ….
+    """
     import narwhals as nw
 
     missing = series.is_null()
@@ -155,6 +163,7 @@ def _query_ids(series: "nw.Series[Any]", where: str) -> Any:
         missing = missing | series.is_nan().fill_null(True)
     if missing.any():
         row = missing.to_list().index(True)
+        row = row if rows is None else int(rows[row])
         raise InputError(f"{where}: row {row + 1} has no query id in column {series.name!r}")
     wide = series.dtype in (nw.Int128, nw.UInt128)
     if series.dtype.is_float() or (series.dtype.is_integer() and not wide):
@@ -162,7 +171,7 @@ def _query_ids(series: "nw.Series[Any]", where: str) -> Any:
     return np.array([str(value) for value in series.to_list()], object)
 
 
-def _texts(series: "nw.Series[Any]", _: str) -> list[str]:
+def texts_in(series: "nw.Series[Any]", _: str) -> list[str]:
     """Return a column as text, with "" for missing values.
 
     Integers in a column with missing values come as floats; they are written without a point.
@@ -176,7 +185,8 @@ def _texts(series: "nw.Series[Any]", _: str) -> list[str]:
     return ["" if value is None else str(value) for value in values]
 
 
-def _polars(path: Path) -> Any:
+def polars_for(path: object) -> Any:
+    """Return the module polars; without it, an error names the file or source."""
     try:
         import polars
     except ImportError as error:
@@ -189,7 +199,7 @@ def _polars(path: Path) -> Any:
 
 def read_file(path: Path, options: ReadOptions) -> Table:
     """Make a table from a CSV, Parquet or Feather file."""
-    pl = _polars(path)
+    pl = polars_for(path)
     suffix = plain_suffix(path)
     try:
         with explained("read", path):
@@ -209,7 +219,7 @@ def read_file(path: Path, options: ReadOptions) -> Table:
 
 def write_frame(data: "Dataset", path: Path, name: Path) -> None:
     """Write a dataset to `path` in the format of the file called `name`."""
-    pl = _polars(name)
+    pl = polars_for(name)
     features = data.feature_names or numbered(data.features)
     for feature in features:
         if (role := looks_like(feature)) is not None:

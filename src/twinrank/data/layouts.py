@@ -1,26 +1,18 @@
 """`load_folds`: find the training, validation and test files of a published dataset."""
 
 import os
-import re
 import warnings
 from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from twinrank.data.fold_files import ROLES, fold_candidates
 from twinrank.data.folds import Fold
 from twinrank.data.loading import load
-from twinrank.data.store import is_store
-from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix
-from twinrank.support.errors import DataWarning, InputError, explained, unknown
+from twinrank.data.streams import FRAMES, plain_suffix
+from twinrank.support.errors import DataWarning, InputError, unknown
 
-ROLES = ("train", "validation", "test")
-# MSLR, MQ2007/2008, Istella: train, vali, test; OHSUMED: trainingset, …; Yahoo: set1.train, …
-_NAMES = {
-    "train": r"train(?:ing)?(?:[-_]?set)?",
-    "validation": r"(?:vali|valid|validation|dev)(?:[-_]?set)?",
-    "test": r"test(?:ing)?(?:[-_]?set)?",
-}
 _REQUIRED = {"train", "test"}
 
 
@@ -66,13 +58,7 @@ def load_folds(
     for role in names or ():
         if role not in ROLES:
             raise InputError(unknown("part of a fold", role, ROLES))
-    with explained("read", base):
-        folders = [base, *sorted((p for p in base.iterdir() if _is_folder(p)), key=_by_number)]
-    candidates: dict[str, dict[str, Path]] = {}
-    for directory in folders:
-        for prefix, files in _files(directory, names or {}).items():
-            parts = ("" if directory == base else directory.name, prefix)
-            candidates["/".join(part for part in parts if part) or base.resolve().name] = files
+    candidates = fold_candidates(base, names or {})
     folds = {name: files for name, files in candidates.items() if files.keys() >= _REQUIRED}
     if not folds:
         raise InputError(_no_folds(base, candidates, names))
@@ -106,46 +92,6 @@ class _Loader:
                 f"order must be the same"
             )
         return parts["train"], parts.get("validation"), parts["test"]
-
-
-def _is_folder(path: Path) -> bool:
-    """True for a visible folder that is not itself a saved dataset."""
-    return path.is_dir() and not path.name.startswith(".") and not is_store(path)
-
-
-def _by_number(path: Path) -> tuple[Any, ...]:
-    """Return a sort key that puts Fold2 before Fold10."""
-    pieces = re.split(r"(\d+)", path.name)
-    return tuple((int(piece), "") if piece.isdecimal() else (-1, piece) for piece in pieces)
-
-
-def _files(folder: Path, names: Mapping[str, str]) -> dict[str, dict[str, Path]]:
-    """Return the data files of a folder by prefix and role; a saved folder counts as a file."""
-    named = {role: folder / name for role, name in names.items() if (folder / name).exists()}
-    by_prefix: dict[str, dict[str, Path]] = {"": named} if named else {}
-    with explained("read", folder):
-        paths = sorted(folder.iterdir())
-    for path in paths:
-        if path.name.startswith(".") or not (path.is_file() or is_store(path)):
-            continue
-        for role in ROLES:
-            match = re.fullmatch(rf"(?:(.+)[._-])?{_NAMES[role]}", _stem(path), re.IGNORECASE)
-            if match is None or role in names:
-                continue
-            files = by_prefix.setdefault(match[1] or "", {})
-            if role in files:
-                raise InputError(
-                    f"{files[role]} and {path} both look like {role} data; "
-                    f"choose one: names={{'{role}': …}}"
-                )
-            files[role] = path
-    return by_prefix
-
-
-def _stem(path: Path) -> str:
-    """Return a file's name without the suffixes of its format."""
-    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    return name.stem if name.suffix.lower() in LETOR + FRAMES else name.name
 
 
 def _incomplete(name: str, files: dict[str, Path]) -> str:

@@ -1,4 +1,4 @@
-"""`load`: read a file or folder of ranking data as a `Dataset`."""
+"""`load`: read files or a stream of ranking data as a `Dataset`."""
 
 import os
 import warnings
@@ -8,19 +8,32 @@ from typing import Any
 
 from twinrank.data import frames, letor
 from twinrank.data.array_source import checked_again
-from twinrank.data.cache import cache_folder, cached
+from twinrank.data.cache import HINT, cache_folder, cached
 from twinrank.data.dataset import Dataset
+from twinrank.data.part_cache import cached_parts
+from twinrank.data.part_reader import Journal, polars_errors, read_parts
+from twinrank.data.parts import Part, address_of, find_parts, is_source, is_stream, open_stream
 from twinrank.data.saving import append_dataset
-from twinrank.data.store import Arrays, MemorySink, Sink, is_store, read_arrays, read_manifest
-from twinrank.data.streams import FRAMES, content_hash, plain_suffix
+from twinrank.data.store import (
+    Arrays,
+    FolderSink,
+    MemorySink,
+    Sink,
+    is_store,
+    read_arrays,
+    read_manifest,
+)
+from twinrank.data.streams import FRAMES, FileState, content_hash, plain_suffix
 from twinrank.data.table import MAX_FEATURES, ReadOptions, Table, column_names
 from twinrank.display.progress_bars import reading_bar
 from twinrank.support.errors import DataWarning, InputError, explained
-from twinrank.support.files import check_regular
+from twinrank.support.files import check_regular, new_folder
+
+SMALL = 1 << 26  # bytes of a table that is read at once
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: Any,
     *,
     features: int | Sequence[str] | None = None,
     missing: str = "zero",
@@ -32,25 +45,30 @@ def load(
     label: str | bool | None = None,
     docid: str | None = None,
     ignore: Sequence[str] = (),
+    split_queries: str = "join",
     cache: bool = True,
     cache_dir: str | os.PathLike[str] | None = None,
     verify: bool = False,
     progress: bool | None = None,
 ) -> Dataset:
-    """Load ranking data from a file or a saved folder.
+    """Load ranking data from a file, from many files, or from a stream.
 
     The suffix selects the format: `.csv`, `.tsv`, `.parquet` or `.feather`; any other file is LETOR
     / SVMlight text, `label qid:ID index:value … # comment`. Text may be compressed (`.gz`, `.xz`,
-    `.zst`). The first call parses the file and caches its arrays. Later calls map the cached arrays
-    into memory, as long as the size, time and inode of the file stay the same.
+    `.zst`). The first call parses the files and caches their arrays, in bounded memory. If it is
+    killed, the next call continues after the last finished file. Later calls map the cached arrays
+    into memory, as long as the size, time and inode of every file stay the same.
 
     Parameters
     ----------
-    path : path
-        A file, or a folder written by `Dataset.save`.
+    path : path, list of paths, Arrow dataset, reader of record batches or polars LazyFrame
+        A file; a folder written by `Dataset.save`; or tables in parts: a folder (its folders may be
+        called `column=value`), a pattern such as "day=*/*.parquet", or a list. An address that
+        polars reads (`s3://…`, `gs://…`) and a stream are read at every call; they are not cached.
     features : int or sequence of str, optional
         LETOR text: the number of features, if the file may lack the last ones. Other formats: the
-        feature columns. By default, all columns without another role.
+        feature columns. By default, all columns without another role, except those that only the
+        names of folders contain.
     missing : {"zero", "nan"}, default "zero"
         LETOR text: the value of features that a line leaves out.
     zero_based : bool, default False
@@ -71,14 +89,17 @@ def load(
         The column with document ids, by default recognised by its name.
     ignore : sequence of str, default ()
         Columns to leave out.
+    split_queries : {"join", "error"}, default "join"
+        What to do with a query whose rows are in several files: put them together, in the order of
+        the files, or raise an error that names the files.
     cache : bool, default True
         Whether to use the cache.
     cache_dir : path, optional
         The folder of the cache. By default the environment variable `TWINRANK_CACHE_DIR`, or else
         the user's cache folder.
     verify : bool, default False
-        Compare the file's SHA-256 hash and the checksums of the cached arrays, not only size, time
-        and inode.
+        Compare the file's SHA-256 hash (of several files, their CRC-32) and the checksums of the
+        cached arrays, not only size, time and inode.
     progress : bool, optional
         Whether to show a progress bar. By default for large files on a terminal.
 
@@ -112,26 +133,85 @@ def load(
         label=label,
         docid=docid,
         ignore=column_names(ignore),
+        split_queries=split_queries,
     )
-    source = Path(path).expanduser()
-    with explained("read", source):
-        is_folder = source.is_dir()
-    if is_folder:
-        table = _stored(source, options, verify)
-    else:
-        base = cache_folder(cache_dir) if cache else None
-        table = _from_file(source, options, base, verify, progress)
+    base = cache_folder(cache_dir) if cache else None
+    table, name = _table(path, options, base, verify, progress)
     for note in table.notes:
-        warnings.warn(f"{source}: {note}", DataWarning, stacklevel=2)
-    return Dataset(table, name=str(source))
+        warnings.warn(f"{name}: {note}", DataWarning, stacklevel=2)
+    return Dataset(table, name=name)
+
+
+def _table(
+    source: Any, options: ReadOptions, base: Path | None, verify: bool, progress: bool | None
+) -> tuple[Table, str]:
+    """The table of any source, and its name."""
+    if not is_source(source):
+        raise InputError(
+            f"load takes files, an Arrow dataset, a reader of record batches or a polars LazyFrame,"
+            f" not {type(source).__name__}; for a frame in memory use Dataset.from_frame"
+        )
+    if is_stream(source) or address_of(source) is not None:
+        return _from_stream(source, options, base)
+    if isinstance(source, list | tuple):
+        parts = find_parts(source)
+        assert parts is not None
+        return _from_parts(parts, options, base, verify, progress), _list_name(parts)
+    path = Path(source).expanduser()
+    with explained("read", path):
+        if path.is_dir() and is_store(path):
+            return _stored(path, options, verify), str(path)
+    parts = find_parts(path)
+    if parts is None and plain_suffix(path) in FRAMES:
+        with explained("read", path):
+            check_regular(path)
+            if path.stat().st_size > SMALL:
+                parts = [Part(path)]
+    if parts is not None:
+        return _from_parts(parts, options, base, verify, progress), str(path)
+    return _from_file(path, options, base, verify, progress), str(path)
+
+
+def _list_name(parts: list[Part]) -> str:
+    return f"{parts[0].path}" + (f" and {len(parts) - 1} more" if len(parts) > 1 else "")
+
+
+def _from_parts(
+    parts: list[Part], options: ReadOptions, base: Path | None, verify: bool, progress: bool | None
+) -> Table:
+    size = sum(FileState.of(part.path).size for part in parts)
+    with reading_bar(_list_name(parts), size, progress) as advance:
+
+        def read(sink: Sink, journal: Journal | None) -> tuple[Arrays, dict[str, Any]]:
+            return read_parts(parts, options, sink, journal, advance)
+
+        if base is not None:
+            return cached_parts(parts, options, base, verify, read)
+        return Table.of(*read(MemorySink(), None))
+
+
+def _from_stream(source: Any, options: ReadOptions, base: Path | None) -> tuple[Table, str]:
+    """Read a stream into memory, or into files of the cache that no name leads to."""
+    name = address_of(source) or type(source).__name__
+    pl = frames.polars_for(name)
+    with explained("read", name), polars_errors(pl, name):
+        stream = open_stream(source, pl)
+    if base is None:
+        return Table.of(*read_parts(stream, options, MemorySink(), None, _no_bar)), name
+    with new_folder(base / "stream") as folder:
+        sink = FolderSink(folder, base, HINT)
+        try:
+            arrays, facts = read_parts(stream, options, sink, None, _no_bar)
+        finally:
+            sink.close()
+        return Table.of(arrays, facts), name  # open maps outlive their folder
+
+
+def _no_bar(_: int) -> None:
+    pass
 
 
 def _stored(folder: Path, options: ReadOptions, verify: bool) -> Table:
-    if not is_store(folder):
-        raise InputError(
-            f"{folder} is a folder without 'manifest.json'; use load_folds for folds such as "
-            f"Fold1/train.txt, or pass the path of a file"
-        )
     manifest = read_manifest(folder)
     try:
         table = Table.of(read_arrays(folder, manifest, verify), manifest)

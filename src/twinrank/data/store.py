@@ -88,6 +88,32 @@ class FolderSink:
         self._files.close()
         return arrays
 
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs to continue after the rows written so far."""
+        return {
+            name: [column.dtype.str, list(column.shape), column.rows, column.crc32]
+            for name, column in self._columns.items()
+        }
+
+    def restore(self, state: dict[str, Any]) -> bool:
+        """Continue arrays of another process, up to its `state`; False if they are damaged."""
+        for name, (dtype, shape, rows, crc32) in state.items():
+            column = _Column(
+                self._files.enter_context((self.folder / f"{name}.npy").open("r+b", buffering=0)),
+                np.dtype(dtype),
+                tuple(shape),
+            )
+            end = _HEADER + rows * math.prod(shape) * column.dtype.itemsize
+            column.file.truncate(end)
+            column.file.seek(_HEADER)
+            while block := column.file.read(_BLOCK):
+                column.crc32 = zlib.crc32(block, column.crc32)
+            column.rows = rows
+            if column.crc32 != crc32 or column.file.tell() != end:
+                return False
+            self._columns[name] = column
+        return True
+
     def describe(self) -> dict[str, Any]:
         """Return the description of the finished arrays for the manifest."""
         described: dict[str, Any] = {}

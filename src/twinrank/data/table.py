@@ -18,6 +18,7 @@ from twinrank.support.quantities import counted
 MISSING = ("zero", "nan")
 UNJUDGED = ("error", "keep", "drop")
 NON_FINITE = ("error", "keep", "clip")
+SPLIT_QUERIES = ("join", "error")
 MAX_FEATURES = 100_000
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -46,12 +47,14 @@ class ReadOptions:
     label: str | bool | None = None
     docid: str | None = None
     ignore: tuple[str, ...] = ()
+    split_queries: str = "join"
 
     def __post_init__(self) -> None:
         for name, choices in (
             ("missing", MISSING),
             ("unjudged", UNJUDGED),
             ("non_finite", NON_FINITE),
+            ("split_queries", SPLIT_QUERIES),
         ):
             if (value := getattr(self, name)) not in choices:
                 raise InputError(f"{name}: " + unknown("choice", str(value), choices))
@@ -275,6 +278,11 @@ def as_ids(names: list[str]) -> npt.NDArray[Any]:
     return np.array(names, dtype=np.str_)
 
 
+def scattered_queries(runs: Ints) -> npt.NDArray[np.bool_]:
+    """Return a mask of the queries with several runs of rows."""
+    return np.bincount(runs) > 1
+
+
 def grouped_rows(starts: Ints, runs: Ints, documents: int) -> tuple[Ints | None, Ints]:
     """Return the order of rows that groups them by query, and the offsets in that order.
 
@@ -290,9 +298,8 @@ def grouped_rows(starts: Ints, runs: Ints, documents: int) -> tuple[Ints | None,
     return np.argsort(np.repeat(runs, sizes), kind="stable"), offsets
 
 
-def scattered_note(runs: Ints) -> str:
+def scattered_note(scattered: int) -> str:
     """Return the note about queries whose rows were not adjacent."""
-    scattered = int((np.bincount(runs) > 1).sum())
     return f"the rows of {counted(scattered, 'query')} were scattered; they are now grouped"
 
 

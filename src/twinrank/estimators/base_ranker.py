@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 from twinrank.data.batches import rows_of
 from twinrank.data.dataset import Dataset
+from twinrank.data.parts import is_source, is_stream
 from twinrank.estimators.checks import (
     check_callbacks,
     check_evaluation,
@@ -371,6 +372,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """The data to score; queries are needed if scores depend on them."""
         self._check_fitted()
         has_queries = isinstance(X, Dataset) or qid is not None or group is not None
+        has_queries = has_queries or (is_source(X) and not is_stream(X))
         if self.model_.per_query and not has_queries:
             raise InputError("Scores depend on the other documents of a query: pass qid or group.")
         return as_dataset(X, qid=qid, group=group, one_query=True)

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.estimators.base_ranker import BaseRanker
-from twinrank.estimators.dask_fit import is_dask, train_on_dask
+from twinrank.estimators.dask_fit import dask_evaluation, train_on_dask
 from twinrank.estimators.parameters import saved_parameters
 from twinrank.measures import Measure
+from twinrank.support.arrays import is_dask
 from twinrank.support.errors import InputError
 from twinrank.training.callbacks import Callback
 from twinrank.training.run_folder import Run
@@ -172,7 +173,8 @@ class BoostedRanker(BaseRanker):
 
         Queries with a single document, nothing relevant or weight 0 are ignored in training. Dask
         arrays or frames X, y, qid and `sample_weight` (one per row) need the same partitions, cut
-        between queries. The current client's workers train on them, without evaluation sets.
+        between queries. The current client's workers train on them. One evaluation set (X, y, qid)
+        on Dask selects the best round; the workers evaluate all `early_stopping` rounds.
 
         Parameters
         ----------
@@ -213,13 +215,14 @@ class BoostedRanker(BaseRanker):
             return super().fit(
                 X, y, qid, group, sample_weight, *others, callbacks, run=run, resume=resume
             )
-        if any(value is not None for value in (group, run, *others)) or callbacks:
+        if any(v is not None for v in (group, run, eval_group, eval_fraction)) or callbacks:
             raise InputError(
-                "On a Dask cluster, fit takes X, y, qid and sample_weight. There is no early "
-                "stopping: choose n_estimators."
+                "On a Dask cluster, fit takes X, y, qid, sample_weight and one eval_set, as Dask "
+                "arrays or frames. Run folders and callbacks are not available there."
             )
+        held = None if eval_set is None else dask_evaluation(eval_set, eval_qid)
         saved = saved_parameters(self._parameters())
-        self._adopt(train_on_dask(self.check_parameters, saved, X, y, qid, sample_weight))
+        self._adopt(train_on_dask(self.check_parameters, saved, X, y, qid, sample_weight, held))
         return self
 
     def contributions(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float64]:

@@ -2,32 +2,36 @@
 
 Each worker prepares its partitions: the trainable queries, their rows sorted by query and
 transformed. The engine's own Dask interface trains on them. The client only sees a summary of each
-partition and the model.
+partition and the model. Workers also evaluate the model on evaluation partitions.
 """
 
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from twinrank.boosting.engines import NO_TREE, TreeSettings, engine, explained_by
-from twinrank.boosting.newton import Newton
-from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
+from twinrank.boosting.engines import NO_TREE, engine
+from twinrank.boosting.tree_features import columns_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import transform
+from twinrank.estimators.dask_engines import dask_rows, grow_lightgbm, grow_xgboost
+from twinrank.estimators.dask_partitions import (
+    Partition,
+    Summary,
+    delayed_rows,
+    prepare,
+    prepare_evaluation,
+    query_ids,
+    query_in_two,
+    summarise,
+)
 from twinrank.estimators.dask_workers import watched
-from twinrank.estimators.inputs import as_dataset, list_weights, trainable_queries
+from twinrank.evaluation.evaluate import evaluate
 from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 from twinrank.support.versions import versions
-from twinrank.training.tree_learner import ENGINE_OBJECTIVES, newton_of, tree_settings
-
-
-def is_dask(X: Any) -> bool:
-    """True for a Dask array or frame; Dask is not imported."""
-    return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
+from twinrank.training.tree_learner import newton_of, tree_settings
 
 
 def train_on_dask(
@@ -37,10 +41,12 @@ def train_on_dask(
     y: Any,
     qid: Any,
     weights: Any,
+    evaluation: tuple[Any, Any, Any] | None = None,
 ) -> TreeModel:
     """Grow trees on Dask arrays or frames with the same partitions.
 
     `resolve` gives the parameters for a number of documents; `saved` are the parameters as JSON.
+    `evaluation` is X, y and qid of an evaluation set, which selects the best round.
     """
     client = _client()
     parameters = resolve(0)
@@ -56,15 +62,17 @@ def train_on_dask(
         )
     from dask import delayed
 
-    columns = _delayed_partitions(X, y, qid, weights)
-    prepare = delayed(_prepare, pure=False)
-    partitions = client.persist([prepare(*row, parameters) for row in zip(*columns, strict=True)])
+    own, held = delayed(prepare, pure=False), delayed(prepare_evaluation, pure=False)
+    rows = delayed_rows(X, y, qid, weights)
+    evaluated = [] if evaluation is None else delayed_rows(*evaluation)
+    partitions = client.persist([own(row, parameters) for row in rows])
+    sets = client.persist([held(row, parameters) for row in evaluated]) if evaluated else []
     newton = newton_of(parameters)
     summaries = client.gather(
-        client.compute([delayed(_summary)(partition, newton) for partition in partitions])
+        client.compute([delayed(summarise)(partition, newton) for partition in partitions])
     )
-    ids = [delayed(_query_ids)(partition) for partition in partitions]
-    query = client.compute(delayed(_query_in_two)(ids)).result()
+    ids = [delayed(query_ids)(partition) for partition in partitions]
+    query = client.compute(delayed(query_in_two)(ids)).result()
     if query is not None:
         raise InputError(
             f"Query {query} has rows in two partitions. Cut partitions between queries, for "
@@ -80,51 +88,25 @@ def train_on_dask(
     if len({(summary.features, summary.names) for summary in summaries}) > 1:
         raise InputError("Partitions have different features; all need the same columns.")
     parameters = resolve(sum(summary.documents for _, summary in trainable))
-    return _grow(client, parameters, saved, trainable)
+    if sets and parameters["ensemble_size"] > 1:
+        if saved["ensemble_size"] != "auto":
+            raise InputError(
+                "On a Dask cluster, an ensemble takes no evaluation set. Choose ensemble_size=1, "
+                "or leave eval_set out."
+            )
+        parameters["ensemble_size"] = 1
+    return _grow(client, parameters, saved, trainable, sets)
 
 
-@dataclass(frozen=True, eq=False)
-class DaskRows:
-    """Rows on a cluster, as Dask arrays whose chunks hold whole lists."""
-
-    X: Any
-    y: Any
-    sizes: Any
-    """The number of rows of each list."""
-    list_numbers: Any
-    """The list of each row, ascending over all chunks."""
-    weights: Any = None
-    """One per row."""
-
-
-class Summary(NamedTuple):
-    """What the client needs to know about a partition."""
-
-    queries: int
-    """Trainable ones."""
-    documents: int
-    features: int
-    columns: int
-    """Of the transformed features."""
-    names: tuple[str, ...] | None
-    weighted: bool
-    hessian: float
-    """The sum over all documents, at scores of zero."""
-
-
-class Partition(NamedTuple):
-    """A prepared partition."""
-
-    X: Any
-    y: Any
-    sizes: Any
-    weights: Any
-    """One per row, or None."""
-    ids: Any
-    """Of all queries, also those that are not trainable."""
-    features: int
-    """Before the transform."""
-    names: tuple[str, ...] | None
+def dask_evaluation(eval_set: Any, eval_qid: Any) -> tuple[Any, Any, Any]:
+    """X, y and qid of the only evaluation set."""
+    if isinstance(eval_set, Mapping) and len(eval_set) == 1:
+        eval_set = next(iter(eval_set.values()))
+    if isinstance(eval_set, list) and len(eval_set) == 1 and isinstance(eval_qid, list):
+        eval_set = (*eval_set[0], *eval_qid)
+    if not isinstance(eval_set, tuple) or len(eval_set) != 3:
+        raise InputError("On a Dask cluster, eval_set is one set: (X, y, qid), all on Dask.")
+    return eval_set
 
 
 def _client() -> Any:
@@ -140,98 +122,12 @@ def _client() -> Any:
         ) from missing
 
 
-def _delayed_partitions(X: Any, y: Any, qid: Any, weights: Any) -> list[list[Any]]:
-    """The partitions of X, y, qid and weights, as delayed values."""
-    if getattr(X, "ndim", 2) != 2:
-        raise InputError(f"X must be a matrix or a frame, but it has {X.ndim} dimension(s).")
-    if hasattr(X, "chunks"):
-        X = X.rechunk({1: -1})
-    inputs = {"X": X, "y": y, "qid": qid, "sample_weight": weights}
-    for name, values in inputs.items():
-        if values is None and name != "sample_weight":
-            raise InputError(f"On a Dask cluster, fit needs {name}, as a Dask array or column.")
-        if values is not None and not is_dask(values):
-            raise InputError(f"{name} must be a Dask array or column, because X is on Dask.")
-    count = X.npartitions
-    partitions = []
-    for name, values in inputs.items():
-        if values is None:
-            partitions.append([None] * count)
-            continue
-        if values.npartitions != count:
-            raise InputError(
-                f"{name} has {values.npartitions} partitions but X has {count}; both need the "
-                f"same partitions."
-            )
-        partitions.append(np.ravel(np.asarray(values.to_delayed(), object)).tolist())
-    return partitions
-
-
-# On the workers
-
-
-def _prepare(X: Any, y: Any, qid: Any, weights: Any, parameters: dict[str, Any]) -> Partition:
-    """The rows of a partition's trainable queries, sorted by query and transformed."""
-    data = as_dataset(X, y, qid=qid, labelled=True)
-    queries, per_list = np.empty(0, np.int64), None
-    if weights is None:
-        queries = trainable_queries(data, mode=parameters["mode"])
-    elif np.any(weights):
-        per_list = list_weights(weights, data)
-        queries = trainable_queries(data, per_list, parameters["mode"])
-    names, ids = data.feature_names, data.query_ids
-    if not queries.size:
-        nothing = np.empty((0, data.features), np.float32)
-        return Partition(nothing, None, None, None, ids, data.features, names)
-    trainable = data.select(queries)
-    if str(parameters["objective"]) in ENGINE_OBJECTIVES:
-        check_grades(trainable)
-    categorical = columns_of(parameters["categorical_features"], data.features, names)
-    chosen = tree_transform(transform(parameters["transforms"]), categorical)
-    rows = rows_of(trainable, chosen, categorical)
-    per_row = None if per_list is None else trainable.lists.spread(per_list[queries])
-    X = np.ascontiguousarray(rows.X)
-    return Partition(X, rows.y, trainable.lists.sizes, per_row, ids, data.features, names)
-
-
-def _summary(partition: Partition, newton: Newton | None) -> Summary:
-    features, columns, names = partition.features, partition.X.shape[1], partition.names
-    if partition.y is None:
-        return Summary(0, 0, features, columns, names, False, 0.0)
-    lists, total = Lists.from_sizes(partition.sizes), 0.0
-    weighted = partition.weights is not None
-    if newton is not None:
-        weights = lists.max(partition.weights) if weighted else None
-        scores = np.zeros(len(partition.y))
-        hessian = newton.sums(scores, partition.y, lists, weights)[1]
-        total = float(hessian.sum(dtype=np.float64))
-    return Summary(len(lists), len(partition.y), features, columns, names, weighted, total)
-
-
-def _list_numbers(partition: Partition, first: int) -> Any:
-    """The number of the list of each row, counted from `first`."""
-    last = first + len(partition.sizes)
-    return np.repeat(np.arange(first, last, dtype=np.uint32), partition.sizes)
-
-
-def _query_ids(partition: Partition) -> Any:
-    return partition.ids
-
-
-def _query_in_two(ids: list[Any]) -> str | None:
-    """A query that has rows in two partitions, or None."""
-    unique, counts = np.unique(np.concatenate(ids), return_counts=True)
-    return str(unique[counts > 1][0]) if (counts > 1).any() else None
-
-
-# On the client
-
-
 def _grow(
     client: Any,
     parameters: dict[str, Any],
     saved: Mapping[str, Any],
     trainable: list[tuple[Any, Summary]],
+    sets: list[Any],
 ) -> TreeModel:
     """Train with the engine's own Dask interface."""
     summaries = [summary for _, summary in trainable]
@@ -242,14 +138,17 @@ def _grow(
     if newton is not None:  # all workers must divide by the same mean hessian
         newton = replace(newton, unit=sum(summary.hessian for summary in summaries) / documents)
     settings = tree_settings(parameters, categorical)
-    grow = _grow_lightgbm if parameters["engine"] == "lightgbm" else _grow_xgboost
+    grow = grow_lightgbm if parameters["engine"] == "lightgbm" else grow_xgboost
     rounds, size = int(parameters["n_estimators"]), settings.ensemble_size
-    rows = _dask_rows(trainable)
-    models = []
+    rows = dask_rows(trainable)
+    models, course = [], _Course(parameters)
     for model in range(size):
         own = None if newton is None else replace(newton, model=model)
-        arguments = (client, replace(settings, model=model), own, rows, rounds)
-        models.append(watched(client, grow, *arguments))
+        arguments = (client, replace(settings, model=model), own, rows)
+        if sets:
+            models.append(_grow_and_stop(grow, arguments, sets, rounds, course))
+        else:
+            models.append(watched(client, grow, *arguments, rounds))
     # All models have as many rounds, so that their scores need not be standardised.
     merge = engine(parameters["engine"]).merged_trees
     trees = merge(models, [1 / size] * size, features, categorical)
@@ -262,6 +161,8 @@ def _grow(
         transform=tree_transform(transform(parameters["transforms"]), categorical),
         ensemble_size=size,
         best_iteration=-(-trees.count // size),
+        best_score=course.best[0] if sets else None,
+        history=course.history,
         engine=parameters["engine"],
         trees=trees,
         categorical=categorical,
@@ -273,98 +174,70 @@ def _grow(
     )
 
 
-def _dask_rows(trainable: list[tuple[Any, Summary]]) -> DaskRows:
-    """Prepared partitions as Dask arrays."""
-    import dask.array as da
+class _Course:
+    """The values on the evaluation set, round by round, and when to stop."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self.engine, self.measure = parameters["engine"], str(parameters["validation_measure"])
+        self.every, self.patience = parameters["validate_every"], parameters["early_stopping"]
+        self.history: list[dict[str, Any]] = []
+        self.best: tuple[float, int] = (float("-inf"), 0)
+
+    def add(self, values: list[float]) -> bool:
+        """Add the values of the next rounds; True if training should stop."""
+        for value in values:
+            number = len(self.history) + 1
+            if number % self.every:
+                self.history.append({"iteration": number})
+                continue
+            self.history.append({"iteration": number, "validation": value})
+            if value > self.best[0]:
+                self.best = (value, number)
+            if self.patience is not None and number - self.best[1] >= self.patience:
+                return True
+        return False
+
+
+def _grow_and_stop(
+    grow: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    sets: list[Any],
+    rounds: int,
+    course: _Course,
+) -> Any:
+    """Grow some rounds at a time, and stop when the evaluation set says so."""
     from dask import delayed
 
-    get, number = delayed(getattr), delayed(_list_numbers)
-    chunks: dict[str, list[Any]] = {
-        name: [] for name in ("X", "y", "sizes", "list_numbers", "weights")
-    }
-    first = 0
-    for partition, summary in trainable:
-        rows, lists = (summary.documents,), (summary.queries,)
-        shape = (*rows, summary.columns)
-        chunks["X"].append(da.from_delayed(get(partition, "X"), shape, np.float32))
-        chunks["y"].append(da.from_delayed(get(partition, "y"), rows, np.float32))
-        chunks["sizes"].append(da.from_delayed(get(partition, "sizes"), lists, np.int64))
-        chunks["list_numbers"].append(da.from_delayed(number(partition, first), rows, np.uint32))
-        if summary.weighted:
-            chunks["weights"].append(da.from_delayed(get(partition, "weights"), rows, np.float64))
-        first += summary.queries
-    return DaskRows(**{name: da.concatenate(parts) for name, parts in chunks.items() if parts})
-
-
-# The engines
-
-
-class DaskObjective:
-    """A measure as an objective of LightGBM's scikit-learn interface, which Dask uses."""
-
-    def __init__(self, newton: Newton) -> None:
-        self.newton = newton
-
-    def __call__(self, labels: Any, scores: Any, weights: Any, sizes: Any) -> Any:
-        """Gradient and hessian of the rows of a worker."""
-        lists = Lists.from_sizes(sizes)
-        per_list = None if weights is None else lists.max(weights)
-        return self.newton(scores, labels, lists, per_list)
-
-
-def _grow_lightgbm(
-    client: Any, settings: TreeSettings, newton: Newton | None, rows: DaskRows, rounds: int
-) -> str:
-    from lightgbm.basic import LightGBMError
-    from lightgbm.dask import DaskLGBMRanker
-
-    from twinrank.boosting.lightgbm_engine import params_of
-
-    params = params_of(settings)
-    for name in ("num_threads", "seed"):  # Dask sets the threads of a worker
-        del params[name]
-    if newton is not None:
-        params["objective"] = DaskObjective(newton)
-    with explained_by("LightGBM", LightGBMError), warnings.catch_warnings():
-        # LightGBM warns about its own default of n_jobs.
-        warnings.filterwarnings("ignore", message="Parameter n_jobs will be ignored")
-        ranker = DaskLGBMRanker(
-            client=client, n_estimators=rounds, random_state=settings.seed % 2**31, **params
+    client, model, done = arguments[0], None, 0
+    while done < rounds:
+        step = min(course.patience or rounds, rounds - done)
+        model = watched(client, grow, *arguments, step, model)
+        evaluated = delayed(_evaluated, pure=False)
+        sums = client.gather(
+            client.compute(
+                [
+                    evaluated(s, model, course.engine, done, done + step, course.measure)
+                    for s in sets
+                ]
+            )
         )
-        ranker.fit(
-            rows.X,
-            rows.y,
-            group=rows.sizes,
-            sample_weight=rows.weights,
-            categorical_feature=list(settings.categorical) or "auto",
-        )
-        return str(ranker.booster_.model_to_string(num_iteration=-1))
+        totals = np.sum(sums, axis=0)
+        if not totals[0, 1]:
+            raise InputError("No query of the evaluation set has a relevant document.")
+        done += step
+        if course.add((totals[:, 0] / totals[:, 1]).tolist()):
+            break
+    return engine(course.engine).first_rounds(model, course.best[1] or done)
 
 
-def _grow_xgboost(
-    client: Any, settings: TreeSettings, newton: Newton | None, rows: DaskRows, rounds: int
+def _evaluated(
+    partition: Partition, model: Any, engine_name: str, first: int, last: int, measure: str
 ) -> Any:
-    from twinrank.boosting.xgboost_engine import Objective, feature_types, params_of
-
-    if rows.weights is not None:
-        raise InputError(
-            "XGBoost takes no weights of queries on a Dask cluster. Choose engine='lightgbm'."
-        )
-    from xgboost import dask as xgb_dask
-    from xgboost.core import XGBoostError
-
-    params = params_of(settings)
-    del params["nthread"]
-    features = rows.X.shape[1]
-    with explained_by("XGBoost", XGBoostError):
-        data = xgb_dask.DaskDMatrix(
-            client,
-            rows.X,
-            rows.y,
-            qid=rows.list_numbers,
-            feature_types=feature_types(features, settings.categorical),
-            enable_categorical=bool(settings.categorical),
-        )
-        objective = None if newton is None else Objective(newton)
-        result = xgb_dask.train(client, params, data, rounds, obj=objective)
-    return result["booster"]
+    """On a worker: the sum of a measure over lists, and their number, after each round."""
+    scores = engine(engine_name).staged_scores(model, partition.X, first, last)
+    lists, sums = Lists.from_sizes(partition.sizes), []
+    for own in scores:
+        values = evaluate(own, partition.y, lists, [measure]).values[measure]
+        counted = values[~np.isnan(values)]
+        sums.append((counted.sum(), counted.size))
+    return np.array(sums, np.float64).reshape(-1, 2)

@@ -1,6 +1,7 @@
 """Input of `fit` and `predict` as datasets: arrays, sparse matrices, frames, evaluation sets."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,15 @@ import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
 from twinrank.data.folds import cut
-from twinrank.support.arrays import to_numpy
+from twinrank.data.loading import load
+from twinrank.data.parts import is_source, is_stream
+from twinrank.support.arrays import refuse_dask, to_numpy
 from twinrank.support.errors import InputError
 from twinrank.training.settings import FEWEST
 
-_FORMS = "Pass (X, y, qid), a Dataset, a dict of these by name, or [(X, y)] with eval_qid=[qid]."
+_FORMS = (
+    "Pass (X, y, qid), a Dataset, files, a dict of these by name, or [(X, y)] with eval_qid=[qid]."
+)
 
 
 class NotNumbersError(InputError, TypeError):
@@ -36,6 +41,11 @@ def as_dataset(
         if any(argument is not None for argument in (y, qid, group)):
             raise InputError("A Dataset has its own labels and queries: pass it alone.")
         return X
+    for name, values in {"X": X, "y": y, "qid": qid, "group": group}.items():
+        refuse_dask(name, values)
+    alone = all(argument is None for argument in (y, qid, group))
+    if alone and is_source(X) and (labelled or not is_stream(X)):
+        return _loaded(X, labelled)
     if labelled and y is None:
         raise InputError("A ranker requires y to be passed, but the target y is None.")
     matrix, names = _matrix(X)
@@ -52,6 +62,19 @@ def as_dataset(
         unjudged="keep",
         non_finite="keep",
     )
+
+
+def _loaded(source: Any, labelled: bool) -> Dataset:
+    """Read files or a stream; without `labelled`, labels may be missing."""
+    try:
+        unjudged = "error" if labelled else "keep"
+        return load(source, unjudged=unjudged, non_finite="keep")
+    except InputError as error:
+        if not labelled:
+            with suppress(InputError):
+                return load(source, label=False, non_finite="keep")
+        hint = "Options for reading belong to load: pass twinrank.load(…, option=…) instead."
+        raise InputError(f"{str(error).rstrip('.')}. {hint}") from error
 
 
 def _check_judged(y: Any) -> None:
@@ -172,7 +195,7 @@ def as_evaluation_sets(
         if has_queries:
             raise InputError(f"eval_qid and eval_group need eval_set. {_FORMS}")
         return {}
-    if isinstance(eval_set, Dataset) or _is_single_set(eval_set, 3):
+    if isinstance(eval_set, Dataset) or is_source(eval_set) or _is_single_set(eval_set, 3):
         eval_set = {"validation": eval_set}
     if isinstance(eval_set, Mapping):
         if has_queries:
@@ -206,8 +229,8 @@ def _is_single_set(value: Any, length: int) -> bool:
 
 def _evaluation_set(value: Any, qid: Any = None, group: Any = None) -> Dataset:
     has_queries = qid is not None or group is not None
-    if isinstance(value, Dataset) and not has_queries:
-        return value
+    if (isinstance(value, Dataset) or is_source(value)) and not has_queries:
+        return as_dataset(value, labelled=True)
     if isinstance(value, tuple | list) and len(value) == 3 and not has_queries:
         return as_dataset(value[0], value[1], qid=value[2], labelled=True)
     if isinstance(value, tuple | list) and len(value) == 2:
@@ -221,6 +244,8 @@ def as_unlabelled(unlabelled: Any) -> Dataset | None:
     """Lists without labels: a Dataset, (X, qid) or (X, y, qid)."""
     if unlabelled is None or isinstance(unlabelled, Dataset):
         return unlabelled
+    if is_source(unlabelled):
+        return as_dataset(unlabelled)
     if not isinstance(unlabelled, tuple | list) or len(unlabelled) not in (2, 3):
         raise InputError("unlabelled has the wrong form. Pass a Dataset, (X, qid) or (X, y, qid).")
     return as_dataset(unlabelled[0], qid=unlabelled[-1])

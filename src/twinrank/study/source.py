@@ -13,6 +13,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.folds import Fold
 from twinrank.data.layouts import load_folds
 from twinrank.data.loading import load
+from twinrank.data.parts import address_of, is_folder_of_parts
 from twinrank.data.store import is_store
 from twinrank.data.summary import fingerprint
 from twinrank.data.synthetic import synthetic_web_search
@@ -25,7 +26,7 @@ BUILT_IN = "built-in synthetic web search"
 
 @dataclass(frozen=True)
 class Source:
-    """A folder with folds, a file, or (`path=None`) the built-in synthetic data.
+    """A folder with folds, files without folds, or (`path=None`) the built-in synthetic data.
 
     `reading` holds arguments of `load`. Data without folds is split into `cut` folds by query, as
     `Dataset.folds` does. `cut=1` is a single split: 60 % of the queries train, 20 % validate.
@@ -49,8 +50,10 @@ class Source:
     @classmethod
     def of(cls, path: Path | str | None, reading: Mapping[str, Any], **choices: Any) -> "Source":
         """The source at a path, made absolute, with `reading` in JSON types."""
-        absolute = None if path is None else str(Path(path).expanduser().absolute())
-        return cls(absolute, json.loads(json.dumps(dict(reading), default=_plain)), **choices)
+        place = (
+            None if path is None else address_of(path) or str(Path(path).expanduser().absolute())
+        )
+        return cls(place, json.loads(json.dumps(dict(reading), default=_plain)), **choices)
 
     @property
     def name(self) -> str:
@@ -63,7 +66,8 @@ class Source:
         if self.path is None:
             return False
         with explained("read", self.path):
-            return Path(self.path).is_dir() and not is_store(Path(self.path))
+            path = Path(self.path)
+            return path.is_dir() and not is_store(path) and not is_folder_of_parts(path)
 
     @property
     def folds(self) -> tuple[int, ...]:

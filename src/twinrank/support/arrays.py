@@ -11,12 +11,29 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
+from twinrank.support.errors import InputError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 Array: TypeAlias = Any
 """A NumPy array or a torch tensor."""
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def is_dask(x: object) -> bool:
+    """True for a Dask array or frame; Dask is not imported."""
+    return type(x).__module__.split(".")[0] in ("dask", "dask_expr")
+
+
+def refuse_dask(name: str, x: object) -> None:
+    """Raise an error for data on a Dask cluster, which would be copied into this process."""
+    if is_dask(x):
+        raise InputError(
+            f"{name} is on Dask, and this would copy all of it into the memory of this process. "
+            f"Only BoostedRanker.fit takes Dask data. Pass the files themselves (a folder or a "
+            f"pattern), or copy on purpose: {name}.compute()."
+        )
 
 
 def is_tensor(x: object) -> "TypeGuard[Tensor]":

@@ -24,7 +24,7 @@ from twinrank.boosting.newton import Newton
 from twinrank.boosting.sampling import deviation
 from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
-from twinrank.data.transforms import Compose, Transform, transform
+from twinrank.data.transforms import Transform, transform
 from twinrank.measures import NAMES, Measure, measure
 from twinrank.support.compiled import limit_of_threads, threads, threads_at_most
 from twinrank.support.errors import InputError, unknown
@@ -162,7 +162,7 @@ class TreeLearner(Learner):
         newton = newton_of(parameters)
         columns = columns_of(parameters["categorical_features"], data.features, data.feature_names)
         fitted = tree_transform(transform(parameters["transforms"]), columns)
-        if fitted != Compose():
+        if fitted.has_statistics:
             fitted = fitted.fit(data.X, data.lists)
         if newton is None:
             check_grades(data)

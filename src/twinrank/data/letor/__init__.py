@@ -21,6 +21,7 @@ from twinrank.data.table import (
     grouped_rows,
     not_finite_notes,
     scattered_note,
+    scattered_queries,
 )
 from twinrank.support.errors import InputError
 
@@ -95,14 +96,15 @@ def _completed(sink: Sink, contents: Contents) -> tuple[Arrays, list[str]]:
         sink.discard("comment_ends")
     arrays = sink.finish()
     if order is not None:
-        _reorder(sink, arrays, order)
-    notes = [scattered_note(runs)] if order is not None else []
+        reorder(sink, arrays, order)
+    notes = [scattered_note(int(scattered_queries(runs).sum()))] if order is not None else []
     if contents.dropped:
         notes.append(dropped_note(contents.dropped))
     return arrays, notes + not_finite_notes(contents.missing, contents.infinite)
 
 
-def _reorder(sink: Sink, arrays: Arrays, order: Any) -> None:
+def reorder(sink: Sink, arrays: Arrays, order: Any) -> None:
+    """Reorder the rows of finished arrays in place."""
     permute(arrays["X"], order)
     arrays["y"][:] = arrays["y"][order]
     if "comments" in arrays:
