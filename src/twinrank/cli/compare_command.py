@@ -1,6 +1,5 @@
 """twinrank compare: a cross-validated comparison of methods."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,8 @@ from twinrank.cli.data_options import (
     numbers,
     show,
     show_notes,
+    show_paragraph,
+    show_table,
     source_of,
     takes_data,
 )
@@ -169,12 +170,12 @@ def _finish(results: "Results", folder: Path) -> None:
     )
 
     comparison = results.comparison()
-    show(table_of(results, comparison).to_text(colour=sys.stdout.isatty()))
-    show(headline(comparison, main_measure(results)))
+    show_table(table_of(results, comparison))
+    show_paragraph(headline(comparison, main_measure(results)))
     write_comparison(results, comparison, folder)
     write_report(folder / "report.html", report_content(results, comparison, command_line()))
     if note := note_on_missing(results.study):
-        show(note)
+        show_paragraph(note)
     show(f"Report: {folder / 'report.html'}")
     for failure in results.failures:
         show(f"Failed: {failure}", err=True)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +20,7 @@ from twinrank.support.terminal import printable
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
+    from twinrank.display.tables import Table
     from twinrank.study.source import Source
 
 
@@ -96,8 +99,14 @@ _PHRASES = {
 }
 
 
-def takes_data(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options of `load` to a command, which gets them as one argument, `reading`."""
+def takes_data(
+    panels: dict[str, tuple[str, ...]] | None = None, **defaults: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of `load` to a command, which gets them as one argument, `reading`.
+
+    `panels` are the titles in the help, each with its options; the others are under "Options".
+    """
+    titles = {name: title for title, names in (panels or {}).items() for name in names}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
@@ -110,6 +119,9 @@ def takes_data(**defaults: Any) -> Callable[[Callable[..., None]], Callable[...,
 
         signature = inspect.signature(command)
         own = [p for p in signature.parameters.values() if p.name != "reading"]
+        for parameter in own:
+            if parameter.name in titles:
+                parameter.annotation.__metadata__[0].rich_help_panel = titles[parameter.name]
         shared = [
             inspect.Parameter(
                 name,
@@ -239,6 +251,17 @@ def names(text: str | None) -> list[str] | None:
 def show(text: str, err: bool = False) -> None:
     """Print text, with control characters from data and file names escaped."""
     typer.echo(printable(text), err=err)
+
+
+def show_table(table: "Table", end: str = "") -> None:
+    """Print a table no wider than the terminal; 80 columns where there is none."""
+    width = get_terminal_size().columns
+    show(table.to_text(colour=sys.stdout.isatty(), width=width) + end)
+
+
+def show_paragraph(text: str) -> None:
+    """Print sentences in lines no longer than the terminal is wide."""
+    show(fill(text, get_terminal_size().columns, break_on_hyphens=False, break_long_words=False))
 
 
 def show_csv(text: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.boosting.engines import ENGINES
 from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, Transform, Union
@@ -16,6 +17,14 @@ from twinrank.support.errors import InputError
 from twinrank.support.quantities import counted
 from twinrank.training.callbacks import Callback
 from twinrank.training.settings import FEWEST
+
+_INSTEAD = {
+    "early_stopping": "the parameter early_stopping of the ranker",
+    "log_evaluation": "the parameter verbose=True of the ranker",
+    "evaluation_monitor": "the parameter verbose=True of the ranker",
+    "record_evaluation": "the attribute history_ of the fitted ranker",
+}
+"""What replaces a callback of LightGBM or XGBoost."""
 
 
 def check_features(
@@ -141,9 +150,18 @@ def trainable_part(data: Dataset, weights: Any) -> tuple[Dataset, Any]:
 
 
 def check_callbacks(callbacks: Any) -> None:
-    """Refuse anything but a list of callbacks."""
+    """Refuse anything but a list of callbacks; those of the engines by name."""
     listed = isinstance(callbacks, list | tuple)
     for callback in callbacks if listed else [callbacks]:
+        package = type(callback).__module__.partition(".")[0]
+        if package in ENGINES:
+            name = type(callback).__name__.strip("_").removesuffix("Callback")
+            snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).strip("_")
+            instead = _INSTEAD.get(snake, "a subclass of twinrank.training.Callback")
+            raise InputError(
+                f"callbacks has {snake} of {package}, which TwinRank does not call. Use {instead} "
+                f"instead."
+            )
         if not listed or not isinstance(callback, Callback):
             raise InputError(
                 f"callbacks must be a list of instances of twinrank.training.Callback, not "

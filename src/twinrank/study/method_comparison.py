@@ -122,8 +122,9 @@ def table_of(results: Results, comparison: Comparison) -> Table:
         name = row[0].text
         iterations = [len(result.history) for result in results.units_of(name)]
         rows.append([*row, Cell(_range(iterations)), Cell(f"{results.seconds(name):.1f} s")])
-    units = sorted({f"{method(name).kind.unit}s" for name in comparison.values})
-    return replace(plain, columns=[*plain.columns, " or ".join(units), "time"], rows=rows)
+    units = {f"{method(name).kind.unit}s" for name in comparison.values}
+    length = units.pop() if len(units) == 1 else "iterations"
+    return replace(plain, columns=[*plain.columns, length, "time"], rows=rows)
 
 
 def _range(numbers: Sequence[int]) -> str:

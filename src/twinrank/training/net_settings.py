@@ -112,7 +112,8 @@ def device_of(name: str) -> str:
         torch.device(name)
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
-        raise InputError(f"There is no device {name!r} here; use auto, cpu or cuda.") from None
+        others = ", cpu or cuda" if torch.cuda.is_available() else " or cpu"
+        raise InputError(f"There is no device {name!r} here; use auto{others}.") from None
     return name
 
 
