@@ -843,6 +843,26 @@ def test_callbacks_must_be_instances_in_a_list(name, callbacks):
         make(name).fit(TRAIN, callbacks=callbacks)
 
 
+def test_callbacks_of_lightgbm_are_refused_by_name(name):
+    import lightgbm
+
+    for callback, instead in (
+        (lightgbm.early_stopping(3, verbose=False), "the parameter early_stopping"),
+        (lightgbm.reset_parameter(learning_rate=[0.1]), "a subclass of twinrank.training.Callback"),
+    ):
+        with pytest.raises(tr.InputError, match=f"of lightgbm, which .* Use {instead}"):
+            make(name).fit(TRAIN, callbacks=[callback])
+
+
+def test_loading_a_ranker_of_another_kind_names_it(name, tmp_path):
+    folder = tmp_path / "model"
+    make(name).fit(TRAIN).save(folder)
+    other = tr.BoostedRanker if name == "net" else tr.Ranker
+    own = type(make(name)).__name__
+    with pytest.raises(tr.InputError, match=f"holds a {own}: use {own}.load"):
+        other.load(folder)
+
+
 def test_an_interrupted_fit_says_how_to_continue(name, tmp_path):
     class Interrupt(Callback):
         def on_iteration_end(self, trainer, record):

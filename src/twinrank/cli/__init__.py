@@ -27,7 +27,7 @@ from twinrank.cli import (
     train_command,
     tune_command,
 )
-from twinrank.cli.data_options import show, show_error
+from twinrank.cli.data_options import as_options, show, show_error
 from twinrank.support.errors import TwinRankError
 
 app = typer.Typer(
@@ -89,5 +89,5 @@ def main() -> None:
     try:
         app()
     except TwinRankError as error:
-        show_error(error)
+        show_error(as_options(str(error)))
         sys.exit(2)

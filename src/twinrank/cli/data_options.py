@@ -93,7 +93,16 @@ _READING: dict[str, tuple[Any, Any, Any]] = {  # options of `load`: type, defaul
 _ARGUMENT = re.compile(rf"\b({'|'.join(_READING)})=(?:\[?'([^']*)'\]?|(True|False))?")
 # A message about the value of an argument: "max_features must be …", "unjudged: unknown …"
 _SUBJECT = re.compile(rf"^({'|'.join(_READING)})(?= must |: )")
+# How a message names a parameter of a ranker or of `evaluate`: transforms='Clip', ties='docid'
+_PARAMETER = re.compile(
+    r"\b(architecture|booster|convention|device|empty|engine|mode|objective|precision|select|strategy"
+    r"|ties|transforms)='([^']*)'"
+)
+_OWN_OPTIONS = ("architecture", "convention", "empty", "objective", "strategy", "ties")
 _PHRASES = {
+    "Use mode='default'.": "Leave out --paper.",
+    "mode='paper'": "--paper",
+    "needs docids=, one id per document": "needs the id of each document; pass --docid",
     "cache_dir=, --cache-dir": "--cache-dir",
     "use load_folds, or name a file in it": "name a file in it",
 }
@@ -205,10 +214,20 @@ def as_options(message: str) -> str:
     "say which: --query 'q id', or --no-label; --max-features raises it"
     >>> as_options("max_features must be 1 to 9,999,999, not 0")
     '--max-features must be 1 to 9,999,999, not 0'
+    >>> as_options("ties='docid' fails; choose engine='lightgbm' or transforms='Clip(low=0)'")
+    "--ties docid fails; choose --set engine=lightgbm or --set 'transforms=Clip(low=0)'"
     """
     for phrase, replacement in _PHRASES.items():
         message = message.replace(phrase, replacement)
-    return _ARGUMENT.sub(_as_option, _SUBJECT.sub(_as_name, message))
+    message = _ARGUMENT.sub(_as_option, _SUBJECT.sub(_as_name, message))
+    return _PARAMETER.sub(_as_parameter, message)
+
+
+def _as_parameter(match: re.Match[str]) -> str:
+    name, value = match.groups()
+    if name in _OWN_OPTIONS:
+        return f"--{name} {shlex.quote(value)}"
+    return f"--set {shlex.quote(f'{name}={value}')}"
 
 
 def _as_option(match: re.Match[str]) -> str:
@@ -283,7 +302,7 @@ def warnings_as_notes(quiet: bool = False) -> Iterator[None]:
         if not issubclass(category, DataWarning):
             shown(message, category, *place)
         elif not quiet:
-            typer.echo(f"Note: {message}", err=True)
+            typer.echo(f"Note: {as_options(str(message))}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", DataWarning)
