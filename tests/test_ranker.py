@@ -1037,6 +1037,14 @@ def test_grid_search_by_query(piped, make):
     assert search.best_estimator_.predict(make(X), qid=QID).shape == QID.shape
 
 
+@pytest.mark.parametrize("options", [{"qid": QID}, {}])
+def test_a_search_without_routing_says_which_lines_it_needs(options):
+    search = GridSearchCV(small(), {"alpha": [0.5, 2.0]}, cv=GroupKFold(2))
+    with pytest.raises(ValueError, match="set_config") as error:
+        search.fit(X, Y, groups=QID, **options)
+    assert "ranker.set_fit_request(qid=True).set_score_request(qid=True)" in str(error.value)
+
+
 def test_a_pipeline_without_routing():
     pipeline = make_pipeline(StandardScaler(), small()).fit(X, Y, ranker__qid=QID)
     assert pipeline.predict(X, qid=QID).shape == QID.shape

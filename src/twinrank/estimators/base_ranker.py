@@ -20,6 +20,7 @@ from twinrank.estimators.checks import (
     check_callbacks,
     check_evaluation,
     check_features,
+    check_search,
     checked_scores,
     papers_parts,
     trainable_part,
@@ -38,6 +39,7 @@ from twinrank.estimators.parameters import (
     saved_parameters,
 )
 from twinrank.estimators.teachers import teacher_scores
+from twinrank.measures import Measure
 from twinrank.models.kinds import class_of
 from twinrank.models.saved_model import CONFIG, Model, load_model, save_model
 from twinrank.support.errors import DataWarning, InputError
@@ -131,6 +133,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         teacher: Any = None,
     ) -> Self:
         check_callbacks(callbacks)
+        check_search()
         data, weights = labelled(X, y, qid, group, sample_weight)
         lists = as_unlabelled(unlabelled)
         scores = teacher_scores(teacher, data, own_order=data is X)
@@ -195,14 +198,22 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         return np.asarray(ranks if data is X else data.in_source_order(ranks), np.int64)
 
     def score(
-        self, X: Any, y: Any = None, qid: Any = None, group: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        measure: str | Measure | None = None,
     ) -> float:
-        """The mean of `validation_measure` over queries.
+        """The mean of a measure over queries.
 
         Parameters
         ----------
         X, y, qid, group, sample_weight
             As in `fit`.
+        measure : str or Measure, optional
+            The measure; by default `validation_measure`.
 
         Returns
         -------
@@ -213,8 +224,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
 
         self._check_fitted()
         data, weights = labelled(X, y, qid, group, sample_weight)
-        name = str(self.validation_measure)
-        evaluation = evaluate(self._scores(data), data.y, data.lists, [name])
+        chosen = self.validation_measure if measure is None else measure
+        evaluation = evaluate(self._scores(data), data.y, data.lists, [chosen])
+        name = str(chosen)
         if weights is None:
             return evaluation[name]
         counts = ~np.isnan(evaluation.values[name]) & (weights > 0)

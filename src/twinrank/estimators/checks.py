@@ -1,10 +1,12 @@
 """Checks that data fits an estimator: features and their names, missing values, queries."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn import get_config
 
 from twinrank.boosting.engines import ENGINES
 from twinrank.data.batches import blocks
@@ -25,6 +27,12 @@ _INSTEAD = {
     "record_evaluation": "the attribute history_ of the fitted ranker",
 }
 """What replaces a callback of LightGBM or XGBoost."""
+_ROUTING = (
+    "The search cannot pass the queries to the ranker. Write these two lines before it:\n"
+    "    sklearn.set_config(enable_metadata_routing=True)\n"
+    "    ranker.set_fit_request(qid=True).set_score_request(qid=True)\n"
+    "Then pass qid=, and groups= for GroupKFold, to fit of the search."
+)
 
 
 def check_features(
@@ -147,6 +155,24 @@ def trainable_part(data: Dataset, weights: Any) -> tuple[Dataset, Any]:
         f"Cannot train on any of {counted(data.queries, 'query')}: each has a single document, no "
         f"relevant document, or weight 0."
     )
+
+
+def check_search() -> None:
+    """Refuse a search of scikit-learn that cannot pass the queries on when it scores.
+
+    Its scores would be NaN: it catches errors of scoring, but not that all fits failed. It calls
+    `fit` deep below, so that only the stack of calls tells.
+    """
+    if get_config()["enable_metadata_routing"]:
+        return
+    frame = sys._getframe()
+    while frame is not None:
+        is_search = frame.f_globals.get("__name__") == "sklearn.model_selection._validation"
+        if is_search and frame.f_code.co_name == "_fit_and_score":
+            if type(frame.f_locals.get("scorer")).__name__ == "_PassthroughScorer":
+                raise InputError(_ROUTING)
+            return
+        frame = frame.f_back  # type: ignore[assignment]
 
 
 def check_callbacks(callbacks: Any) -> None:

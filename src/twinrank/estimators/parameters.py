@@ -63,8 +63,6 @@ def checked_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     checked = dict(parameters)
     if "categories" in parameters:
         checked["categories"] = _categories(parameters["categories"])
-    if isinstance(parameters["validation_measure"], Measure):
-        checked["validation_measure"] = str(parameters["validation_measure"])
     return checked
 
 

@@ -12,6 +12,7 @@ from twinrank.estimators.base_ranker import BaseRanker
 from twinrank.estimators.checks import check_values
 from twinrank.estimators.inputs import labelled
 from twinrank.estimators.parameters import checked_parameters
+from twinrank.measures import Measure
 from twinrank.models.saved_model import Model, load_model
 from twinrank.support.errors import InputError
 from twinrank.training.callbacks import Callback
@@ -146,7 +147,7 @@ class Ranker(BaseRanker):
         pretrain_epochs: int = 20,
         pretrain_corruption: float = 0.3,
         teacher_weight: float = 0.5,
-        validation_measure: str = "nDCG@5",
+        validation_measure: str | Measure = "nDCG@5",
         validate_every: int | str = "auto",
         select: str | None = None,
         early_stopping: int | str | None = "auto",

@@ -126,7 +126,7 @@ def train_model(
         provenance=about,
     )
     if run is not None and group.is_main:
-        run.complete(model, learner.unit, plan.validation_measure)
+        run.complete(model, learner.unit, str(plan.validation_measure))
     return model
 
 

@@ -25,7 +25,7 @@ from twinrank.boosting.sampling import deviation
 from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import Compose, Transform, transform
-from twinrank.measures import NAMES, Measure, measure
+from twinrank.measures import Measure, measure, names
 from twinrank.support.compiled import limit_of_threads, threads, threads_at_most
 from twinrank.support.errors import InputError, unknown
 from twinrank.training.learner import Learner, LearnerExhausted, Scores, Task
@@ -374,11 +374,11 @@ def _check_objective(name: Any, engine_name: str) -> None:
 def _check_known(name: str) -> None:
     """Refuse names that are no measures; losses are for nets."""
     head = name.partition("(")[0].partition("@")[0].strip()
-    if head in NAMES:
+    if head in names():
         return
     if find_spec("torch") is not None:
         from twinrank.losses import NAMES as LOSSES
 
         if head in LOSSES:
             raise InputError(f"{head} is a loss for nets; trees optimise measures, such as nDCG.")
-    raise InputError(unknown("objective", head, [*NAMES, *ENGINE_OBJECTIVES]))
+    raise InputError(unknown("objective", head, [*names(), *ENGINE_OBJECTIVES]))
