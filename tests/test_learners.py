@@ -181,14 +181,14 @@ VARIANTS = {
         {"ensemble_size": 2},
         {"validate_every": 2, "early_stopping": 3},
         {"optimiser": "sgd", "schedule": "cosine", "clip": 0.1},
-        {"optimiser": "adamw", "weight_decay": 0.1, "shuffle": False, "categories": {0: 4}},
+        {"optimiser": "adamw", "weight_decay": 0.1, "shuffle": False, "categorical_features": [0]},
         {"mode": "paper", "batch_documents": 600},
         {"objective": "ListNet", "data": MISSING},
         {"architecture": "MLP(width=8, depth=2, context=pool, embedding=linear)"},
         {"architecture": "MLP(width=8, depth=2, context=attention, shared=true)", "clip": 0.1}
         | {"ensemble_size": 2},
-        {"transforms": UNION, "feature_noise": 0.2, "categories": {0: 4}},
-        {"pretrain_epochs": 2, "ensemble_size": 2, "unlabelled": True, "categories": {0: 4}},
+        {"transforms": UNION, "feature_noise": 0.2, "categorical_features": [0]},
+        {"pretrain_epochs": 2, "ensemble_size": 2, "unlabelled": True, "categorical_features": [0]},
         {"teacher_weight": 0.3, "teacher": True},
     ],
     "lightgbm": [

@@ -67,7 +67,7 @@ class TreeModel(Model):
         return sums
 
     def _features(self, data: Dataset) -> Iterator[Any]:
-        return features_of(data, self.transform, self.categorical)
+        return features_of(self.encoding(data), self.transform, self.categorical)
 
     def add_to(self, graph: "Graph") -> str:
         """Append the transforms and the trees to an ONNX graph."""
@@ -138,6 +138,8 @@ class TreeModel(Model):
         if not isinstance(columns, list) or not all(is_count(c, features) for c in columns):
             raise damaged("categorical must be a list of columns")
         categorical = tuple(columns)
+        if (known := common["encoding"].columns) and list(known) != columns:
+            raise damaged("encoding does not fit the categorical columns")
         transform = tree_transform(transform_from_json(config.get("transform")), categorical)
         transform.check_features(features)
         module = engine(config["engine"])

@@ -10,7 +10,7 @@ from twinrank.data import frames, letor
 from twinrank.data.array_source import checked_again
 from twinrank.data.cache import cache_folder, cached
 from twinrank.data.dataset import Dataset
-from twinrank.data.saving import append_dataset
+from twinrank.data.saving import append_dataset, facts_of
 from twinrank.data.store import Arrays, MemorySink, Sink, is_store, read_arrays, read_manifest
 from twinrank.data.streams import FRAMES, content_hash, plain_suffix
 from twinrank.data.table import MAX_FEATURES, ReadOptions, Table, column_names
@@ -175,6 +175,7 @@ def _read_frame(
             sink.append("rows", table.rows)
         names = None if table.feature_names is None else list(table.feature_names)
         facts = {"feature_names": names, "notes": list(table.notes)}
+        facts |= facts_of(table.categories)
         return sink, sink.finish(), facts, content_hash(path)
     finally:
         sink.close()

@@ -18,10 +18,10 @@ from twinrank.data.batches import rows_of
 from twinrank.data.dataset import Dataset
 from twinrank.estimators.checks import (
     check_callbacks,
-    check_evaluation,
-    check_features,
     check_search,
     checked_scores,
+    matched,
+    matched_sets,
     papers_parts,
     trainable_part,
 )
@@ -33,13 +33,10 @@ from twinrank.estimators.inputs import (
     split_queries,
     trainable_queries,
 )
-from twinrank.estimators.parameters import (
-    checked_parameters,
-    loaded_parameters,
-    saved_parameters,
-)
+from twinrank.estimators.parameters import loaded_parameters, saved_parameters
 from twinrank.estimators.teachers import teacher_scores
 from twinrank.measures import Measure
+from twinrank.models.encoding import Encoding, columns_of
 from twinrank.models.kinds import class_of
 from twinrank.models.saved_model import CONFIG, Model, load_model, save_model
 from twinrank.support.errors import DataWarning, InputError
@@ -94,7 +91,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         InputError
             If a parameter cannot be used.
         """
-        return check_parameters(self.kind, checked_parameters(self._parameters()), documents)
+        return check_parameters(self.kind, self._parameters(), documents)
 
     def fit(
         self,
@@ -303,7 +300,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> None:
         """Check the data, train and keep the model."""
         own = self._parameters()
-        parameters = checked_parameters(own)
+        parameters = own
         if previous is not None:
             parameters = self._continued_parameters(parameters, previous)
         if parameters["mode"] == "paper":
@@ -318,13 +315,21 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         trainable, used = trainable_part(data, weights)
         if teacher is not None:
             teacher = teacher[rows_of(data.lists, trainable_queries(data, weights))]
-        check_evaluation(sets, data, type(self).__name__)
-        more = [] if unlabelled is None else [unlabelled]
-        for part in more:
-            names, what = data.feature_names, "the unlabelled data"
-            check_features(part, data.features, names, type(self).__name__, what)
-        for part in (trainable, *sets.values(), *more):
-            self._check_values(part, previous)
+        names, estimator = data.feature_names, type(self).__name__
+        sets = matched_sets(sets, data, estimator)
+        if unlabelled is not None:
+            what = "the unlabelled data"
+            unlabelled = matched(unlabelled, data.features, names, estimator, what)
+        if previous is None:
+            chosen = columns_of(own["categorical_features"], data.features, names)
+            encoding = Encoding.learned(trainable, chosen)
+        else:
+            encoding = previous.encoding
+        trainable = encoding(trainable)
+        sets = {name: encoding(part) for name, part in sets.items()}
+        unlabelled = None if unlabelled is None else encoding(unlabelled)
+        for part in (trainable, *sets.values(), *(() if unlabelled is None else (unlabelled,))):
+            self._check_values(part, previous, tuple(encoding.columns))
         shown = console() if self.verbose and (run is None or run.group.is_main) else []
         saved = saved_parameters(own)
         model = train_model(
@@ -340,8 +345,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             calls,
             unlabelled,
             teacher,
+            encoding,
         )
-        names = data.feature_names
         if names is None and previous is not None:
             names = previous.feature_names
         self._adopt(replace(model, feature_names=names))
@@ -354,7 +359,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """The parameters of a training that continues from a model."""
         return parameters
 
-    def _check_values(self, data: Dataset, model: Model | None) -> None:
+    def _check_values(
+        self, data: Dataset, model: Model | None, categorical: tuple[int, ...] = ()
+    ) -> None:
         """Refuse feature values that the learner, or a fitted model, cannot take."""
 
     def _parameters(self) -> dict[str, Any]:
@@ -388,14 +395,14 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         return as_dataset(X, qid=qid, group=group, one_query=True)
 
     def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
-        self._check(data)
+        data = self._matched(data)
         self._check_values(data, self.model_)
         return checked_scores(self.model_.score(data, getattr(self, "n_jobs", None)))
 
-    def _check(self, data: Dataset) -> None:
-        """Refuse other features than those of the model."""
+    def _matched(self, data: Dataset) -> Dataset:
+        """The data with the features of the model, found by name if both have names."""
         names = getattr(self, "feature_names_in_", None)
-        check_features(data, self.n_features_in_, names, type(self).__name__)
+        return matched(data, self.n_features_in_, names, type(self).__name__)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):

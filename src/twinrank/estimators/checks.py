@@ -11,6 +11,7 @@ from sklearn import get_config
 from twinrank.boosting.engines import ENGINES
 from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
+from twinrank.data.text_columns import with_features
 from twinrank.data.transforms import Compose, Transform, Union
 from twinrank.estimators.inputs import trainable_queries
 from twinrank.lists import Lists
@@ -35,23 +36,32 @@ _ROUTING = (
 )
 
 
-def check_features(
+def matched(
     data: Dataset, count: int, names: Sequence[str] | None, estimator: str, what: str = "X"
-) -> None:
-    """Refuse another number of features, or other names if both data sets have names."""
+) -> Dataset:
+    """The data with the features of training, found by name if both data sets have names.
+
+    Other columns are left out. Without names, the number of features must be the same.
+    """
+    own = data.feature_names
+    if names is not None and own is not None:
+        if own == tuple(names):
+            return data
+        if missing := [name for name in names if name not in own]:
+            listed = ", ".join(map(repr, missing[:5])) + (", …" if len(missing) > 5 else "")
+            raise InputError(
+                f"{what[0].upper()}{what[1:]} lacks {counted(len(missing), 'feature')} that "
+                f"{estimator} was trained with: {listed}."
+            )
+        order = [own.index(name) for name in names]
+        texts = {i: data.categories[c] for i, c in enumerate(order) if c in data.categories}
+        return with_features(data, data.X[:, order], names, texts)
     if data.features != count:
         raise InputError(
             f"{what[0].upper()}{what[1:]} has {data.features} features, but {estimator} is "
             f"expecting {count} features as input."
         )
-    if names is None or data.feature_names is None:
-        return
-    for i, (name, expected) in enumerate(zip(data.feature_names, names, strict=True)):
-        if name != expected:
-            raise InputError(
-                f"Feature {i + 1} of {what} is {name!r}, but {estimator} was trained with "
-                f"{expected!r} there. Use the same order: X[ranker.feature_names_in_]."
-            )
+    return data
 
 
 def _keeping(transform: Transform) -> Transform:
@@ -106,16 +116,18 @@ def _value_error(
     )
 
 
-def check_evaluation(sets: dict[str, Dataset], data: Dataset, estimator: str) -> None:
-    """Refuse evaluation sets that do not fit the training data, or have nothing relevant."""
+def matched_sets(sets: dict[str, Dataset], data: Dataset, estimator: str) -> dict[str, Dataset]:
+    """Evaluation sets with the features of the training data; each needs a relevant document."""
+    fitting = {}
     for name, evaluation_set in sets.items():
-        what = f"evaluation set {name!r}"
-        check_features(evaluation_set, data.features, data.feature_names, estimator, what)
+        names, what = data.feature_names, f"evaluation set {name!r}"
+        fitting[name] = matched(evaluation_set, data.features, names, estimator, what)
         if not (evaluation_set.y > 0).any():
             raise InputError(
                 f"Evaluation set {name!r} has no relevant document, so no measure has a value. "
                 f"Add queries with relevant documents."
             )
+    return fitting
 
 
 def papers_parts(sets: Sequence[tuple[str, Dataset]]) -> tuple[list[Dataset], str]:

@@ -14,12 +14,13 @@ import numpy as np
 
 from twinrank.boosting.engines import NO_TREE, TreeSettings, engine, explained_by
 from twinrank.boosting.newton import Newton
-from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
+from twinrank.boosting.tree_features import check_grades, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import transform
 from twinrank.estimators.dask_workers import watched
 from twinrank.estimators.inputs import as_dataset, list_weights, trainable_queries
 from twinrank.lists import Lists
+from twinrank.models.encoding import columns_of
 from twinrank.support.errors import InputError
 from twinrank.support.versions import versions
 from twinrank.training.tree_learner import ENGINE_OBJECTIVES, newton_of, tree_settings

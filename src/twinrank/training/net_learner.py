@@ -17,6 +17,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.losses.ranking_loss import RankingLoss
 from twinrank.models.architecture import is_custom
+from twinrank.models.encoding import check_columns
 from twinrank.models.ensemble import Net, models_of, resolve_architecture
 from twinrank.models.net_model import SCORED_TOGETHER, NetModel
 from twinrank.models.scorer import score_all
@@ -110,6 +111,7 @@ class NetLearner(Learner):
         device_of(parameters["device"])
         NetSettings.of(parameters)
         transform(parameters["transforms"])
+        check_columns(parameters["categorical_features"])
         ensemble_size_of(parameters)
         resolve_architecture(parameters["architecture"], parameters["mode"])
         loss_of(parameters)

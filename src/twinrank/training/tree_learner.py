@@ -22,10 +22,11 @@ from twinrank.boosting.engines import (
 )
 from twinrank.boosting.newton import Newton
 from twinrank.boosting.sampling import deviation
-from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
+from twinrank.boosting.tree_features import check_grades, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import Compose, Transform, transform
 from twinrank.measures import Measure, measure, names
+from twinrank.models.encoding import check_columns
 from twinrank.support.compiled import limit_of_threads, threads, threads_at_most
 from twinrank.support.errors import InputError, unknown
 from twinrank.training.learner import Learner, LearnerExhausted, Scores, Task
@@ -131,6 +132,7 @@ class TreeLearner(Learner):
         if parameters["engine"] not in ENGINES:
             raise InputError(unknown("engine", str(parameters["engine"]), ENGINES))
         transform(parameters["transforms"])
+        check_columns(parameters["categorical_features"])
         _check_objective(parameters["objective"], parameters["engine"])
         Newton.of("nDCG", *(parameters[name] for name in _NEWTON))
         newton_of(parameters)
@@ -160,7 +162,7 @@ class TreeLearner(Learner):
         """Fit the transform, and hand the rows to the engine."""
         data = task.data
         newton = newton_of(parameters)
-        columns = columns_of(parameters["categorical_features"], data.features, data.feature_names)
+        columns = tuple(task.categories)
         fitted = tree_transform(transform(parameters["transforms"]), columns)
         if fitted != Compose():
             fitted = fitted.fit(data.X, data.lists)
