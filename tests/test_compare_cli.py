@@ -82,7 +82,7 @@ def test_paper_mode_tests_on_the_papers_queries(compare, folder, tmp_path):
     words = [tmp_path / "Short", *methods, "--jobs", "1"]
     code, out, err = compare(*words, "--set", "mode=paper")
     assert code == 0, err
-    assert "Note: fold 1: mode='paper' keeps queries with at least 10 documents" in err
+    assert "Note: fold 1: --paper keeps queries with at least 10 documents" in err
     assert "2 of 8 queries (train) and 2 of 5 queries (validation) and 2 of 5 queries (test)" in err
     assert "(3 lists)" in out
     _, out, err = compare(*words, "--out", "all")

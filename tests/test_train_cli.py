@@ -168,7 +168,7 @@ def test_paper_mode_says_what_it_leaves_out(tmp_path, cli):
     code, _, err = cli(*words, "--out", tmp_path / "run")
     assert code == 0
     assert (
-        "Note: mode='paper' keeps queries with at least 10 documents, 1 of them relevant. "
+        "Note: --paper keeps queries with at least 10 documents, 1 of them relevant. "
         "It leaves out 4 of 8 queries (training) and 4 of 8 queries (validation).\n"
     ) in err
     model = tr.Ranker.load(tmp_path / "run/model").model_
@@ -561,7 +561,7 @@ def test_values_that_are_not_finite(kind, files, tmp_path, cli):
         assert missing == (0, "", "")
         assert refused(infinite, f"Feature 5 of a document of query {query} is infinite. Put Clip")
         return
-    assert refused(missing, f"Feature 5 is missing (NaN) in query {query}, and transforms='none'")
+    assert refused(missing, f"Feature 5 is missing (NaN) in query {query}, and --set transforms=none")
     assert refused(infinite, "Feature 5 is infinite (inf, or too large for float32) in query")
     assert not (tmp_path / "nan").exists()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinrank.cli.data_options import (
+    as_options,
     in_words_of_options,
     names,
     numbers,
@@ -101,7 +102,7 @@ def compare(
         study = _study(data, chosen, _shared(settings, epochs), quick, reading or {})
         show_notes(study.source.sets(study.chosen_folds[0])["train"])
         if note := note_on_left_out(study):
-            typer.echo(f"Note: {note}", err=True)
+            show(f"Note: {as_options(note)}", err=True)
         with resumable(folder):
             results = study.run(folder, jobs, ray, force=force)
     _finish(results, folder)
