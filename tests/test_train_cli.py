@@ -561,7 +561,8 @@ def test_values_that_are_not_finite(kind, files, tmp_path, cli):
         assert missing == (0, "", "")
         assert refused(infinite, f"Feature 5 of a document of query {query} is infinite. Put Clip")
         return
-    assert refused(missing, f"Feature 5 is missing (NaN) in query {query}, and --set transforms=none")
+    said = f"Feature 5 is missing (NaN) in query {query}, and --set transforms=none"
+    assert refused(missing, said)
     assert refused(infinite, "Feature 5 is infinite (inf, or too large for float32) in query")
     assert not (tmp_path / "nan").exists()
 

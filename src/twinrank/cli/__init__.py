@@ -28,7 +28,7 @@ from twinrank.cli import (
     tune_command,
 )
 from twinrank.cli.data_options import as_options, show, show_error
-from twinrank.support.errors import TwinRankError
+from twinrank.support.errors import TwinRankError, needing_torch
 
 app = typer.Typer(
     name="twinrank",
@@ -87,7 +87,8 @@ def main() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # torch reads it when it is imported
     sys.path.append(str(Path.cwd()))  # for a user's own net, package.module:name
     try:
-        app()
+        with needing_torch("This command"):
+            app()
     except TwinRankError as error:
         show_error(as_options(str(error)))
         sys.exit(2)

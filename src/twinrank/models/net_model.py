@@ -67,7 +67,7 @@ class NetModel(Model):
                 f"{self.custom} is your own net: export it with torch.onnx.export. TwinRank "
                 f"exports its own architectures."
             )
-        from twinrank.models.onnx_graph import add_scores
+        from twinrank.models.onnx_layers import add_scores
 
         return add_scores(graph, self)
 

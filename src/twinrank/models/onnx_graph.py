@@ -1,10 +1,10 @@
-"""A model as an ONNX graph: its transforms, its embeddings and its layers (`onnx_layers.py`).
+"""An ONNX graph under construction, with codes of categories and transforms of features.
 
 The arithmetic is that of our own code. Statistics are float64, and the result of each transform is
 rounded to float32. All documents of a call are one query. NaN is a missing value.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,11 +24,7 @@ from twinrank.data.transforms import (
     Union,
 )
 from twinrank.models.columns import ExceptColumns
-from twinrank.models.ensemble import models_of
-from twinrank.models.net_model import NetModel
-from twinrank.models.onnx_layers import add_layer, values_of
 from twinrank.models.saved_model import Model
-from twinrank.models.scorer import Scorer
 from twinrank.support.errors import InputError
 
 Value: TypeAlias = str | npt.NDArray[Any] | np.generic
@@ -128,57 +124,6 @@ class Graph:
         array = np.ascontiguousarray(values).reshape(np.shape(values))  # keeps 0-d arrays 0-d
         self._constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
-
-
-def add_scores(graph: Graph, model: NetModel) -> str:
-    """Append the transforms and the net, and return the name of the scores.
-
-    A document with a value that `predict` refuses gets NaN. If a score depends on the other
-    documents of the query, all of them get NaN.
-    """
-    scorer, transform = model.net, model.transform
-    plain = np.array([c for c in range(model.features) if c not in scorer.categories], np.int64)
-    numbers, refused = [], None
-    if plain.size:
-        x = graph("Gather", "X", plain, axis=1) if scorer.categories else "X"
-        x, results = transformed(graph, x, transform, model.features, plain)
-        if transform.keeps_missing:
-            results.append(x)
-        zeros = [graph("Mul", result, np.float32(0)) for result in results]  # NaN if not finite
-        sums = [graph("ReduceSum", zero, np.array([1]), keepdims=0) for zero in zeros]
-        numbers, refused = [x], sums[0] if len(sums) == 1 else graph("Sum", *sums)
-    codes = {column: encoded(graph, model, column) for column in scorer.categories}
-    outputs = [_net_output(graph, numbers, net, codes) for net in models_of(scorer)]
-    mean = outputs[0] if len(outputs) == 1 else graph("Mean", *outputs)
-    # The columns are one, or those of nets that share weights.
-    scores = graph("ReduceMean", mean, axes=[1], keepdims=0)
-    if refused is None:
-        return scores
-    if model.per_query:
-        refused = graph("ReduceSum", refused, np.array([0]))
-    return graph("Add", scores, refused)
-
-
-def _net_output(graph: Graph, numbers: list[str], scorer: Scorer, codes: Mapping[int, str]) -> str:
-    """The output of one net; `numbers` names its numeric features, if any, and `codes` others."""
-    parts = list(numbers)
-    if scorer.numbers is not None:
-        parts = [add_layer(graph, x, scorer.numbers) for x in numbers]
-    for (column, count), table in zip(scorer.categories.items(), scorer.embeddings, strict=True):
-        parts.append(_embedded(graph, codes[column], count, table))
-    x = parts[0] if len(parts) == 1 else graph("Concat", *parts, axis=1)
-    for layer in scorer.layers:
-        x = add_layer(graph, x, layer)
-    return x
-
-
-def _embedded(graph: Graph, x: str, count: int, table: Any) -> str:
-    """The embedding of codes; values that are no code use the last row."""
-    end = np.float32(count)
-    within = graph("And", graph("GreaterOrEqual", x, np.float32(0)), graph("Less", x, end))
-    known = graph("And", within, graph("Equal", x, graph("Floor", x)))
-    number = graph.cast(graph("Where", known, x, end), np.int64)
-    return graph("Gather", values_of(table.weight), number, axis=0)
 
 
 def encoded(graph: Graph, model: Model, column: int) -> str:

@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,8 +167,10 @@ def one_thread() -> Iterator[None]:
     """Limit torch, compiled loops and linear algebra to one thread within a block."""
     from threadpoolctl import threadpool_limits
 
-    from twinrank.models.threads import one_torch_thread
-
+    try:
+        from twinrank.models.threads import one_torch_thread
+    except ImportError:  # then no method needs it
+        one_torch_thread = nullcontext  # type: ignore[assignment]
     with one_torch_thread(), threads_at_most(1), threadpool_limits(1):
         yield
 

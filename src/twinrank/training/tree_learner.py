@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,7 +27,7 @@ from twinrank.data.transforms import Compose, Transform, transform
 from twinrank.measures import Measure, measure, names
 from twinrank.models.encoding import check_columns
 from twinrank.support.compiled import limit_of_threads, threads, threads_at_most
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, has_torch, unknown
 from twinrank.training.learner import Learner, LearnerExhausted, Scores, Task
 from twinrank.training.settings import BASELINE, check_number, is_auto
 
@@ -378,7 +377,7 @@ def _check_known(name: str) -> None:
     head = name.partition("(")[0].partition("@")[0].strip()
     if head in names():
         return
-    if find_spec("torch") is not None:
+    if has_torch():
         from twinrank.losses import NAMES as LOSSES
 
         if head in LOSSES:
