@@ -111,10 +111,13 @@ class TreeModel(Model):
         if path.suffix == ONNX if path is not None else transformed and not self.categorical:
             return super().describe_export(path)
         held = f"{counted(self.trees.count, 'tree')} in {engine(self.engine).NAME}'s own format"
-        if not transformed:
-            return self.trees.file, held, None
-        each = ", query by query" if self.per_query else ""
-        note = f"the file does not hold the transform: apply {self.transform} first{each}"
+        lacking = (
+            ["the codes of categories, which config.json has"] if self.encoding.columns else []
+        )
+        if transformed:
+            each = ", query by query" if self.per_query else ""
+            lacking.append(f"the transform: apply {self.transform} first{each}")
+        note = f"the file does not hold {' and '.join(lacking)}" if lacking else None
         return self.trees.file, held, note
 
     def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
