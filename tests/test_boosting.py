@@ -440,7 +440,11 @@ def test_a_fitted_ranker_can_be_pickled(fitted):
         ({"engine": "catboost"}, "no engine 'catboost'"),
         ({"features": 0}, "features must be a positive whole number"),
         ({"features": True}, "features must be a positive whole number"),
-        ({"features": 3, "categorical": []}, "for 4 features, not 3"),
+        ({"features": 3, "categorical": [], "encoding": {}}, "for 4 features, not 3"),
+        ({"encoding": {"4": ["a"]}}, "encoding has no column '4'"),
+        ({"encoding": {"3": ["a", "a"]}}, "must list different texts or numbers"),
+        ({"encoding": {"2": ["a"]}}, "encoding does not fit the categorical columns"),
+        ({"encoding": []}, "encoding must be an object"),
         ({"categorical": [4]}, "categorical must be a list of columns"),
         ({"feature_names": ["a"]}, "1 names for 4 features"),
         ({"feature_names": [1, 2, 3, 4]}, "list of names"),
@@ -559,3 +563,20 @@ def test_an_error_if_no_tree_can_be_grown():
     for features, more in ((X, 10_000), (X * 0, 1), (X, 620)):
         with pytest.raises(tr.InputError, match="No tree could be grown"):
             small(engine_params={"min_data_in_leaf": more}).fit(features, Y, qid=QID)
+
+
+def test_lgbm_ranker_takes_the_objective_and_the_metric():
+    data = tr.synthetic_web_search(20)
+    chosen = {"n_estimators": 4, "num_leaves": 4, "min_child_samples": 1, "verbosity": -1}
+    ranker = lgb.LGBMRanker(objective=tr.lightgbm_objective("nDCG"), n_jobs=1, **chosen)
+    weights = np.repeat(np.arange(1.0, 21), data.lists.sizes)
+    ranker.fit(data.X, data.y, group=data.lists.sizes, sample_weight=weights)
+    rows = lgb.Dataset(data.X, data.y, group=data.lists.sizes, weight=weights)
+    rounds = chosen.pop("n_estimators")
+    parameters = {**chosen, "objective": tr.lightgbm_objective("nDCG"), "num_threads": 1}
+    booster = lgb.train(parameters, rows, rounds)
+    assert np.array_equal(ranker.predict(data.X), booster.predict(data.X))
+    metric, scores = tr.lightgbm_metric("nDCG@5"), booster.predict(data.X)
+    assert metric(data.y, scores, weights, data.lists.sizes) == metric(scores, rows)
+    with pytest.raises(tr.InputError, match=r"LGBMRanker.fit\(X, y, group=sizes\)"):
+        metric(data.y, scores, None, None)

@@ -68,3 +68,37 @@ def test_nothing_heavy_is_imported(words):
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+def test_help_is_readable_in_80_columns(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = cli("train", "--help")
+    assert code == 0
+    assert "<bool>" not in out.replace("Show this message", "").replace(
+        "--help  -h      <bool>", ""
+    )
+    titles = [line.split("─ ")[1].split(" ─")[0] for line in out.splitlines() if "╭─ " in line]
+    assert titles == [
+        *("Arguments", "Options", "Data", "Model and training", "Run"),
+        "Options for reading data",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--paper", "--trees", "--set", "engine=xgboost"], "Use --set engine=lightgbm."),
+        (["--set", "precision=mixed"], "--set precision=mixed needs a GPU"),
+        (["--architecture", "no.such:net"], "--architecture no.such:net cannot be imported"),
+    ],
+)
+def test_errors_name_options_of_the_command_line(cli, words, said):
+    code, _, err = cli("train", *words)
+    assert code == 2
+    assert said in err
+
+
+def test_no_device_is_advised_that_is_not_there(cli, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    _, _, err = cli("train", "--set", "device=cuda:7")
+    assert err == "Error: There is no device 'cuda:7' here; use auto or cpu.\n"

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 import twinrank as tr
-from twinrank.study.method_comparison import headline
+from twinrank.study.method_comparison import comparison_study, headline
+from twinrank.study.source import Source
 
 SMALL = ["--methods", "AP-type3 (Linear); LambdaMART", "--epochs", "1", "--jobs", "1"]
 SMALL += ["--set", "n_estimators=2", "--measures", "nDCG@5; AP"]
@@ -53,7 +54,7 @@ def test_folds_side_by_side(compare, folder, tmp_path):
     assert torch.get_num_threads() == before
     lines = out.splitlines()
     assert lines[0].split()[:2] == ["nDCG@5", "AP"]
-    assert "epochs or rounds" in lines[0]
+    assert "iterations" in lines[0]
     assert lines[2].startswith("AP-type3 (Linear)")
     assert lines[3].startswith("LambdaMART")
     assert lines[3].endswith("s")
@@ -81,7 +82,7 @@ def test_paper_mode_tests_on_the_papers_queries(compare, folder, tmp_path):
     words = [tmp_path / "Short", *methods, "--jobs", "1"]
     code, out, err = compare(*words, "--set", "mode=paper")
     assert code == 0, err
-    assert "Note: fold 1: mode='paper' keeps queries with at least 10 documents" in err
+    assert "Note: fold 1: --paper keeps queries with at least 10 documents" in err
     assert "2 of 8 queries (train) and 2 of 5 queries (validation) and 2 of 5 queries (test)" in err
     assert "(3 lists)" in out
     _, out, err = compare(*words, "--out", "all")
@@ -219,6 +220,29 @@ def test_bad_input(compare, folder, tmp_path, words, complaint):
     assert complaint in err
     assert not out
     assert not (tmp_path / "comparison-Tiny" / "units").exists()
+
+
+def test_the_output_fits_80_columns(compare, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    measures = "nDCG@1; nDCG@3; nDCG@5; nDCG@10; AP; nERR@10; RR"
+    code, out, err = compare(folder, *SMALL, "--measures", measures)
+    assert code == 0, err
+    assert "nERR@10" in out
+    shown = [line for line in out.splitlines() if not line.startswith("Report: ")]
+    assert max(map(len, shown)) <= 80
+
+
+def test_methods_have_the_transforms_of_their_estimators():
+    methods = ["nDCG-type3", "ListNet", "Ranker", "nDCG-type3 (Boosted)", "BoostedRanker"]
+    study = comparison_study(Source(queries=30, cut=1), methods)
+    chosen = {
+        unit.method: unit.kind.estimator(**unit.parameters).check_parameters()["transforms"]
+        for unit in study.units()
+    }
+    net, trees = tr.Ranker(), tr.BoostedRanker()
+    assert list(chosen.values()) == (
+        [net.check_parameters()["transforms"]] * 3 + [trees.check_parameters()["transforms"]] * 2
+    )
 
 
 def test_data_that_isnt_there(compare):

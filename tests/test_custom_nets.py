@@ -268,8 +268,10 @@ def test_wrong_factories_are_refused(architecture, message):
 
 
 def test_categories_need_our_own_architectures():
-    with pytest.raises(tr.InputError, match="categories need one of TwinRank's own architectures"):
-        make(Plain, categories={0: 3}).fit(TRAIN)
+    with pytest.raises(
+        tr.InputError, match="Categorical features need one of TwinRank's own architectures"
+    ):
+        make(Plain, categorical_features=[0]).fit(TRAIN)
 
 
 # Ensembles and reproducibility

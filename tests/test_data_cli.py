@@ -215,7 +215,7 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
         (["inspect", "none.csv"], "name it: --label …, or pass --no-label if there are no"),
         (
             ["inspect", "text.csv"],
-            "column 'c' contains 'red' in row 1, which is not a number; to lea",
+            "column 'c' contains 'red' in row 2, which is not a number; to lea",
         ),
         (
             ["inspect", "train.txt", "--unjudged", "kep"],
@@ -248,7 +248,7 @@ def test_mistakes_are_one_line_and_exit_code_2(run, letor, tmp_path, words, comp
         ("bad.csv", "a,b\n1,2\n"),
         ("two.csv", "qid,rel,label,a\n1,2,3,4\n"),
         ("none.csv", "qid,a\n1,2\n"),
-        ("text.csv", "qid,label,c\n1,2,red\n"),
+        ("text.csv", "qid,label,c\n1,2,7\n1,0,red\n"),
         ("blank.csv", "qid,label,c\na b,2,1\n"),
     ):
         (tmp_path / name).write_text(text)

@@ -108,7 +108,7 @@ def test_no_block_hides_from_these_tests(page):
 
 
 def test_readme_gives_the_two_commands():
-    assert "pip install -c constraints.txt . && twinrank " in README
+    assert "pip install -c constraints.txt '.[nets]' && twinrank " in README
     assert "\npip install -c constraints.txt '.[test]' && pytest\n" in README
 
 

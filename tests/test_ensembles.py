@@ -374,7 +374,9 @@ class TestNets:
 
     def test_saved_and_exported(self, tmp_path):
         pytest.importorskip("onnxruntime")
-        ranker = tr.Ranker(architecture="Small", ensemble_size=3, epochs=2, categories={1: 4})
+        ranker = tr.Ranker(
+            architecture="Small", ensemble_size=3, epochs=2, categorical_features=[1]
+        )
         ranker.fit(DATA, eval_set=NEW)
         assert ranker.best_score_ == pytest.approx(ranker.score(NEW))
         ranker.save(tmp_path / "model")

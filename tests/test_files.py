@@ -19,6 +19,7 @@ from backports import zstd
 import twinrank as tr
 from twinrank.support import files
 from twinrank.support.files import new_folder, publish, replacing, sweep
+from twinrank.support.memory import PeakMemory
 
 TEXT = "".join(
     f"{i % 3} qid:{i // 9} 1:{i} 2:{i * i % 97 / 8} 3:0.125 # d{i}\n" for i in range(300)
@@ -521,3 +522,14 @@ def test_sweep_brings_back_what_the_dead_had_moved(tmp_path, ended):
     sweep(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
     assert (path / "file").read_text() == "old"
+
+
+def test_peak_memory_is_that_of_the_context():
+    before = np.ones(10_000_000)  # 80 MB that the process has anyway
+    with PeakMemory() as memory:
+        again = np.ones(5_000_000)
+        del again
+    assert before.all()
+    if sys.platform == "linux":
+        assert 30_000_000 < memory.added < 60_000_000
+        assert memory.bytes > 80_000_000

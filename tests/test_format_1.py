@@ -44,7 +44,9 @@ def downgrade(folder):
 
 RANKERS = {
     "net": tr.Ranker(architecture=NET, ensemble_size=1, epochs=2),
-    "ensemble of nets": tr.Ranker(architecture=NET, ensemble_size=3, epochs=2, categories={1: 4}),
+    "ensemble of nets": tr.Ranker(
+        architecture=NET, ensemble_size=3, epochs=2, categorical_features=[1]
+    ),
     "default net": tr.Ranker(epochs=1),
     "trees": tr.BoostedRanker(n_estimators=3, num_leaves=4, ensemble_size=1),
     "default trees": tr.BoostedRanker(n_estimators=3, num_leaves=4, categorical_features=[3]),

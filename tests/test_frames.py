@@ -216,7 +216,7 @@ def test_pandas_columns_by_number():
         (pd.array([True, None, False], dtype="boolean"), [1, np.nan, 0]),
         (np.array([True, None, False], object), [1, np.nan, 0]),
         (np.array([1, None, 2.5], object), [1, np.nan, 2.5]),
-        (pd.Categorical([3, 4, None]), [3, 4, np.nan]),
+        (pd.Categorical([30, 4, None]), [0, 1, -1]),  # codes of "30" and "4"
         ([True, False, True], [1, 0, 1]),
         (pd.array([1, None, 3], dtype="int64[pyarrow]"), [1, np.nan, 3]),
         (np.array([1, 2, 3], np.uint8), [1, 2, 3]),

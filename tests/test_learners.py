@@ -15,6 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import twinrank as tr
+from twinrank import measures
 from twinrank.estimators.base_ranker import estimator_class, load_ranker
 from twinrank.models.kinds import KINDS
 from twinrank.training import (
@@ -180,14 +181,14 @@ VARIANTS = {
         {"ensemble_size": 2},
         {"validate_every": 2, "early_stopping": 3},
         {"optimiser": "sgd", "schedule": "cosine", "clip": 0.1},
-        {"optimiser": "adamw", "weight_decay": 0.1, "shuffle": False, "categories": {0: 4}},
+        {"optimiser": "adamw", "weight_decay": 0.1, "shuffle": False, "categorical_features": [0]},
         {"mode": "paper", "batch_documents": 600},
         {"objective": "ListNet", "data": MISSING},
         {"architecture": "MLP(width=8, depth=2, context=pool, embedding=linear)"},
         {"architecture": "MLP(width=8, depth=2, context=attention, shared=true)", "clip": 0.1}
         | {"ensemble_size": 2},
-        {"transforms": UNION, "feature_noise": 0.2, "categories": {0: 4}},
-        {"pretrain_epochs": 2, "ensemble_size": 2, "unlabelled": True, "categories": {0: 4}},
+        {"transforms": UNION, "feature_noise": 0.2, "categorical_features": [0]},
+        {"pretrain_epochs": 2, "ensemble_size": 2, "unlabelled": True, "categorical_features": [0]},
         {"teacher_weight": 0.3, "teacher": True},
     ],
     "lightgbm": [
@@ -841,6 +842,48 @@ def test_a_stop_between_two_evaluations_is_evaluated(name, tmp_path):
 def test_callbacks_must_be_instances_in_a_list(name, callbacks):
     with pytest.raises(tr.InputError, match="callbacks must be a list of instances of twinrank"):
         make(name).fit(TRAIN, callbacks=callbacks)
+
+
+def test_a_measure_of_your_own_selects_and_scores(name, tmp_path):
+    own = tr.Measure.from_functions("Mine", lambda labels, lists: labels, lambda rank: 1 / rank)
+    ranker = make(name, validation_measure=own.at(3)).fit(TRAIN, eval_set=NEW, run=tmp_path / "run")
+    value = tr.evaluate(ranker.predict(NEW), NEW.y, NEW.lists, [own.at(3)])
+    assert ranker.best_score_ == value["Mine@3"] == value[own.at(3)] == ranker.score(NEW)
+    assert (
+        ranker.score(NEW, measure="AP")
+        == tr.evaluate(ranker.predict(NEW), NEW.y, NEW.lists, ["AP"])["AP"]
+    )
+    assert ranker.score(NEW, measure=own) > ranker.score(NEW)
+    loaded = type(ranker).load(tmp_path / "run")
+    assert loaded.validation_measure == "Mine@3"
+    with pytest.raises(tr.InputError, match="Unknown measure 'Mine'"):
+        loaded.score(NEW)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measures, "_OWN", {})
+        tr.register_measure(own)
+        assert loaded.score(NEW) == ranker.best_score_
+        again = make(name, objective="Mine", validation_measure="Mine@3")
+        assert again.fit(TRAIN, eval_set=NEW).best_score_ > 0
+
+
+def test_callbacks_of_lightgbm_are_refused_by_name(name):
+    import lightgbm
+
+    for callback, instead in (
+        (lightgbm.early_stopping(3, verbose=False), "the parameter early_stopping"),
+        (lightgbm.reset_parameter(learning_rate=[0.1]), "a subclass of twinrank.training.Callback"),
+    ):
+        with pytest.raises(tr.InputError, match=f"of lightgbm, which .* Use {instead}"):
+            make(name).fit(TRAIN, callbacks=[callback])
+
+
+def test_loading_a_ranker_of_another_kind_names_it(name, tmp_path):
+    folder = tmp_path / "model"
+    make(name).fit(TRAIN).save(folder)
+    other = tr.BoostedRanker if name == "net" else tr.Ranker
+    own = type(make(name)).__name__
+    with pytest.raises(tr.InputError, match=f"holds a {own}: use {own}.load"):
+        other.load(folder)
 
 
 def test_an_interrupted_fit_says_how_to_continue(name, tmp_path):

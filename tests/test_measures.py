@@ -2,13 +2,14 @@
 
 import inspect
 import math
+import os
 import pickle
 import shutil
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, dataclass, fields
 from math import log2
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import ir_measures
 import numpy as np
@@ -22,8 +23,10 @@ from numpy.testing import assert_allclose
 from sklearn.metrics import average_precision_score, dcg_score, ndcg_score
 
 import twinrank as tr
+from twinrank import measures
 from twinrank.lists import Lists
 from twinrank.measures import MEASURES, Measure, measure
+from twinrank.measures.measure_base import BinaryMeasure
 from twinrank.support.errors import InputError
 
 in_both = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
@@ -750,3 +753,62 @@ def test_functions_that_return_something_else_are_refused(credit, discount, comp
     own = Measure.from_functions("Mine", credit, discount)
     with pytest.raises(InputError, match=complaint):
         own(np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.0]), Lists.from_sizes([3]))
+
+
+@pytest.fixture
+def _own_names(monkeypatch):
+    monkeypatch.setattr(measures, "_OWN", {})
+
+
+@pytest.mark.usefixtures("_own_names")
+def test_registered_measures_are_known_by_name():
+    own = tr.Measure.from_functions("Mine", lambda labels, lists: labels, lambda rank: 1 / rank)
+    tr.register_measure(own)
+    assert tr.measure("Mine@3") == own.at(3)
+    lists, labels = tr.Lists.from_sizes([2, 1]), np.array([0, 1, 1])
+    scores = {"A": np.array([2.0, 1.0, 0.0]), "B": np.array([1.0, 2.0, 0.0])}
+    found = tr.compare(scores, labels, lists, ["Mine", own.at(1)])
+    assert found.means == {"A": {"Mine": 0.75, "Mine@1": 0.5}, "B": {"Mine": 1.0, "Mine@1": 1.0}}
+    with pytest.raises(tr.InputError, match="Mine has no options"):
+        tr.measure("Mine(gain=linear)")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Late(BinaryMeasure):
+        name: ClassVar[str] = "Late"
+
+        def credit(self, labels, lists):
+            return self.relevant(labels) * 1.0
+
+    tr.register_measure(Late(rel=2))
+    assert tr.measure("Late(rel=3)@2") == Late(rel=3, cutoff=2)
+
+
+@pytest.mark.usefixtures("_own_names")
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (tr.Measure.from_functions("AP", None, None), "AP is a built-in measure"),
+        (tr.Measure.from_functions("two words", None, None), "Can't read 'two words'"),
+        ("Mine", "takes a Measure, not 'Mine'"),
+    ],
+)
+def test_names_that_cannot_be_registered(own, said):
+    with pytest.raises(tr.InputError, match=said):
+        tr.register_measure(own)
+
+
+def test_processes_import_measures(tmp_path):
+    (tmp_path / "my_measures.py").write_text(
+        "import twinrank as tr\n"
+        "tr.register_measure(tr.Measure.from_functions('Mine', lambda y, _: y, lambda r: 1 / r))\n"
+    )
+    command = [sys.executable, "-m", "twinrank", "measures", "Mine@3"]
+    found = {
+        module: subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path,
+            env={**os.environ, "TWINRANK_IMPORT": module},
+        )
+        for module in ("my_measures", "no_such_module")
+    }  # fmt: skip
+    assert "Mine@3 is valid." in found["my_measures"].stdout
+    assert "TWINRANK_IMPORT names 'no_such_module'" in found["no_such_module"].stderr

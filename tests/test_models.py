@@ -253,7 +253,9 @@ def test_a_category_decides():
     X[:, 1] = random.integers(0, 6, 600)
     y = np.isin(X[:, 1], [1, 4])
     qid = np.repeat(np.arange(30), 20)
-    ranker = tr.Ranker("AP", architecture="Linear", categories={1: 6}, epochs=60, learning_rate=0.1)
+    ranker = tr.Ranker(
+        "AP", architecture="Linear", categorical_features=[1], epochs=60, learning_rate=0.1
+    )
     assert ranker.fit(X, y, qid=qid).score(X, y, qid=qid) > 0.999
     assert ranker.model_.per_query
 

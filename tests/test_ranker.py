@@ -178,12 +178,13 @@ def test_a_score_depends_only_on_its_query(fitted):
     [
         {"transforms": "QueryMinMax"},
         {"transforms": ["SignedLog1p", "QueryZScore"]},
-        {"categories": {2: 3}},
+        {"categorical_features": [2]},
         {"mode": "paper", "transforms": "none"},
     ],
 )
 def test_queries_are_required_if_scores_depend_on_them(changes):
-    ranker = small(**changes, epochs=1).fit(LONG)
+    coded = Dataset.from_arrays(LONG.X.round(), LONG.y, group=LONG.lists.sizes)
+    ranker = small(**changes, epochs=1).fit(coded)
     with pytest.raises(InputError, match="pass qid or group"):
         ranker.predict(X)
 
@@ -247,7 +248,7 @@ def test_only_trainable_queries_are_used(fitted):
         ({"X": [[1, 2], [3]], "y": [0, 1], "qid": [1, 1]}, "cannot be converted to a matrix"),
         ({"X": X.astype(str), "qid": QID}, "matrix of numbers"),
         ({"X": X.astype(str).astype(object), "qid": QID}, "contains the text"),
-        ({"X": as_pandas(X).assign(site="a"), "qid": QID}, "'site' is String, not a number"),
+        ({"X": as_pandas(X).assign(site="3"), "qid": QID}, "'site' is String, not a number"),
         ({"X": as_pandas(X).set_axis(["a", "b", "a"], axis=1), "qid": QID}, "same name"),
         ({"qid": QID, "sample_weight": np.ones(9)}, "each of 10 queries or 67 documents"),
         ({"qid": QID, "sample_weight": np.arange(67)}, "same for all rows of query 100"),
@@ -292,7 +293,7 @@ def test_invalid_data(arguments, message):
         ({"validate_every": 0}, "validate_every"),
         ({"select": 3}, "select must be the name"),
         ({"random_state": None}, "random_state"),
-        ({"categories": [2]}, "must map columns to numbers of categories"),
+        ({"categorical_features": {2: 3}}, "must be a list of columns"),
     ],
 )
 def test_invalid_parameters(changes, message):
@@ -327,19 +328,22 @@ def test_rank_and_score_need_queries():
 
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "pyarrow"])
-def test_feature_names_are_compared_if_both_data_sets_have_names(fitted, form):
+def test_features_are_found_by_name_if_both_data_sets_have_names(fitted, form):
     frame = FORMS[form](X)
     ranker = small().fit(frame, Y, qid=QID)
     assert ranker.feature_names_in_.tolist() == NAMES
     moved = (
         frame.select(["bm25", "clicks", "length"]) if form != "pandas" else frame.iloc[:, [0, 2, 1]]
     )
-    for call in (ranker.predict, ranker.rank):
-        with pytest.raises(InputError, match=r"Feature 2 of X is 'clicks', .* with 'length'"):
-            call(moved, qid=QID)
-    with pytest.raises(InputError, match="Feature 2 of evaluation set 'validation' is 'clicks'"):
-        small().fit(frame, Y, qid=QID, eval_set=(moved, Y, QID))
+    fewer = moved.select(["bm25", "clicks"]) if form != "pandas" else moved.iloc[:, :2]
     expected = ranker.predict(X, qid=QID)  # an array has no names
+    assert np.array_equal(ranker.predict(moved, qid=QID), expected)
+    assert np.array_equal(ranker.rank(moved, qid=QID), ranker.rank(X, qid=QID))
+    with pytest.raises(InputError, match=r"X lacks 1 feature that Ranker .*: 'length'"):
+        ranker.predict(fewer, qid=QID)
+    with pytest.raises(InputError, match="Evaluation set 'validation' lacks 1 feature"):
+        small().fit(frame, Y, qid=QID, eval_set=(fewer, Y, QID))
+    small().fit(frame, Y, qid=QID, eval_set=(moved, Y, QID))
     assert np.array_equal(fitted.predict(moved, qid=QID), fitted.predict(X[:, [0, 2, 1]], qid=QID))
     assert np.array_equal(ranker.predict(frame, qid=QID), expected)
     ranker.fit(X, Y, qid=QID)
@@ -408,7 +412,8 @@ def test_other_transforms_refuse_missing_values(transforms):
 
 def test_transforms_side_by_side(tmp_path):
     union = "QueryZScore | SignedLog1p + PiecewiseLinear(bins=3) | MissingIndicator"
-    ranker = small(transforms=union, categories={2: 3}).fit(DATA)
+    coded = Dataset.from_arrays(np.c_[X[:, :2], X[:, 2].round()], Y, qid=QID)
+    ranker = small(transforms=union, categorical_features=[2]).fit(coded)
     assert ranker.n_features_in_ == 3
     assert ranker.model_.net.features == 2 + 2 * 3 + 2 + 1  # the category appears once
     ranker.save(tmp_path / "model")
@@ -416,7 +421,7 @@ def test_transforms_side_by_side(tmp_path):
     assert same(loaded, ranker)
     assert loaded.transforms == union
     assert np.array_equal(loaded.predict(DATA), ranker.predict(DATA))
-    assert ranker.partial_fit(DATA).predict(DATA).shape == Y.shape
+    assert ranker.partial_fit(coded).predict(DATA).shape == Y.shape
     with pytest.raises(InputError, match="X has 2 features, but Ranker is expecting 3"):
         ranker.predict(X[:, :2], qid=QID)
 
@@ -427,7 +432,7 @@ def test_noise_on_features_is_for_training_only():
     assert not same(noisy, plain)
     assert np.array_equal(noisy.predict(DATA), noisy.predict(DATA))
     coded = np.abs(X).astype(int)
-    only = {"categories": {0: 3, 1: 3, 2: 3}, "objective": "ListNet"}  # draws no noise itself
+    only = {"categorical_features": [0, 1, 2], "objective": "ListNet"}  # draws no noise itself
     assert same(*(small(feature_noise=n, **only).fit(coded, Y, qid=QID) for n in (0.0, 0.5)))
 
 
@@ -895,8 +900,8 @@ def test_a_saved_model_scores_the_same(tmp_path, architecture, transforms):
     assert loaded.get_params() == ranker.get_params()
     assert loaded.feature_names_in_.tolist() == NAMES
     assert loaded.n_features_in_ == 3
-    with pytest.raises(InputError, match="Feature 1 of X is 'clicks'"):
-        loaded.predict(as_pandas(X)[NAMES[::-1]], qid=QID)
+    moved = as_pandas(X)[NAMES[::-1]].assign(further=1)
+    assert np.array_equal(loaded.predict(moved, qid=QID), ranker.predict(X, qid=QID))
     assert same(clone(loaded).fit(DATA), ranker)
     loaded.partial_fit(DATA)
 
@@ -908,14 +913,14 @@ def test_parameters_without_a_json_type_are_saved_as_text(tmp_path):
         "random_state": np.int64(3),
         "learning_rate": np.float32(0.5),
         "epochs": np.int64(1),
-        "categories": {np.int64(2): 4},
+        "categorical_features": [np.int64(2)],
     }
     coded = np.column_stack([X[:, :2], np.arange(QID.size) % 4])
     ranker = Ranker(**parameters).fit(coded, Y, qid=QID)
     ranker.save(tmp_path / "model")
     loaded = Ranker.load(tmp_path / "model")
     assert loaded.transforms == ["Clip(low=-3)", "SignedLog1p"]
-    assert loaded.categories == {2: 4}
+    assert loaded.categorical_features == [2]
     assert loaded.random_state == 3
     assert same(clone(loaded).fit(coded, Y, qid=QID), ranker)
     coded[5, 2] = np.nan  # a missing category has its own embedding
@@ -1035,6 +1040,14 @@ def test_grid_search_by_query(piped, make):
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.score(make(X), Y, qid=QID) > 0
     assert search.best_estimator_.predict(make(X), qid=QID).shape == QID.shape
+
+
+@pytest.mark.parametrize("options", [{"qid": QID}, {}])
+def test_a_search_without_routing_says_which_lines_it_needs(options):
+    search = GridSearchCV(small(), {"alpha": [0.5, 2.0]}, cv=GroupKFold(2))
+    with pytest.raises(ValueError, match="set_config") as error:
+        search.fit(X, Y, groups=QID, **options)
+    assert "ranker.set_fit_request(qid=True).set_score_request(qid=True)" in str(error.value)
 
 
 def test_a_pipeline_without_routing():

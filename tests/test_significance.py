@@ -286,6 +286,21 @@ def test_equal_and_missing_values():
     assert json.dumps(alone.to_json(), allow_nan=False)
 
 
+def test_the_number_of_lists_behind_a_mean_is_stated():
+    lists, labels = Lists.from_sizes([2, 2, 2]), np.array([2, 0, 1, 0, 0, 0])
+    systems = {"A": np.arange(6.0), "B": -np.arange(6.0)}
+    found = tr.compare(systems, labels, lists, ["nDCG@1", "P(rel=2)@1"])
+    assert found.lists_in_means == {"nDCG@1": 2, "P(rel=2)@1": 1}
+    table = found.table()
+    for text in (str(found), table.to_markdown(), table.to_latex(), table.to_html()):
+        assert "1 to 2 of 3 lists; the others have no relevant document" in text
+    assert found.to_json()["lists_in_means"] == {"nDCG@1": 2, "P(rel=2)@1": 1}
+    every = tr.compare(systems, labels, lists, ["nDCG@1"], empty="zero")
+    assert "best mean of its column (3 lists)." in str(every)
+    alike = tr.compare(systems, labels, lists, ["nDCG@1"])
+    assert "(2 of 3 lists; the others" in str(alike)
+
+
 def test_saving(systems, tmp_path):
     found = tr.compare(*systems, ["nDCG@5", "AP"])
     for suffix, opening in (

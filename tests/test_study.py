@@ -189,7 +189,7 @@ class TestRunning:
         assert np.array_equal(found.scores, alone.predict(sets["test"]))
         assert found.best_iteration == alone.best_iteration_
         assert found.best_score == alone.best_score_
-        assert found.peak_memory_bytes > 10_000_000
+        assert 0 <= found.peak_memory_bytes < 500_000_000
         assert found.seconds > 0
         assert found.features == 136
         assert [record["iteration"] for record in found.history] == [1, 2, 3]

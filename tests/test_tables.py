@@ -32,6 +32,27 @@ def test_text():
     )
 
 
+def test_text_fits_the_width():
+    rows = [[Cell("method"), *(Cell(f"0.{i}000") for i in range(1, 6))]]
+    wide = Table("", ["", *(f"nDCG@{i}" for i in range(1, 6))], rows, ["A note of five words."])
+    assert wide.to_text(width=24) == (
+        "        nDCG@1  nDCG@2\n"
+        "──────  ──────  ──────\n"
+        "method  0.1000  0.2000\n"
+        "\n"
+        "        nDCG@3  nDCG@4\n"
+        "──────  ──────  ──────\n"
+        "method  0.3000  0.4000\n"
+        "\n"
+        "        nDCG@5\n"
+        "──────  ──────\n"
+        "method  0.5000\n"
+        "A note of five words."
+    )
+    assert wide.to_text(width=80) == wide.to_text()
+    assert wide.to_text(width=10).splitlines()[-2:] == ["five", "words."]
+
+
 def test_text_in_colour():
     shown = table().to_text(colour=True)
     assert "one      \033[1m  0.500\033[0m" in shown

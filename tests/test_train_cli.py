@@ -107,7 +107,7 @@ def test_files_of_a_run(run_folder, files):
 def test_folds_and_all_ways_to_set_a_parameter(files, tmp_path, cli):
     (tmp_path / "c.toml").write_text(
         'architecture = "Linear"\nobjective = "AP"\nlearning_rate = 0.5\nepochs = 7\n'
-        'transforms = ["SignedLog1p", "QueryZScore"]\ncategories = {3 = 2}\n'
+        'transforms = ["SignedLog1p", "QueryZScore"]\ncategorical_features = [3]\n'
         'early_stopping = "none"\n'
     )
     words = ["--config", tmp_path / "c.toml", "--set", "learning_rate=0.25", "--set", "clip=none"]
@@ -119,7 +119,7 @@ def test_folds_and_all_ways_to_set_a_parameter(files, tmp_path, cli):
     used = json.loads((tmp_path / "run" / "run.json").read_text())["parameters"]
     expected = {
         "architecture": "Linear", "objective": "AP", "learning_rate": 0.25, "epochs": 1,
-        "strategy": "type1", "random_state": 3, "clip": None, "categories": {"3": 2},
+        "strategy": "type1", "random_state": 3, "clip": None, "categorical_features": [3],
         "transforms": ["SignedLog1p", "QueryZScore"], "early_stopping": None,
     }  # fmt: skip
     assert {name: used[name] for name in expected} == expected
@@ -168,7 +168,7 @@ def test_paper_mode_says_what_it_leaves_out(tmp_path, cli):
     code, _, err = cli(*words, "--out", tmp_path / "run")
     assert code == 0
     assert (
-        "Note: mode='paper' keeps queries with at least 10 documents, 1 of them relevant. "
+        "Note: --paper keeps queries with at least 10 documents, 1 of them relevant. "
         "It leaves out 4 of 8 queries (training) and 4 of 8 queries (validation).\n"
     ) in err
     model = tr.Ranker.load(tmp_path / "run/model").model_
@@ -200,7 +200,7 @@ def test_an_error_is_one_line_and_leaves_no_folder(files, tmp_path, cli):
         ([train, "--set", "weight_decay=x"], "weight_decay must be"),
         ([train, "--set", "validation_measure=nDGC"], "Did you mean 'nDCG'"),
         ([train, "--set", "device=gpu"], "no device 'gpu'"),
-        ([train, "--set", "categories={500=3}"], "columns are 0 to 135"),
+        ([train, "--set", "categorical_features=[500]"], "columns are 0 to 135"),
         ([train, "--set", "transforms=QuaryZScore"], "Did you mean 'QueryZScore'"),
         ([train, "--set", "random_state=-1"], "random_state must be at least 0"),
         ([train, "--config", tmp_path / "bad.toml"], "bad.toml is not TOML"),
@@ -561,7 +561,8 @@ def test_values_that_are_not_finite(kind, files, tmp_path, cli):
         assert missing == (0, "", "")
         assert refused(infinite, f"Feature 5 of a document of query {query} is infinite. Put Clip")
         return
-    assert refused(missing, f"Feature 5 is missing (NaN) in query {query}, and transforms='none'")
+    said = f"Feature 5 is missing (NaN) in query {query}, and --set transforms=none"
+    assert refused(missing, said)
     assert refused(infinite, "Feature 5 is infinite (inf, or too large for float32) in query")
     assert not (tmp_path / "nan").exists()
 

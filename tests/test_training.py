@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 import twinrank as tr
 from twinrank.data.transforms import transform
+from twinrank.display.plots import use_whole_numbers
 from twinrank.models.architecture import architecture
 from twinrank.models.scorer import Scorer
 from twinrank.training import Callback, EarlyStopping, HistoryFile
@@ -165,6 +166,21 @@ def test_every_set_is_evaluated_in_every_epoch(tmp_path):
     for name in ("curves.svg", "curves.png"):
         draw_history(records, "epoch", "nDCG@5", tmp_path / name)
         assert (tmp_path / name).stat().st_size > 0
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 100])
+def test_epochs_are_whole_numbers_on_the_axis(epochs):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.5, 3.2))
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.plot(range(1, epochs + 1), [0.5] * epochs)
+    use_whole_numbers(axes.xaxis)
+    ticks = axes.get_xticks()
+    assert ticks.size
+    assert (ticks == np.round(ticks)).all()
 
 
 def nothing_relevant():

@@ -25,6 +25,7 @@ from twinrank.study.tuning.space import Choice, Space, Span, spaces_of
 from twinrank.study.tuning.trials import (
     JOURNAL,
     ReportToTrial,
+    TrialRecord,
     best_of,
     fail_running,
     importances,
@@ -32,7 +33,7 @@ from twinrank.study.tuning.trials import (
     run_trial,
     trials_of,
 )
-from twinrank.study.tuning.tuning_report import train_options, write_best
+from twinrank.study.tuning.tuning_report import train_command, write_best
 from twinrank.study.units import full_parameters, one_thread
 from twinrank.support.errors import InputError
 from twinrank.support.locks import locked
@@ -320,15 +321,21 @@ class TestFiles:
         assert ranker.best_score_ == best_of(found)[0].value
 
     def test_the_command_that_trains_with_the_best_parameters(self, files, tmp_path):
-        assert train_options(search("trees"), "trees", Path("b.toml")) == (
-            ["--trees", "--config", "b.toml"]
+        assert train_command(search("trees"), "trees", Path("b.toml")) == (
+            "twinrank train --trees --config b.toml"
         )
         (tmp_path / "Fold2").mkdir()
         for name in ("train", "test"):
             shutil.copy(files / "train.txt", tmp_path / "Fold2" / f"{name}.txt")
-        folder = Split(Source.of(tmp_path, {}, cut=1), fold=2)
-        assert train_options(search(split=folder), "net", Path("b.toml")) == (
-            [str(tmp_path), "--fold", "2", "--config", "b.toml"]
+        reading = {"unjudged": "keep", "zero_based": False, "label": False, "ignore": ["a b"]}
+        folder = search("trees", split=Split(Source.of(tmp_path, {}, cut=1), fold=2))
+        found = TrialRecord("trees", 1, "complete", 0.5, 3, 1.0, {}, {"num_leaves": 7}, "")
+        (path,) = write_best(tmp_path, folder, [found])
+        command = f"twinrank train {tmp_path} --fold 2 --trees --config {path}"
+        assert f"# Use it with: {command}\n" in path.read_text()
+        read = search(split=Split(Source.of(tmp_path, reading, cut=1), fold=2))
+        assert train_command(read, "net", Path("b.toml")).endswith(
+            "--fold 2 --config b.toml --unjudged keep --no-label --ignore 'a b'"
         )
 
     def test_importance_is_a_share_of_what_was_searched(self, tmp_path):

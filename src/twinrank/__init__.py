@@ -8,6 +8,8 @@ and numba take seconds to load.
 import ast
 from importlib import import_module
 
+from twinrank.support.errors import needing_torch
+
 __version__ = "0.1.0"
 
 _stub = ast.parse(__loader__.get_data(f"{__path__[0]}/__init__.pyi"))
@@ -22,8 +24,10 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'twinrank' has no attribute {name!r}")
     module = _modules[name]
     if module is None:
-        return import_module(f"twinrank.{name}")
-    return getattr(import_module(f"twinrank.{module}"), name)
+        with needing_torch(f"twinrank.{name}"):
+            return import_module(f"twinrank.{name}")
+    with needing_torch(name):
+        return getattr(import_module(f"twinrank.{module}"), name)
 
 
 def __dir__() -> list[str]:

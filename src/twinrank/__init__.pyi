@@ -41,6 +41,7 @@ from .losses.softmax import SoftmaxCrossEntropy as SoftmaxCrossEntropy
 from .losses.wassrank import WassRank as WassRank
 from .measures import Measure as Measure
 from .measures import measure as measure
+from .measures import register_measure as register_measure
 from .ranks.exact import exact_ranks as exact_ranks
 from .ranks.sigmoid import twin_sigmoid as twin_sigmoid
 from .ranks.twin import twin_ranks as twin_ranks

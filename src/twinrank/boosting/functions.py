@@ -20,10 +20,10 @@ def lightgbm_objective(
     samples: int = SAMPLES,
     random_state: int = 0,
 ) -> "LightGBMObjective":
-    """A measure as an objective of LightGBM, for `lgb.train({"objective": this, …}, …)`.
+    """A measure as an objective of LightGBM: `LGBMRanker(objective=this)`, or for `lgb.train`.
 
-    The Dataset needs `group`. Its `weight`, if any, must be equal within a query; the objective
-    applies it.
+    The data needs `group`. Its weights, if any, must be equal within a query; the objective applies
+    them.
 
     Parameters
     ----------
@@ -41,7 +41,8 @@ def lightgbm_objective(
     Returns
     -------
     callable
-        Takes (scores, dataset), and returns the gradient and the hessian.
+        Takes (scores, dataset), or (labels, scores, weights, group sizes) from LGBMRanker, and
+        returns the gradient and the hessian.
 
     Examples
     --------
@@ -85,7 +86,7 @@ def xgboost_objective(
 
 
 def lightgbm_metric(measure: str | Measure) -> "LightGBMMetric":
-    """The mean of a measure over queries, for LightGBM's `feval`; higher is better.
+    """The mean of a measure over queries, for LightGBM's `feval` or `eval_metric`.
 
     Parameters
     ----------
@@ -126,11 +127,16 @@ class LightGBMObjective:
     queries: Any = None
     """The numbers of the queries that count; None for all."""
 
-    def __call__(self, scores: Any, data: Any) -> tuple[Floats, Floats]:
-        """Gradient and hessian of every row."""
-        lists = _lightgbm_lists(data)
-        weights = _lightgbm_weights(data, lists)
-        return self.newton(scores, data.get_label(), lists, weights, self.queries)
+    def __call__(
+        self, scores: Any, data: Any, weight: Any = None, group: Any = None
+    ) -> tuple[Floats, Floats]:
+        """Gradient and hessian of every row.
+
+        `lgb.train` passes the scores and a Dataset; LGBMRanker passes the labels, the scores, and
+        the weights and sizes of queries.
+        """
+        scores, labels, lists, weights = _lightgbm_data(scores, data, weight, group)
+        return self.newton(scores, labels, lists, weights, self.queries)
 
 
 @dataclass(frozen=True)
@@ -154,11 +160,12 @@ class LightGBMMetric:
 
     measure: Measure
 
-    def __call__(self, scores: Any, data: Any) -> tuple[str, float, bool]:
-        """Name, value, and that higher is better."""
-        lists = _lightgbm_lists(data)
-        weights = _lightgbm_weights(data, lists)
-        return str(self.measure), mean(self.measure, scores, data.get_label(), lists, weights), True
+    def __call__(
+        self, scores: Any, data: Any, weight: Any = None, group: Any = None
+    ) -> tuple[str, float, bool]:
+        """Name, value, and that higher is better; arguments as in `LightGBMObjective`."""
+        scores, labels, lists, weights = _lightgbm_data(scores, data, weight, group)
+        return str(self.measure), mean(self.measure, scores, labels, lists, weights), True
 
 
 @dataclass(frozen=True)
@@ -184,18 +191,20 @@ def mean(measure: Measure, scores: Any, labels: Any, lists: Lists, weights: Any 
     return float((weights * values)[counts].sum()) / total if total > 0 else float("nan")
 
 
-def _lightgbm_lists(data: Any) -> Lists:
-    sizes = data.get_group()
-    if sizes is None:
-        raise InputError(
-            "The Dataset has no queries. Pass the number of rows of each query: "
-            "lgb.Dataset(X, y, group=sizes)."
-        )
-    return Lists.from_sizes(sizes)
+def _lightgbm_data(scores: Any, data: Any, weight: Any, group: Any) -> tuple[Any, Any, Lists, Any]:
+    """Scores, labels, lists and weights, from the arguments of `lgb.train` or of LGBMRanker."""
+    if hasattr(data, "get_label"):
+        labels, weight, group = data.get_label(), data.get_weight(), data.get_group()
+        remedy = "lgb.Dataset(X, y, group=sizes)"
+    else:
+        labels, scores, remedy = scores, data, "LGBMRanker.fit(X, y, group=sizes)"
+    if group is None:
+        raise InputError(f"There are no queries. Pass the number of rows of each: {remedy}.")
+    lists = Lists.from_sizes(np.asarray(group))
+    return scores, labels, lists, _lightgbm_weights(weight, lists)
 
 
-def _lightgbm_weights(data: Any, lists: Lists) -> Any:
-    weights = data.get_weight()
+def _lightgbm_weights(weights: Any, lists: Lists) -> Any:
     if weights is None:
         return None
     low, high = lists.min(weights), lists.max(weights)

@@ -19,7 +19,7 @@ from twinrank.ranks.sorted_ranks import RANDOM, counters, rank_by_counting, rank
 from twinrank.ranks.strategies import Strategy, as_strategy
 from twinrank.support.arrays import to_numpy
 from twinrank.support.compiled import in_threads, spans
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, needing_torch
 
 Floats = npt.NDArray[np.float32]
 
@@ -202,8 +202,8 @@ class Newton:
             slopes, filled = _by_label(self.measure, ranks, labels, lists)
         else:
             if not self.measure.on_any_array:  # a user's may be written with torch functions
-                import torch
-
+                with needing_torch("Training on a measure of your own"):
+                    import torch
                 ranks, labels = torch.from_numpy(ranks), torch.from_numpy(labels)
             times = lists.tile(self.samples)
             _, slopes, filled = self.measure.at_ranks(ranks, labels, times, gradient=True)

@@ -12,7 +12,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, Transform
 from twinrank.lists import Lists
 from twinrank.models.columns import except_columns
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError
 
 STREAMED = 1 << 30
 """Bytes of features, as float32; the engines get more than these in blocks."""
@@ -102,32 +102,6 @@ class StreamedFeatures:
         _check_values(X, self._transform, self._categorical, data, rows.start)
         self._last = (number, X)
         return X
-
-
-def columns_of(chosen: Any, features: int, names: tuple[str, ...] | None) -> tuple[int, ...]:
-    """The numbers of columns, from column numbers (from 0) or names."""
-    if chosen is None:
-        return ()
-    if isinstance(chosen, str | int) or not hasattr(chosen, "__iter__"):
-        raise InputError(f"categorical_features must be a list of columns, not {chosen!r}.")
-    return tuple(sorted({_column(column, features, names or ()) for column in chosen}))
-
-
-def _column(column: Any, features: int, names: tuple[str, ...]) -> int:
-    if isinstance(column, str):
-        if column not in names:
-            raise InputError(unknown("feature", column, names))
-        return names.index(column)
-    if isinstance(column, bool) or not isinstance(column, int | np.integer):
-        raise InputError(
-            f"categorical_features must list columns by number or name, not {column!r}."
-        )
-    if not 0 <= column < features:
-        raise InputError(
-            f"categorical_features has column {column}, but X has {features} features: columns "
-            f"are 0 to {features - 1}."
-        )
-    return int(column)
 
 
 def check_grades(data: Dataset) -> None:

@@ -67,7 +67,7 @@ class TreeModel(Model):
         return sums
 
     def _features(self, data: Dataset) -> Iterator[Any]:
-        return features_of(data, self.transform, self.categorical)
+        return features_of(self.encoding(data), self.transform, self.categorical)
 
     def add_to(self, graph: "Graph") -> str:
         """Append the transforms and the trees to an ONNX graph."""
@@ -111,10 +111,13 @@ class TreeModel(Model):
         if path.suffix == ONNX if path is not None else transformed and not self.categorical:
             return super().describe_export(path)
         held = f"{counted(self.trees.count, 'tree')} in {engine(self.engine).NAME}'s own format"
-        if not transformed:
-            return self.trees.file, held, None
-        each = ", query by query" if self.per_query else ""
-        note = f"the file does not hold the transform: apply {self.transform} first{each}"
+        lacking = (
+            ["the codes of categories, which config.json has"] if self.encoding.columns else []
+        )
+        if transformed:
+            each = ", query by query" if self.per_query else ""
+            lacking.append(f"the transform: apply {self.transform} first{each}")
+        note = f"the file does not hold {' and '.join(lacking)}" if lacking else None
         return self.trees.file, held, note
 
     def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -138,6 +141,8 @@ class TreeModel(Model):
         if not isinstance(columns, list) or not all(is_count(c, features) for c in columns):
             raise damaged("categorical must be a list of columns")
         categorical = tuple(columns)
+        if (known := common["encoding"].columns) and list(known) != columns:
+            raise damaged("encoding does not fit the categorical columns")
         transform = tree_transform(transform_from_json(config.get("transform")), categorical)
         transform.check_features(features)
         module = engine(config["engine"])

@@ -3,26 +3,32 @@
 Internal: run `twinrank` or `python -m twinrank`.
 """
 
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from types import NoneType
+from typing import Annotated, get_args
 
 import typer
+from typer.models import OptionInfo
 
 from twinrank import __version__
-from twinrank.cli.compare_command import compare
-from twinrank.cli.convert_command import convert
-from twinrank.cli.data_options import show, show_error
-from twinrank.cli.evaluate_command import evaluate
-from twinrank.cli.export_command import export
-from twinrank.cli.inspect_command import inspect
-from twinrank.cli.measures_command import measures
-from twinrank.cli.predict_command import predict
-from twinrank.cli.reproduce_command import reproduce
-from twinrank.cli.train_command import train
-from twinrank.cli.tune_command import tune
-from twinrank.support.errors import TwinRankError
+from twinrank.cli import (
+    compare_command,
+    convert_command,
+    evaluate_command,
+    export_command,
+    inspect_command,
+    measures_command,
+    predict_command,
+    reproduce_command,
+    train_command,
+    tune_command,
+)
+from twinrank.cli.data_options import as_options, show, show_error
+from twinrank.support.errors import TwinRankError, needing_torch
 
 app = typer.Typer(
     name="twinrank",
@@ -31,16 +37,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(compare)
-app.command()(convert)
-app.command()(evaluate)
-app.command()(export)
-app.command()(inspect)
-app.command()(measures)
-app.command()(predict)
-app.command()(reproduce)
-app.command()(train)
-app.command()(tune)
+_VALUES = {bool: " ", int: "N", float: "X", Path: "PATH"}
+
+
+def _add(command: Callable[..., None]) -> None:
+    """Add a command whose help names values in a word: N, X, PATH or TEXT; a flag has none."""
+    for parameter in inspect.signature(command).parameters.values():
+        kind, option = get_args(parameter.annotation)
+        if isinstance(option, OptionInfo) and option.metavar is None:
+            kinds = [each for each in get_args(kind) if each is not NoneType]
+            option.metavar = _VALUES.get(kinds[0] if kinds else kind, "TEXT")
+    app.command()(command)
+
+
+_add(compare_command.compare)
+_add(convert_command.convert)
+_add(evaluate_command.evaluate)
+_add(export_command.export)
+_add(inspect_command.inspect)
+_add(measures_command.measures)
+_add(predict_command.predict)
+_add(reproduce_command.reproduce)
+_add(train_command.train)
+_add(tune_command.tune)
 
 
 def _print_version(requested: bool) -> None:
@@ -68,7 +87,8 @@ def main() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # torch reads it when it is imported
     sys.path.append(str(Path.cwd()))  # for a user's own net, package.module:name
     try:
-        app()
+        with needing_torch("This command"):
+            app()
     except TwinRankError as error:
-        show_error(error)
+        show_error(as_options(str(error)))
         sys.exit(2)

@@ -1,17 +1,19 @@
 """twinrank compare: a cross-validated comparison of methods."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from twinrank.cli.data_options import (
+    as_options,
     in_words_of_options,
     names,
     numbers,
     show,
     show_notes,
+    show_paragraph,
+    show_table,
     source_of,
     takes_data,
 )
@@ -100,7 +102,7 @@ def compare(
         study = _study(data, chosen, _shared(settings, epochs), quick, reading or {})
         show_notes(study.source.sets(study.chosen_folds[0])["train"])
         if note := note_on_left_out(study):
-            typer.echo(f"Note: {note}", err=True)
+            show(f"Note: {as_options(note)}", err=True)
         with resumable(folder):
             results = study.run(folder, jobs, ray, force=force)
     _finish(results, folder)
@@ -169,12 +171,12 @@ def _finish(results: "Results", folder: Path) -> None:
     )
 
     comparison = results.comparison()
-    show(table_of(results, comparison).to_text(colour=sys.stdout.isatty()))
-    show(headline(comparison, main_measure(results)))
+    show_table(table_of(results, comparison))
+    show_paragraph(headline(comparison, main_measure(results)))
     write_comparison(results, comparison, folder)
     write_report(folder / "report.html", report_content(results, comparison, command_line()))
     if note := note_on_missing(results.study):
-        show(note)
+        show_paragraph(note)
     show(f"Report: {folder / 'report.html'}")
     for failure in results.failures:
         show(f"Failed: {failure}", err=True)

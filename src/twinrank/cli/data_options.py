@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +20,7 @@ from twinrank.support.terminal import printable
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
+    from twinrank.display.tables import Table
     from twinrank.study.source import Source
 
 
@@ -95,14 +98,29 @@ _READING: dict[str, tuple[Any, Any, Any]] = {  # options of `load`: type, defaul
 _ARGUMENT = re.compile(rf"\b({'|'.join(_READING)})=(?:\[?'([^']*)'\]?|(True|False))?")
 # A message about the value of an argument: "max_features must be …", "unjudged: unknown …"
 _SUBJECT = re.compile(rf"^({'|'.join(_READING)})(?= must |: )")
+# How a message names a parameter of a ranker or of `evaluate`: transforms='Clip', ties='docid'
+_PARAMETER = re.compile(
+    r"\b(architecture|booster|convention|device|empty|engine|mode|objective|precision|select|strategy"
+    r"|ties|transforms)='([^']*)'"
+)
+_OWN_OPTIONS = ("architecture", "convention", "empty", "objective", "strategy", "ties")
 _PHRASES = {
+    "Use mode='default'.": "Leave out --paper.",
+    "mode='paper'": "--paper",
+    "needs docids=, one id per document": "needs the id of each document; pass --docid",
     "cache_dir=, --cache-dir": "--cache-dir",
     "use load_folds, or name a file in it": "name a file in it",
 }
 
 
-def takes_data(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options of `load` to a command, which gets them as one argument, `reading`."""
+def takes_data(
+    panels: dict[str, tuple[str, ...]] | None = None, **defaults: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of `load` to a command, which gets them as one argument, `reading`.
+
+    `panels` are the titles in the help, each with its options; the others are under "Options".
+    """
+    titles = {name: title for title, names in (panels or {}).items() for name in names}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
@@ -115,6 +133,9 @@ def takes_data(**defaults: Any) -> Callable[[Callable[..., None]], Callable[...,
 
         signature = inspect.signature(command)
         own = [p for p in signature.parameters.values() if p.name != "reading"]
+        for parameter in own:
+            if parameter.name in titles:
+                parameter.annotation.__metadata__[0].rich_help_panel = titles[parameter.name]
         shared = [
             inspect.Parameter(
                 name,
@@ -204,10 +225,20 @@ def as_options(message: str) -> str:
     "say which: --query 'q id', or --no-label; --max-features raises it"
     >>> as_options("max_features must be 1 to 9,999,999, not 0")
     '--max-features must be 1 to 9,999,999, not 0'
+    >>> as_options("ties='docid' fails; choose engine='lightgbm' or transforms='Clip(low=0)'")
+    "--ties docid fails; choose --set engine=lightgbm or --set 'transforms=Clip(low=0)'"
     """
     for phrase, replacement in _PHRASES.items():
         message = message.replace(phrase, replacement)
-    return _ARGUMENT.sub(_as_option, _SUBJECT.sub(_as_name, message))
+    message = _ARGUMENT.sub(_as_option, _SUBJECT.sub(_as_name, message))
+    return _PARAMETER.sub(_as_parameter, message)
+
+
+def _as_parameter(match: re.Match[str]) -> str:
+    name, value = match.groups()
+    if name in _OWN_OPTIONS:
+        return f"--{name} {shlex.quote(value)}"
+    return f"--set {shlex.quote(f'{name}={value}')}"
 
 
 def _as_option(match: re.Match[str]) -> str:
@@ -252,6 +283,17 @@ def show(text: str, err: bool = False) -> None:
     typer.echo(printable(text), err=err)
 
 
+def show_table(table: "Table", end: str = "") -> None:
+    """Print a table no wider than the terminal; 80 columns where there is none."""
+    width = get_terminal_size().columns
+    show(table.to_text(colour=sys.stdout.isatty(), width=width) + end)
+
+
+def show_paragraph(text: str) -> None:
+    """Print sentences in lines no longer than the terminal is wide."""
+    show(fill(text, get_terminal_size().columns, break_on_hyphens=False, break_long_words=False))
+
+
 def show_csv(text: str) -> None:
     """Print CSV: unchanged to a file or a pipe, escaped to a terminal."""
     typer.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
@@ -271,7 +313,7 @@ def warnings_as_notes(quiet: bool = False) -> Iterator[None]:
         if not issubclass(category, DataWarning):
             shown(message, category, *place)
         elif not quiet:
-            typer.echo(f"Note: {message}", err=True)
+            typer.echo(f"Note: {as_options(str(message))}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", DataWarning)

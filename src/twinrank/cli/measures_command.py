@@ -28,11 +28,13 @@ def measures(
     from rich.text import Text
 
     from twinrank.measures import MEASURES, measure
+    from twinrank.measures.measure_base import FunctionMeasure
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("measure", "options (defaults)", "definition"):
         table.add_column(column, overflow="fold")
-    for kind in MEASURES if name is None else (type(measure(name)),):
+    chosen = () if name is None or isinstance(measure(name), FunctionMeasure) else (name,)
+    for kind in MEASURES if name is None else (type(measure(each)) for each in chosen):
         options = [f"{f.name}={f.default}" for f in fields(kind) if f.name != "cutoff"]
         names = ", ".join((kind.name, *kind.aliases))
         definition = (kind.__doc__ or "").split("\n\n")[0]

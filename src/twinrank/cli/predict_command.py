@@ -72,7 +72,8 @@ def predict(
 def scores_of(ranker: "BaseRanker", loaded: "Dataset", data: Path) -> "npt.NDArray[np.float32]":
     """A model's scores of a command's data."""
     expected = ranker.n_features_in_
-    if loaded.features != expected:
+    named = loaded.feature_names is not None and hasattr(ranker, "feature_names_in_")
+    if loaded.features != expected and not named:
         hint = ""
         if loaded.features < expected and loaded.feature_names is None:
             hint = f" If the last features are absent throughout, add --features {expected}."

@@ -1,12 +1,18 @@
 """twinrank reproduce: the paper's tables and figures, next to the published numbers."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import in_words_of_options, numbers, show, source_of, takes_data
+from twinrank.cli.data_options import (
+    in_words_of_options,
+    numbers,
+    show,
+    show_table,
+    source_of,
+    takes_data,
+)
 from twinrank.cli.study_options import Folds, Force, Jobs, Ray, Seed, command_line, resumable
 from twinrank.support.errors import InputError
 
@@ -193,7 +199,7 @@ def _without_data(
     shown = []
     for number in tables:
         table = write_rank_errors(out, number, cells)
-        show(table.to_text(sys.stdout.isatty()) + "\n")
+        show_table(table, "\n")
         shown.append((table.title, [table]))
     if figure_1:
         show(f"Figure 1: {write_figure_1(out)[1]}\n")
@@ -227,7 +233,7 @@ def _with_data(
     write_page(out, results, command_line())
     for _, parts in tables:
         for table in parts:
-            show(table.to_text(sys.stdout.isatty()) + "\n")
+            show_table(table, "\n")
     if results.panels:
         show(f"Figure 2: {out / 'figures' / 'figure-2.svg'}\n")
     show(headline(results))

@@ -28,8 +28,17 @@ if TYPE_CHECKING:
 
 _ONLY_NETS = ("unlabelled", "teacher")  # options that `fit` of trees does not have
 
+_PANELS = {
+    "Data": ("valid", "test", "fold", "unlabelled", "teacher"),
+    "Model and training": (
+        *("objective", "strategy", "architecture", "trees", "blend", "epochs", "paper", "seed"),
+        *("config", "settings"),
+    ),
+    "Run": ("out", "resume", "save_every", "tensorboard", "quiet"),
+}
 
-@takes_data()
+
+@takes_data(_PANELS)
 def train(
     data: Annotated[
         Path | None,

@@ -1,13 +1,19 @@
 """twinrank tune: a search for good parameters."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import in_words_of_options, show, show_notes, source_of, takes_data
+from twinrank.cli.data_options import (
+    in_words_of_options,
+    show,
+    show_notes,
+    show_paragraph,
+    show_table,
+    source_of,
+    takes_data,
+)
 from twinrank.cli.study_options import Jobs, Ray, Seed, command_line, resumable
 from twinrank.support.errors import InputError, TwinRankError, unknown
 
@@ -144,7 +150,7 @@ def _finish(out: Path, tuning: "Tuning") -> None:
         best_tables,
         draw_all,
         summary,
-        train_options,
+        train_command,
         write_best,
         write_page,
         write_trials,
@@ -160,9 +166,8 @@ def _finish(out: Path, tuning: "Tuning") -> None:
     written = write_best(out, tuning, trials)
     page = write_page(out, tuning, trials, draw_all(out, tuning, trials), command_line())
     for table in best_tables(tuning, trials, 3):
-        show(table.to_text(sys.stdout.isatty()) + "\n")
-    show(summary(tuning, trials))
+        show_table(table, "\n")
+    show_paragraph(summary(tuning, trials))
     show(f"Best parameters: {', '.join(map(str, written))}")
-    command = ["twinrank", "train", *train_options(tuning, best[0].model, written[0])]
-    show(f"Train with them: {shlex.join(command)}")
+    show(f"Train with them: {train_command(tuning, best[0].model, written[0])}")
     show(f"Report: {page}")

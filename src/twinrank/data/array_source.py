@@ -138,7 +138,7 @@ def checked_again(table: Table, options: ReadOptions) -> Table:
         non_finite=options.non_finite,
         notes=table.notes,
     )
-    return replace(checked, rows=rows)
+    return replace(checked, rows=rows, categories=table.categories)
 
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:

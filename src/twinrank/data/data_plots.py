@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.display.plots import COLOURS, drawing
+from twinrank.display.plots import COLOURS, drawing, use_whole_numbers
 from twinrank.support.errors import InputError
 from twinrank.support.quantities import counted
 
@@ -49,7 +49,7 @@ def _histogram(axes: Any, values: Any, title: str, label: str) -> None:
     axes.axvline(values.mean(), color=COLOURS[1], linewidth=1.5, label=f"mean {values.mean():.1f}")
     margin = max(2, (high - low) // 20)
     axes.set(title=title, xlabel=label, ylabel="queries", xlim=(low - margin, high + margin))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    use_whole_numbers(axes.xaxis)
     _legend(axes)
 
 

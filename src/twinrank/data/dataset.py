@@ -1,6 +1,6 @@
 """The `Dataset` class: documents with features and labels, grouped by query."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +185,11 @@ class Dataset:
     def feature_names(self) -> tuple[str, ...] | None:
         """Names of the features, or None if the source has no names."""
         return self._table.feature_names
+
+    @property
+    def categories(self) -> Mapping[int, tuple[str, ...]]:
+        """Texts of the columns of text, by column number; `X` has their numbers, −1 if missing."""
+        return self._table.categories
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from twinrank.data.column_roles import choose_columns, looks_like
 from twinrank.data.delimited import SEPARATORS, read_delimited
 from twinrank.data.streams import plain_suffix, written
 from twinrank.data.table import ReadOptions, Table, docid_in
+from twinrank.data.text_columns import text_codes
 from twinrank.support.arrays import refuse_dask
 from twinrank.support.errors import InputError, explained
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from twinrank.data.dataset import Dataset
 
-PARSER = "frames 1"  # part of the cache key; change it to invalidate old caches
+PARSER = "frames 2"  # part of the cache key; change it to invalidate old caches
 _LIBRARIES = ("polars", "pyo3_runtime", "pyarrow", "narwhals")
 
 
@@ -38,9 +40,15 @@ def table_from_frame(frame: Any, options: ReadOptions, where: str = "the frame")
             return convert(table[:, columns.index(name)], where, **choices)
 
     X = np.empty((table.shape[0], len(roles.features)), np.float32)
+    categories: dict[int, tuple[str, ...]] = {}
     notes = [] if options.features else suspicious_names(roles.features)
     with np.errstate(over="ignore"):  # values that are too large become infinite; checked later
         for i, name in enumerate(roles.features):
+            coded = column(name, lambda series, _: text_codes(series))
+            if coded is not None:
+                X[:, i], texts = coded
+                categories |= {i: texts} if texts else {}
+                continue
             values = column(name, numbers_in)
             X[:, i] = values
             if values.dtype.kind in "iu" and rounded(values, X[:, i]).any():
@@ -50,7 +58,7 @@ def table_from_frame(frame: Any, options: ReadOptions, where: str = "the frame")
         labels = column(roles.label, numbers_in, label=True)
     if roles.docid is not None:
         docids = column(roles.docid, texts_in)
-    return table_from_arrays(
+    made = table_from_arrays(
         X,
         labels,
         qid=column(roles.query, query_ids_in),
@@ -61,6 +69,7 @@ def table_from_frame(frame: Any, options: ReadOptions, where: str = "the frame")
         locations=Locations(roles.features, where, roles.label or ""),
         notes=notes,
     )
+    return replace(made, categories=categories)
 
 
 @contextmanager
@@ -262,4 +271,7 @@ def _frame(pl: Any, data: "Dataset", features: tuple[str, ...], comment_column: 
     if comment_column is not None and data.comments is not None:
         columns[comment_column] = list(data.comments)
     values = pl.from_numpy(data.X, schema=list(features))
+    for column, texts in data.categories.items():
+        own = [texts[int(code)] if code >= 0 else None for code in data.X[:, column].tolist()]
+        values.replace_column(column, pl.Series(features[column], own, pl.String))
     return pl.concat([pl.DataFrame(columns), values], how="horizontal")

@@ -13,7 +13,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.part_cache import cached_parts
 from twinrank.data.part_reader import Journal, polars_errors, read_parts
 from twinrank.data.parts import Part, address_of, find_parts, is_source, is_stream, open_stream
-from twinrank.data.saving import append_dataset
+from twinrank.data.saving import append_dataset, facts_of
 from twinrank.data.store import (
     Arrays,
     FolderSink,
@@ -255,6 +255,7 @@ def _read_frame(
             sink.append("rows", table.rows)
         names = None if table.feature_names is None else list(table.feature_names)
         facts = {"feature_names": names, "notes": list(table.notes)}
+        facts |= facts_of(table.categories)
         return sink, sink.finish(), facts, content_hash(path)
     finally:
         sink.close()

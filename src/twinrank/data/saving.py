@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from twinrank.support.files import new_folder, publish, replacing
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
+    from twinrank.data.text_columns import Categories
 
 
 def save(data: "Dataset", path: "str | os.PathLike[str]") -> None:
@@ -33,6 +34,11 @@ def save(data: "Dataset", path: "str | os.PathLike[str]") -> None:
             from twinrank.data.frames import write_frame
 
             write_frame(data, partial, target)
+        elif data.categories:
+            raise InputError(
+                f"can't write {target}: LETOR text has numbers only, but the data has columns of "
+                f"text; choose .parquet or .csv, or no suffix for a folder"
+            )
         else:
             from twinrank.data.letor.letor_writer import write_letor
 
@@ -84,8 +90,15 @@ def _write_folder(data: "Dataset", target: Path) -> None:
             sink.close()
         names = None if data.feature_names is None else list(data.feature_names)
         facts = {"feature_names": names, "finite": finite, "notes": []}
+        facts |= facts_of(data.categories)
         write_manifest(partial, {"arrays": sink.describe(), **facts})
         publish(partial, target)
+
+
+def facts_of(categories: "Categories") -> dict[str, Any]:
+    """Return what a manifest has about columns of text: nothing if there are none."""
+    listed = {str(column): list(texts) for column, texts in categories.items()}
+    return {"categories": listed} if listed else {}
 
 
 def append_dataset(data: "Dataset", sink: Sink) -> bool:

@@ -237,6 +237,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     names, notes = manifest.get("feature_names"), manifest.get("notes")
     if not (names is None or _are_texts(names)) or not _are_texts(notes):
         raise InputError(f"{path} is damaged: feature_names and notes must be lists of text")
+    categories = manifest.get("categories", {})
+    if not isinstance(categories, dict) or not all(map(_are_texts, categories.values())):
+        raise InputError(f"{path} is damaged: categories must be lists of text")
     return manifest
 
 

@@ -183,6 +183,8 @@ def fingerprint(data: "Dataset") -> str:
     crc = zlib.crc32(data.y.tobytes(), zlib.crc32(data.lists.offsets.tobytes()))
     step = max(1, data.documents * data.features // _SAMPLED_VALUES)
     crc = zlib.crc32(data.take(np.arange(0, data.queries, step)).tobytes(), crc)
+    if data.categories:
+        crc = zlib.crc32(repr(sorted(data.categories.items())).encode(), crc)
     return f"{data.queries}-{data.features}-{crc:08x}"
 
 

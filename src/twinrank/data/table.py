@@ -1,8 +1,8 @@
 """The contract of every data source: `ReadOptions` in, a `Table` out."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -163,6 +163,8 @@ class Table:
     feature_names: tuple[str, ...] | None
     rows: Ints | None  # source row of each document; None if the source order is kept
     notes: tuple[str, ...]
+    categories: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """The texts of columns by number; the columns have their numbers, −1 for missing ones."""
 
     @classmethod
     def of(cls, arrays: Arrays, facts: dict[str, Any]) -> "Table":
@@ -186,6 +188,10 @@ class Table:
             and (rows is None or (rows.shape == y.shape and rows.dtype == np.int64))
             and (names is None or (isinstance(names, list) and len(names) == X.shape[1]))
         )
+        categories = facts.get("categories") or {}
+        for key, texts in categories.items():
+            column = X[:, int(key)] if key.isdecimal() and int(key) < X.shape[1] else None
+            fits = fits and column is not None and bool(np.all(column < len(texts)))
         if not fits:
             raise InputError("its arrays have shapes or types that do not fit together")
         return cls(
@@ -197,6 +203,7 @@ class Table:
             None if names is None else tuple(names),
             None if rows is None else np.array(rows),
             tuple(str(note) for note in notes),
+            {int(key): tuple(texts) for key, texts in categories.items()},
         )
 
 

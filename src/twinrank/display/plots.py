@@ -27,6 +27,13 @@ _STYLE: Any = {
 }
 
 
+def use_whole_numbers(axis: Any) -> None:
+    """Put the ticks of an axis at whole numbers only, even if a single one is in view."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+
+
 @contextmanager
 def drawing(path: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[Any]:
     """An array of axes; the figure is saved if the context ends without an error."""

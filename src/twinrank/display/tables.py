@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -36,18 +37,30 @@ class Table:
     about_best: str = ""
     """The note about cells that are the best of their column."""
 
-    def to_text(self, colour: bool = False) -> str:
-        """Plain text; the best cell of a column has a dot or, on a colour terminal, is bold."""
+    def to_text(self, colour: bool = False, width: int | None = None) -> str:
+        """Plain text; the best cell of a column has a dot or, on a colour terminal, is bold.
+
+        A table that is wider than `width` continues below with its other columns, and notes have
+        several lines.
+        """
         rows = [[_plain(cell, colour) for cell in row] for row in self.rows]
         columns = range(len(self.columns))
         # Marks are to the right of the numbers, so that these stay aligned.
         hang = [int(any(row[i].mark for row in rows)) for i in columns]
         rows.insert(0, [Cell(_line(name)) for name in self.columns])
         widths = [max(len(row[i].text) for row in rows) + hang[i] for i in columns]
-        lines = ["  ".join(_padded(row, widths, hang, colour)).rstrip() for row in rows]
-        lines.insert(1, "  ".join("─" * width for width in widths))
+        padded = [_padded(row, widths, hang, colour) for row in rows]
+        padded.insert(1, ["─" * each for each in widths])
+        blocks = _blocks(widths, width)
+        lines: list[str] = []
+        for block in blocks:
+            lines += [""] if lines else []
+            lines += ["  ".join([row[0], *(row[i] for i in block)]).rstrip() for row in padded]
         title = [_line(self.title)] if self.title else []
-        return "\n".join([*title, *lines, *self._notes("Bold" if colour else _BEST)])
+        notes = self._notes("Bold" if colour else _BEST)
+        if width is not None:
+            notes = [line for note in notes for line in wrap(note, width) or [""]]
+        return "\n".join([*title, *lines, *notes])
 
     def to_markdown(self) -> str:
         """A Markdown table; the best cell of a column is bold."""
@@ -100,6 +113,19 @@ def _plain(cell: Cell, colour: bool) -> Cell:
     """A cell with a dot as its mark if it is the best and cannot be bold."""
     mark = cell.mark or (_BEST if cell.best and not colour else "")
     return Cell(_line(cell.text), cell.best, mark)
+
+
+def _blocks(widths: list[int], width: int | None) -> list[list[int]]:
+    """The numbers of the columns beside the first that fit in the width, block by block."""
+    blocks: list[list[int]] = [[]]
+    used = widths[0]
+    for i, own in enumerate(widths[1:], 1):
+        if width is not None and blocks[-1] and used + 2 + own > width:
+            blocks.append([])
+            used = widths[0]
+        blocks[-1].append(i)
+        used += 2 + own
+    return blocks
 
 
 def _padded(row: Sequence[Cell], widths: list[int], hang: list[int], colour: bool) -> list[str]:

@@ -19,9 +19,10 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.parts import is_source, is_stream
 from twinrank.estimators.checks import (
     check_callbacks,
-    check_evaluation,
-    check_features,
+    check_search,
     checked_scores,
+    matched,
+    matched_sets,
     papers_parts,
     trainable_part,
 )
@@ -33,12 +34,10 @@ from twinrank.estimators.inputs import (
     split_queries,
     trainable_queries,
 )
-from twinrank.estimators.parameters import (
-    checked_parameters,
-    loaded_parameters,
-    saved_parameters,
-)
+from twinrank.estimators.parameters import loaded_parameters, saved_parameters
 from twinrank.estimators.teachers import teacher_scores
+from twinrank.measures import Measure
+from twinrank.models.encoding import Encoding, columns_of
 from twinrank.models.kinds import class_of
 from twinrank.models.saved_model import CONFIG, Model, load_model, save_model
 from twinrank.support.errors import DataWarning, InputError
@@ -93,7 +92,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         InputError
             If a parameter cannot be used.
         """
-        return check_parameters(self.kind, checked_parameters(self._parameters()), documents)
+        return check_parameters(self.kind, self._parameters(), documents)
 
     def fit(
         self,
@@ -132,6 +131,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         teacher: Any = None,
     ) -> Self:
         check_callbacks(callbacks)
+        check_search()
         data, weights = labelled(X, y, qid, group, sample_weight)
         lists = as_unlabelled(unlabelled)
         scores = teacher_scores(teacher, data, own_order=data is X)
@@ -196,14 +196,22 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         return np.asarray(ranks if data is X else data.in_source_order(ranks), np.int64)
 
     def score(
-        self, X: Any, y: Any = None, qid: Any = None, group: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        measure: str | Measure | None = None,
     ) -> float:
-        """The mean of `validation_measure` over queries.
+        """The mean of a measure over queries.
 
         Parameters
         ----------
         X, y, qid, group, sample_weight
             As in `fit`.
+        measure : str or Measure, optional
+            The measure; by default `validation_measure`.
 
         Returns
         -------
@@ -214,8 +222,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
 
         self._check_fitted()
         data, weights = labelled(X, y, qid, group, sample_weight)
-        name = str(self.validation_measure)
-        evaluation = evaluate(self._scores(data), data.y, data.lists, [name])
+        chosen = self.validation_measure if measure is None else measure
+        evaluation = evaluate(self._scores(data), data.y, data.lists, [chosen])
+        name = str(chosen)
         if weights is None:
             return evaluation[name]
         counts = ~np.isnan(evaluation.values[name]) & (weights > 0)
@@ -292,7 +301,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> None:
         """Check the data, train and keep the model."""
         own = self._parameters()
-        parameters = checked_parameters(own)
+        parameters = own
         if previous is not None:
             parameters = self._continued_parameters(parameters, previous)
         if parameters["mode"] == "paper":
@@ -307,13 +316,21 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         trainable, used = trainable_part(data, weights)
         if teacher is not None:
             teacher = teacher[rows_of(data.lists, trainable_queries(data, weights))]
-        check_evaluation(sets, data, type(self).__name__)
-        more = [] if unlabelled is None else [unlabelled]
-        for part in more:
-            names, what = data.feature_names, "the unlabelled data"
-            check_features(part, data.features, names, type(self).__name__, what)
-        for part in (trainable, *sets.values(), *more):
-            self._check_values(part, previous)
+        names, estimator = data.feature_names, type(self).__name__
+        sets = matched_sets(sets, data, estimator)
+        if unlabelled is not None:
+            what = "the unlabelled data"
+            unlabelled = matched(unlabelled, data.features, names, estimator, what)
+        if previous is None:
+            chosen = columns_of(own["categorical_features"], data.features, names)
+            encoding = Encoding.learned(trainable, chosen)
+        else:
+            encoding = previous.encoding
+        trainable = encoding(trainable)
+        sets = {name: encoding(part) for name, part in sets.items()}
+        unlabelled = None if unlabelled is None else encoding(unlabelled)
+        for part in (trainable, *sets.values(), *(() if unlabelled is None else (unlabelled,))):
+            self._check_values(part, previous, tuple(encoding.columns))
         shown = console() if self.verbose and (run is None or run.group.is_main) else []
         saved = saved_parameters(own)
         model = train_model(
@@ -329,8 +346,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             calls,
             unlabelled,
             teacher,
+            encoding,
         )
-        names = data.feature_names
         if names is None and previous is not None:
             names = previous.feature_names
         self._adopt(replace(model, feature_names=names))
@@ -343,7 +360,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """The parameters of a training that continues from a model."""
         return parameters
 
-    def _check_values(self, data: Dataset, model: Model | None) -> None:
+    def _check_values(
+        self, data: Dataset, model: Model | None, categorical: tuple[int, ...] = ()
+    ) -> None:
         """Refuse feature values that the learner, or a fitted model, cannot take."""
 
     def _parameters(self) -> dict[str, Any]:
@@ -378,14 +397,14 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         return as_dataset(X, qid=qid, group=group, one_query=True)
 
     def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
-        self._check(data)
+        data = self._matched(data)
         self._check_values(data, self.model_)
         return checked_scores(self.model_.score(data, getattr(self, "n_jobs", None)))
 
-    def _check(self, data: Dataset) -> None:
-        """Refuse other features than those of the model."""
+    def _matched(self, data: Dataset) -> Dataset:
+        """The data with the features of the model, found by name if both have names."""
         names = getattr(self, "feature_names_in_", None)
-        check_features(data, self.n_features_in_, names, type(self).__name__)
+        return matched(data, self.n_features_in_, names, type(self).__name__)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):

@@ -15,11 +15,12 @@ from sklearn.base import clone
 from twinrank.data.dataset import Dataset
 from twinrank.estimators.base_ranker import BaseRanker, estimator_class
 from twinrank.estimators.blend_weights import best_weights, equal_weights, given_weights, spread
-from twinrank.estimators.checks import check_evaluation, trainable_part
+from twinrank.estimators.checks import matched_sets, trainable_part
 from twinrank.estimators.named_rankers import as_ranker, check_shared, named_rankers
 from twinrank.estimators.parameters import saved_parameters
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.models.blend_model import BlendModel, check_names
+from twinrank.models.encoding import Encoding, columns_of
 from twinrank.models.saved_model import (
     CONFIG,
     RUN_MODEL,
@@ -231,13 +232,14 @@ class Blend(BaseRanker):
     ) -> None:
         """Train every ranker, choose the weights and keep the model."""
         trainable, used = trainable_part(data, weights)
-        check_evaluation(sets, data, type(self).__name__)
+        sets = matched_sets(sets, data, type(self).__name__)
         self.check_parameters(trainable.documents)
         plan, rankers = self._plan(), self._prepared()
         selecting = selecting_set(plan, sets)
         for ranker in rankers.values():
+            chosen = columns_of(ranker.categorical_features, data.features, data.feature_names)
             for part in (trainable, *sets.values()):
-                ranker._check_values(part, None)
+                ranker._check_values(part, None, (*chosen, *data.categories))
         about = self._about(rankers, trainable, plan)
         if run is not None:
             if run.group.size > 1:
@@ -282,11 +284,13 @@ class Blend(BaseRanker):
             chosen = equal_weights(len(rankers))
         elif chosen is None:
             chosen = best_weights(selected, scales, data, measure)
+        encoded = [each for r in rankers.values() for each in r.model_.encoding.columns.items()]
         model = BlendModel(
             features=data.features,
             models={name: ranker.model_ for name, ranker in rankers.items()},
             weights=chosen,
             scales=scales,
+            encoding=Encoding(dict(encoded)),
         )
         history: list[dict[str, Any]] = []
         seconds = 0.0
@@ -348,7 +352,7 @@ class Blend(BaseRanker):
         self.weights_: dict[str, float] = dict(zip(model.models, model.weights, strict=True))
 
     def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
-        self._check(data)
+        data = self._matched(data)
         return self.model_.combined([ranker._scores(data) for ranker in self.rankers_.values()])  # type: ignore[no-any-return]
 
     def __sklearn_tags__(self) -> Any:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.lists import Lists
+from twinrank.measures import Measure
 from twinrank.models.blend_model import Scores, weighted_sum
 from twinrank.support.errors import InputError
 from twinrank.training.settings import is_auto
@@ -33,7 +34,7 @@ def spread(scores: Scores, lists: Lists) -> float:
 
 
 def best_weights(
-    scores: Sequence[Scores], scales: Sequence[float], data: Dataset, measure: str
+    scores: Sequence[Scores], scales: Sequence[float], data: Dataset, measure: str | Measure
 ) -> tuple[float, ...]:
     """The mean of all weights that are not clearly worse than the best ones.
 
@@ -105,8 +106,8 @@ def _values(
     weights: npt.NDArray[np.float64],
     scales: Sequence[float],
     data: Dataset,
-    measure: str,
+    measure: str | Measure,
 ) -> npt.NDArray[np.float64]:
     """The measure of each query."""
     blended = weighted_sum(scores, weights.tolist(), scales)
-    return evaluate(blended, data.y, data.lists, [measure]).values[measure]
+    return evaluate(blended, data.y, data.lists, [measure]).values[str(measure)]

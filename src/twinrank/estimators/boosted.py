@@ -67,7 +67,10 @@ class BoostedRanker(BaseRanker):
         LambdaMART, and if `engine_params` has values for each column (`monotone_constraints`).
         Missing values (NaN) that stay missing are left to the engine.
     categorical_features : sequence of int or str, optional
-        Columns, by number from 0 or by name, that hold the number of a category.
+        Columns, by number or name, with the number of a category; columns of text, and of a
+        frame's type for categories, are always categorical. The 255 most frequent categories of a
+        column have codes of their own; the others share that of unknown ones. NaN, −1 and empty
+        text are missing.
     validation_measure : str or Measure, default "nDCG@5"
         The measure on evaluation sets and in `score`.
     validate_every : int, default 1
@@ -239,8 +242,7 @@ class BoostedRanker(BaseRanker):
             A column per feature, and the common base value in the last. A row adds up to its score.
         """
         data = self._query_data(X, qid, group)
-        self._check(data)
-        values = self.model_.contributions(data, self.n_jobs)
+        values = self.model_.contributions(self._matched(data), self.n_jobs)
         return values if data is X else np.asarray(data.in_source_order(values))
 
     @property

@@ -1,13 +1,17 @@
 """Checks that data fits an estimator: features and their names, missing values, queries."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn import get_config
 
+from twinrank.boosting.engines import ENGINES
 from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
+from twinrank.data.text_columns import with_features
 from twinrank.data.transforms import Compose, Transform, Union
 from twinrank.estimators.inputs import trainable_queries
 from twinrank.lists import Lists
@@ -17,24 +21,47 @@ from twinrank.support.quantities import counted
 from twinrank.training.callbacks import Callback
 from twinrank.training.settings import FEWEST
 
+_INSTEAD = {
+    "early_stopping": "the parameter early_stopping of the ranker",
+    "log_evaluation": "the parameter verbose=True of the ranker",
+    "evaluation_monitor": "the parameter verbose=True of the ranker",
+    "record_evaluation": "the attribute history_ of the fitted ranker",
+}
+"""What replaces a callback of LightGBM or XGBoost."""
+_ROUTING = (
+    "The search cannot pass the queries to the ranker. Write these two lines before it:\n"
+    "    sklearn.set_config(enable_metadata_routing=True)\n"
+    "    ranker.set_fit_request(qid=True).set_score_request(qid=True)\n"
+    "Then pass qid=, and groups= for GroupKFold, to fit of the search."
+)
 
-def check_features(
+
+def matched(
     data: Dataset, count: int, names: Sequence[str] | None, estimator: str, what: str = "X"
-) -> None:
-    """Refuse another number of features, or other names if both data sets have names."""
+) -> Dataset:
+    """The data with the features of training, found by name if both data sets have names.
+
+    Other columns are left out. Without names, the number of features must be the same.
+    """
+    own = data.feature_names
+    if names is not None and own is not None:
+        if own == tuple(names):
+            return data
+        if missing := [name for name in names if name not in own]:
+            listed = ", ".join(map(repr, missing[:5])) + (", …" if len(missing) > 5 else "")
+            raise InputError(
+                f"{what[0].upper()}{what[1:]} lacks {counted(len(missing), 'feature')} that "
+                f"{estimator} was trained with: {listed}."
+            )
+        order = [own.index(name) for name in names]
+        texts = {i: data.categories[c] for i, c in enumerate(order) if c in data.categories}
+        return with_features(data, data.X[:, order], names, texts)
     if data.features != count:
         raise InputError(
             f"{what[0].upper()}{what[1:]} has {data.features} features, but {estimator} is "
             f"expecting {count} features as input."
         )
-    if names is None or data.feature_names is None:
-        return
-    for i, (name, expected) in enumerate(zip(data.feature_names, names, strict=True)):
-        if name != expected:
-            raise InputError(
-                f"Feature {i + 1} of {what} is {name!r}, but {estimator} was trained with "
-                f"{expected!r} there. Use the same order: X[ranker.feature_names_in_]."
-            )
+    return data
 
 
 def _keeping(transform: Transform) -> Transform:
@@ -89,16 +116,18 @@ def _value_error(
     )
 
 
-def check_evaluation(sets: dict[str, Dataset], data: Dataset, estimator: str) -> None:
-    """Refuse evaluation sets that do not fit the training data, or have nothing relevant."""
+def matched_sets(sets: dict[str, Dataset], data: Dataset, estimator: str) -> dict[str, Dataset]:
+    """Evaluation sets with the features of the training data; each needs a relevant document."""
+    fitting = {}
     for name, evaluation_set in sets.items():
-        what = f"evaluation set {name!r}"
-        check_features(evaluation_set, data.features, data.feature_names, estimator, what)
+        names, what = data.feature_names, f"evaluation set {name!r}"
+        fitting[name] = matched(evaluation_set, data.features, names, estimator, what)
         if not (evaluation_set.y > 0).any():
             raise InputError(
                 f"Evaluation set {name!r} has no relevant document, so no measure has a value. "
                 f"Add queries with relevant documents."
             )
+    return fitting
 
 
 def papers_parts(sets: Sequence[tuple[str, Dataset]]) -> tuple[list[Dataset], str]:
@@ -140,10 +169,37 @@ def trainable_part(data: Dataset, weights: Any) -> tuple[Dataset, Any]:
     )
 
 
+def check_search() -> None:
+    """Refuse a search of scikit-learn that cannot pass the queries on when it scores.
+
+    Its scores would be NaN: it catches errors of scoring, but not that all fits failed. It calls
+    `fit` deep below, so that only the stack of calls tells.
+    """
+    if get_config()["enable_metadata_routing"]:
+        return
+    frame = sys._getframe()
+    while frame is not None:
+        is_search = frame.f_globals.get("__name__") == "sklearn.model_selection._validation"
+        if is_search and frame.f_code.co_name == "_fit_and_score":
+            if type(frame.f_locals.get("scorer")).__name__ == "_PassthroughScorer":
+                raise InputError(_ROUTING)
+            return
+        frame = frame.f_back  # type: ignore[assignment]
+
+
 def check_callbacks(callbacks: Any) -> None:
-    """Refuse anything but a list of callbacks."""
+    """Refuse anything but a list of callbacks; those of the engines by name."""
     listed = isinstance(callbacks, list | tuple)
     for callback in callbacks if listed else [callbacks]:
+        package = type(callback).__module__.partition(".")[0]
+        if package in ENGINES:
+            name = type(callback).__name__.strip("_").removesuffix("Callback")
+            snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).strip("_")
+            instead = _INSTEAD.get(snake, "a subclass of twinrank.training.Callback")
+            raise InputError(
+                f"callbacks has {snake} of {package}, which TwinRank does not call. Use {instead} "
+                f"instead."
+            )
         if not listed or not isinstance(callback, Callback):
             raise InputError(
                 f"callbacks must be a list of instances of twinrank.training.Callback, not "

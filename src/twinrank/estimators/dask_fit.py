@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.boosting.engines import NO_TREE, engine
-from twinrank.boosting.tree_features import columns_of, tree_transform
+from twinrank.boosting.tree_features import tree_transform
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import transform
 from twinrank.estimators.dask_engines import dask_rows, grow_lightgbm, grow_xgboost
@@ -29,6 +29,7 @@ from twinrank.estimators.dask_partitions import (
 from twinrank.estimators.dask_workers import watched
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.lists import Lists
+from twinrank.models.encoding import columns_of
 from twinrank.support.errors import InputError
 from twinrank.support.versions import versions
 from twinrank.training.tree_learner import newton_of, tree_settings

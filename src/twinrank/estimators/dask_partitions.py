@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from twinrank.boosting.newton import Newton
-from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
+from twinrank.boosting.tree_features import check_grades, rows_of, tree_transform
 from twinrank.data.transforms import transform
 from twinrank.estimators.inputs import as_dataset, list_weights, trainable_queries
 from twinrank.lists import Lists
+from twinrank.models.encoding import columns_of
 from twinrank.support.arrays import is_dask
 from twinrank.support.errors import InputError
 from twinrank.training.tree_learner import ENGINE_OBJECTIVES

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.folds import cut
 from twinrank.data.loading import load
 from twinrank.data.parts import is_source, is_stream
+from twinrank.data.text_columns import text_codes
 from twinrank.support.arrays import refuse_dask, to_numpy
 from twinrank.support.errors import InputError
 from twinrank.training.settings import FEWEST
@@ -48,12 +50,12 @@ def as_dataset(
         return _loaded(X, labelled)
     if labelled and y is None:
         raise InputError("A ranker requires y to be passed, but the target y is None.")
-    matrix, names = _matrix(X)
+    matrix, names, categories = _matrix(X)
     if one_query and qid is None and group is None:
         group = [matrix.shape[0]]
     if labelled:
         _check_judged(y)
-    return Dataset.from_arrays(
+    data = Dataset.from_arrays(
         matrix,
         y,
         qid=None if qid is None else _query_ids(qid),
@@ -62,6 +64,7 @@ def as_dataset(
         unjudged="keep",
         non_finite="keep",
     )
+    return Dataset(replace(data._table, categories=categories)) if categories else data
 
 
 def _loaded(source: Any, labelled: bool) -> Dataset:
@@ -89,10 +92,10 @@ def _check_judged(y: Any) -> None:
         )
 
 
-def _matrix(X: Any) -> tuple[Any, list[str] | None]:
-    """Features as a matrix, and the names of the columns if all have one."""
+def _matrix(X: Any) -> tuple[Any, list[str] | None, dict[int, tuple[str, ...]]]:
+    """Features as a matrix, the names of the columns if all have one, and columns of text."""
     if hasattr(X, "toarray"):  # scipy sparse
-        return X, None
+        return X, None, {}
     if hasattr(type(X), "columns"):  # of the type: a lazy frame would compute its columns
         return _frame(X)
     try:
@@ -110,7 +113,7 @@ def _matrix(X: Any) -> tuple[Any, list[str] | None]:
         raise InputError(
             f"X has 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required."
         )
-    return _numbers(matrix, "X") if matrix.dtype.kind == "O" else matrix, None
+    return _numbers(matrix, "X") if matrix.dtype.kind == "O" else matrix, None, {}
 
 
 def _numbers(values: Any, name: str) -> Any:
@@ -124,8 +127,8 @@ def _numbers(values: Any, name: str) -> Any:
         raise NotNumbersError(f"{name} contains a value that is not a number: {error}") from error
 
 
-def _frame(frame: Any) -> tuple[Any, list[str] | None]:
-    """A frame of features as a matrix, missing values as NaN, and the names of its columns."""
+def _frame(frame: Any) -> tuple[Any, list[str] | None, dict[int, tuple[str, ...]]]:
+    """A frame of features as a matrix, missing values as NaN; its names and columns of text."""
     import narwhals as nw
 
     try:
@@ -135,16 +138,22 @@ def _frame(frame: Any) -> tuple[Any, list[str] | None]:
     except nw.exceptions.DuplicateError as error:
         raise InputError("X has several columns of the same name; rename them.") from error
     except TypeError:  # not a frame after all
-        return np.asarray(frame), None
+        return np.asarray(frame), None, {}
     if not columns:
         raise InputError(
             f"X has 0 feature(s) (shape={table.shape}) while a minimum of 1 is required."
         )
     X = np.empty(table.shape, np.float32)
+    categories: dict[int, tuple[str, ...]] = {}
     with np.errstate(over="ignore"):  # values that are too large become infinite
         for i in range(len(columns)):
-            X[:, i] = _column(table[:, i])
-    return X, columns if all(isinstance(name, str) for name in columns) else None
+            if (coded := text_codes(table[:, i])) is not None:
+                X[:, i], texts = coded
+                categories |= {i: texts} if texts else {}
+            else:
+                X[:, i] = _column(table[:, i])
+    names = columns if all(isinstance(name, str) for name in columns) else None
+    return X, names, categories
 
 
 def _column(series: Any) -> Any:
@@ -154,7 +163,8 @@ def _column(series: Any) -> Any:
     if kind == nw.Object:
         return _numbers(np.array(series.to_list(), object), name)
     if not (kind.is_numeric() or kind == nw.Boolean):
-        raise InputError(f"{name} is {kind}, not a number. Encode it as a number, or drop it.")
+        advice = "Convert it to numbers, or to the frame's type for categories, or drop it."
+        raise InputError(f"{name} is {kind}, not a number. {advice}")
     no_numpy_type = kind in (nw.Int128, nw.UInt128, nw.Decimal)
     if no_numpy_type or (series.null_count() and not kind.is_float()):
         series = series.cast(nw.Float64)

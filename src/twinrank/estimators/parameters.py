@@ -58,16 +58,6 @@ def _value(text: str) -> Any:
         return text
 
 
-def checked_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as training takes them."""
-    checked = dict(parameters)
-    if "categories" in parameters:
-        checked["categories"] = _categories(parameters["categories"])
-    if isinstance(parameters["validation_measure"], Measure):
-        checked["validation_measure"] = str(parameters["validation_measure"])
-    return checked
-
-
 def saved_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters as JSON. A callable objective cannot be saved, and is left out."""
     plain = {name: _plain(value) for name, value in parameters.items()}
@@ -96,8 +86,9 @@ def loaded_parameters(provenance: Mapping[str, Any], estimator: type[Any]) -> di
     for name, value in parameters.items():
         if not _is_one_of(value, hints.get(name, Any)):
             raise InputError(f"parameter {name} cannot be {value!r:.60}")
-    if "categories" in parameters:
-        parameters["categories"] = _categories(parameters["categories"])
+    if isinstance(older := saved.get("categories"), dict):  # the name until 0.1
+        columns = [int(column) for column in older if column.isdecimal()]
+        parameters.setdefault("categorical_features", columns or None)
     return parameters
 
 
@@ -141,15 +132,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-
-
-def _categories(categories: Any) -> dict[int, int] | None:
-    if categories is None:
-        return None
-    try:
-        return {int(column): int(count) for column, count in categories.items()}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise InputError(
-            f"categories must map columns to numbers of categories, such as {{3: 12}}, not "
-            f"{categories!r}"
-        ) from error

@@ -11,7 +11,7 @@ from twinrank.data.transforms import Transform, transform
 from twinrank.estimators.base_ranker import BaseRanker
 from twinrank.estimators.checks import check_values
 from twinrank.estimators.inputs import labelled
-from twinrank.estimators.parameters import checked_parameters
+from twinrank.measures import Measure
 from twinrank.models.saved_model import Model, load_model
 from twinrank.support.errors import InputError
 from twinrank.training.callbacks import Callback
@@ -64,8 +64,11 @@ class Ranker(BaseRanker):
     feature_noise : float or "auto" (0.2 / 0.0)
         The standard deviation of Gaussian noise that is added to the transformed features in
         training, but not to categories. Nets of your own have none by default.
-    categories : dict of int to int, optional
-        The number of categories of categorical columns, by column number; they get embeddings.
+    categorical_features : sequence of int or str, optional
+        Columns, by number or name, with the number of a category; columns of text, and of a
+        frame's type for categories, are always categorical. They get embeddings. The 255 most
+        frequent categories of a column have codes of their own; the others share that of unknown
+        ones, and missing ones (NaN, −1, empty) have their own.
     epochs : int, default 100
         The maximum number of epochs.
     batch_documents : int or "auto" (a fiftieth of the data, 500 to 12,000 / 1)
@@ -132,7 +135,7 @@ class Ranker(BaseRanker):
         mode: str = "default",
         transforms: str | Sequence[str] = "auto",
         feature_noise: float | str = "auto",
-        categories: dict[int, int] | None = None,
+        categorical_features: Sequence[int | str] | None = None,
         epochs: int = 100,
         batch_documents: int | str = "auto",
         shuffle: bool | str = "auto",
@@ -146,7 +149,7 @@ class Ranker(BaseRanker):
         pretrain_epochs: int = 20,
         pretrain_corruption: float = 0.3,
         teacher_weight: float = 0.5,
-        validation_measure: str = "nDCG@5",
+        validation_measure: str | Measure = "nDCG@5",
         validate_every: int | str = "auto",
         select: str | None = None,
         early_stopping: int | str | None = "auto",
@@ -164,7 +167,7 @@ class Ranker(BaseRanker):
         self.mode = mode
         self.transforms = transforms
         self.feature_noise = feature_noise
-        self.categories = categories
+        self.categorical_features = categorical_features
         self.epochs = epochs
         self.batch_documents = batch_documents
         self.shuffle = shuffle
@@ -278,7 +281,7 @@ class Ranker(BaseRanker):
         if previous is None:
             self._train(data, weights, {})
             return self
-        self._check(data)
+        data = self._matched(data)
         calls = self.partial_fits_ + 1
         self._train(data, weights, {}, previous=previous, calls=calls)
         self.model_.provenance["partial_fits"] = calls
@@ -323,14 +326,14 @@ class Ranker(BaseRanker):
             own["ensemble_size"] = previous.ensemble_size
         return own
 
-    def _check_values(self, data: Dataset, model: Model | None) -> None:
+    def _check_values(
+        self, data: Dataset, model: Model | None, categorical: tuple[int, ...] = ()
+    ) -> None:
         """Refuse values that are not finite after the transforms."""
         if model is None:
-            parameters = checked_parameters(self._parameters())
-            chosen, categories = self._transform(), parameters["categories"]
+            check_values(data, self._transform(), categorical)
         else:
-            chosen, categories = model.transform, model.net.categories  # type: ignore[attr-defined]
-        check_values(data, chosen, categories)
+            check_values(data, model.transform, model.net.categories)  # type: ignore[attr-defined]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -76,6 +76,14 @@ class Comparison:
         return len(next(iter(next(iter(self.values.values())).values())))
 
     @property
+    def lists_in_means(self) -> dict[str, int]:
+        """The number of lists with a value, by measure: the lists that the means are over."""
+        return {
+            name: int(np.any([~np.isnan(by[name]) for by in self.values.values()], axis=0).sum())
+            for name in self.measures
+        }
+
+    @property
     def means(self) -> dict[str, dict[str, float]]:
         """The means, by system and measure."""
         return {
@@ -100,8 +108,17 @@ class Comparison:
             [Cell(system), *(self._cell(system, name, means, best) for name in self.measures)]
             for system in self.values
         ]
-        best_of = f"best mean of its column ({counted(self.lists, 'list')})"
+        best_of = f"best mean of its column ({self.lists_text()})"
         return Table("", ["", *self.measures], rows, self._notes(), best_of)
+
+    def lists_text(self, unit: str = "list") -> str:
+        """The number of lists that the means are over, in words."""
+        counts, total = self.lists_in_means, counted(self.lists, unit)
+        least, most = min(counts.values()), max(counts.values())
+        if least == most == self.lists:
+            return total
+        number = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+        return f"{number} of {total}; the others have no relevant document"
 
     def _cell(
         self, system: str, name: str, means: dict[str, dict[str, float]], best: dict[str, str]
@@ -159,6 +176,7 @@ class Comparison:
         """The means, p-values and intervals as a dictionary for JSON."""
         return {
             "lists": self.lists,
+            "lists_in_means": self.lists_in_means,
             "means": _without_nan(self.means),
             "best": {name: self.best(name) for name in self.measures},
             "test": self.test,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from twinrank.measures import NAMES, Measure, measure
+from twinrank.measures import Measure, measure, names
 from twinrank.measures.measure_base import Empty
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, parse
@@ -66,7 +66,7 @@ class Convention:
         """
         if isinstance(notation, Measure):
             return notation
-        term = read_name(notation, NAMES)
+        term = read_name(notation, names())
         options = dict(term.options)
         if term.name in ("nDCG", "NDCG", "DCG"):
             options.setdefault("gain", self.gain)

@@ -242,11 +242,16 @@ def _find_relevant(
 
 
 def _labels_for(measure: Measure, labels: Floats) -> Any:
-    """A tensor for a measure that may use torch functions, as a user's measure may."""
+    """A tensor for a measure that may use torch functions, as a user's measure may.
+
+    Without torch, it cannot use them.
+    """
     if measure.on_any_array:
         return labels
-    import torch
-
+    try:
+        import torch
+    except ImportError:
+        return labels
     return torch.from_numpy(labels.copy())
 
 

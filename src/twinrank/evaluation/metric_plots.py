@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.display.plots import COLOURS, drawing
+from twinrank.display.plots import COLOURS, drawing, use_whole_numbers
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.significance import differences, p_value
 from twinrank.lists import Lists
@@ -47,7 +47,7 @@ def draw_wins(
             ylabel=f"difference in {title}",
             xlim=(0, difference.size),
         )
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        use_whole_numbers(axes.xaxis)
         axes.legend()
 
 

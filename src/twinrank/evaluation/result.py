@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from twinrank.display.tables import Cell, Table
 from twinrank.evaluation.conventions import Convention
+from twinrank.measures import Measure
 from twinrank.support.errors import InputError
 from twinrank.support.files import replacing
 from twinrank.support.quantities import counted
@@ -74,11 +75,12 @@ class Evaluation:
         """The mean of each measure over the lists that are not NaN; NaN if all are."""
         return {name: mean_of(values) for name, values in self.values.items()}
 
-    def __getitem__(self, measure: str) -> float:
+    def __getitem__(self, measure: str | Measure) -> float:
         """The mean of one measure."""
-        if measure not in self.values:
-            raise KeyError(f"{measure} was not measured; the measures are {', '.join(self.values)}")
-        return mean_of(self.values[measure])
+        name = str(measure)
+        if name not in self.values:
+            raise KeyError(f"{name} was not measured; the measures are {', '.join(self.values)}")
+        return mean_of(self.values[name])
 
     def table(self) -> Table:
         """A table of the means, with the convention as a note."""

@@ -13,7 +13,8 @@ from twinrank.evaluation.conventions import Convention, convention_of, read_name
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.result import Evaluation
 from twinrank.evaluation.retrieved_lists import RetrievedLists
-from twinrank.measures import NAMES, Measure
+from twinrank.measures import Measure
+from twinrank.measures import names as measure_names
 from twinrank.measures.measure_base import BinaryMeasure
 from twinrank.support.errors import InputError
 
@@ -80,7 +81,7 @@ def named_measures(
             continue
         notations, options = trec_names(name), {}
         if not notations:
-            options = read_name(name, [*NAMES, *_WITHOUT_CUTOFF, *_WITH_CUTOFF]).options
+            options = read_name(name, [*measure_names(), *_WITHOUT_CUTOFF, *_WITH_CUTOFF]).options
             notations = {name: name}
         for key, notation in notations.items():
             measure = convention.measure(notation)

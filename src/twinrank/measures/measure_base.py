@@ -13,7 +13,7 @@ import numpy as np
 from twinrank.lists import Lists, flat_input
 from twinrank.ranks.exact import Ties, check_labels, exact_ranks
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace, untraced
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, needing_torch, unknown
 from twinrank.support.notation import Term, Value
 
 Empty = Literal["skip", "zero", "one", "error"]
@@ -92,8 +92,8 @@ class Measure:
 
     def slope(self, rank: Array) -> Array:
         """The derivative of the discount at each rank; by default torch computes it."""
-        import torch
-
+        with needing_torch(f"The derivative of {self}, unless you pass slope=,"):
+            import torch
         values = torch.as_tensor(rank).detach().requires_grad_()
         try:
             with torch.enable_grad():

@@ -88,7 +88,7 @@ def build_net(
 
     else:
         if categories:
-            raise InputError("categories need one of TwinRank's own architectures.")
+            raise InputError("Categorical features need one of TwinRank's own architectures.")
         if isinstance(chosen, nn.Module) and ensemble_size > 1:
             raise InputError(
                 "ensemble_size > 1 needs a function or class that makes a net, such as "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, needing_torch, unknown
 
 
 @dataclass(frozen=True)
@@ -46,4 +46,5 @@ def class_of(kind: str, role: str) -> Any:
     if kind not in KINDS:
         raise InputError(unknown("kind of ranker", str(kind), KINDS))
     module, _, name = getattr(KINDS[kind], role).partition(":")
-    return getattr(import_module(module), name)
+    with needing_torch(KINDS[kind].estimator.partition(":")[2]):
+        return getattr(import_module(module), name)

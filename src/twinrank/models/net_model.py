@@ -51,7 +51,7 @@ class NetModel(Model):
 
     def score(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float32]:  # noqa: ARG002
         """The score of every document, batch by batch."""
-        columns = score_all(self.net, data, self.transform, SCORED_TOGETHER)
+        columns = score_all(self.net, self.encoding(data), self.transform, SCORED_TOGETHER)
         mean = torch.from_numpy(columns).mean(dim=1)  # the same bits as the ensemble's own mean
         return np.asarray(mean, np.float32)
 
@@ -67,7 +67,7 @@ class NetModel(Model):
                 f"{self.custom} is your own net: export it with torch.onnx.export. TwinRank "
                 f"exports its own architectures."
             )
-        from twinrank.models.onnx_graph import add_scores
+        from twinrank.models.onnx_layers import add_scores
 
         return add_scores(graph, self)
 
@@ -95,6 +95,8 @@ class NetModel(Model):
         if not isinstance(categories, dict):
             raise damaged("categories must be an object")
         counts = checked_categories(categories, common["features"])
+        if (known := common["encoding"].counts) and known != counts:
+            raise damaged("encoding does not fit the categories")
         transform = except_columns(transform_from_json(config.get("transform")), counts)
         transform.check_features(common["features"])
         inputs = transform.outputs(common["features"])

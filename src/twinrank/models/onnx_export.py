@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
+from twinrank.data.text_columns import with_features
 from twinrank.models.onnx_graph import Graph, onnx_library
 from twinrank.models.saved_model import Model
 from twinrank.support.errors import InputError
@@ -23,6 +24,8 @@ _QUERY_SIZES = (1, 100)  # documents of the random queries on which scores are c
 
 def export_onnx(model: Model, path: Path) -> None:
     """Write a model as an ONNX file: X [documents, features] in, scores [documents] out.
+
+    A column of text is an input of its own, [documents], called "text:" and its name.
 
     If a score depends on the other documents of its query (QueryZScore, norm="query"), a call takes
     the documents of one query; otherwise it takes any documents. The file is written only if
@@ -49,8 +52,9 @@ def onnx_model(model: Model) -> Any:
 def summary(model: Model) -> str:
     """One line for people: input, output, and transforms."""
     queries = "one query per call" if model.per_query else "any documents per call"
+    texts = "".join(f", {name} [documents]" for name in text_inputs(model))
     return (
-        f"X [documents, {model.features}] → scores [documents], float32, {queries}; "
+        f"X [documents, {model.features}]{texts} → scores [documents], float32, {queries}; "
         f"transforms included: {model.transforms()}"
     )
 
@@ -92,9 +96,14 @@ def _runtime() -> Any:
 def _compare(model: Model, onnx_session: Any) -> None:
     """Raise an error if the graph's scores of random queries differ from the model's."""
     for size in _QUERY_SIZES:
-        X = _random_query(model, size)
-        expected = model.score(Dataset.from_arrays(X, group=[size], unjudged="keep"))
-        (scores,) = onnx_session.run(None, {"X": X})
+        X, categories = _random_query(model, size)
+        data = Dataset.from_arrays(X, group=[size], unjudged="keep", non_finite="keep")
+        expected = model.score(with_features(data, X, None, categories))
+        inputs: dict[str, Any] = {"X": X}
+        for name, column in text_inputs(model).items():
+            own = [categories[column][int(code)] if code >= 0 else "" for code in X[:, column]]
+            inputs[name] = np.array(own, object)
+        (scores,) = onnx_session.run(None, inputs)
         difference = float(np.abs(scores - expected).max())
         limit = TOLERANCE * max(1.0, float(np.abs(expected).max()))
         if not difference <= limit:
@@ -104,11 +113,27 @@ def _compare(model: Model, onnx_session: Any) -> None:
             )
 
 
-def _random_query(model: Model, documents: int) -> npt.NDArray[np.float32]:
+def text_inputs(model: Model) -> dict[str, int]:
+    """The columns of text by the names of their inputs."""
+    names = model.feature_names
+    return {f"text:{c if names is None else names[c]}": c for c in model.encoding.texts}
+
+
+def _random_query(
+    model: Model, documents: int
+) -> tuple[npt.NDArray[np.float32], dict[int, tuple[str, ...]]]:
     """Random features, every second one skewed, and random categories, some of them unknown."""
     random = np.random.default_rng(0)
     X = random.normal(size=(documents, model.features))
     X[:, ::2] = np.exp(X[:, ::2])
     for column, count in model.categories.items():
         X[:, column] = random.integers(-1, count + 1, documents)
-    return X.astype(np.float32)
+    texts = {}
+    for column, values in model.encoding.columns.items():
+        if column in model.encoding.texts:
+            texts[column] = (*map(str, values), "an unknown text", "another")
+            X[:, column] = random.integers(-1, len(texts[column]), documents)
+        elif values:
+            known = np.array([-1, *values, max(map(int, values)) + 1])
+            X[:, column] = known[random.integers(0, known.size, documents)]
+    return X.astype(np.float32), texts

@@ -1,10 +1,10 @@
-"""A model as an ONNX graph: its transforms, its embeddings and its layers (`onnx_layers.py`).
+"""An ONNX graph under construction, with codes of categories and transforms of features.
 
 The arithmetic is that of our own code. Statistics are float64, and the result of each transform is
 rounded to float32. All documents of a call are one query. NaN is a missing value.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,10 +24,7 @@ from twinrank.data.transforms import (
     Union,
 )
 from twinrank.models.columns import ExceptColumns
-from twinrank.models.ensemble import models_of
-from twinrank.models.net_model import NetModel
-from twinrank.models.onnx_layers import add_layer, values_of
-from twinrank.models.scorer import Scorer
+from twinrank.models.saved_model import Model
 from twinrank.support.errors import InputError
 
 Value: TypeAlias = str | npt.NDArray[Any] | np.generic
@@ -62,6 +59,13 @@ class Graph:
         self._onnx = onnx_library()
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
+        self._texts: list[str] = []
+
+    def text_input(self, column: int, names: Sequence[str] | None) -> str:
+        """The name of the input with the texts of a column: "text:" and the feature's name."""
+        name = f"text:{column if names is None else names[column]}"
+        self._texts += [] if name in self._texts else [name]
+        return name
 
     def __call__(self, operator: str, *inputs: Value, **attributes: Any) -> str:
         """Append a node; its result is named by the operator and a number."""
@@ -80,13 +84,23 @@ class Graph:
         return self("Cast", x, to=to)
 
     def model(self, features: int, result: str, metadata: dict[str, str], summary: str) -> Any:
-        """The finished model: float32 X [documents, features] in, scores [documents] out."""
+        """The finished model: float32 X [documents, features] in, scores [documents] out.
+
+        Columns of text are further inputs; X may have anything in their place.
+        """
         helper, floats = self._onnx.helper, self._onnx.TensorProto.FLOAT
+        texts = self._onnx.TensorProto.STRING
         last = helper.make_node("Identity", [result], ["scores"])
         graph = helper.make_graph(
             [*self._nodes, last],
             "twinrank",
-            [helper.make_tensor_value_info("X", floats, ["documents", features])],
+            [
+                helper.make_tensor_value_info("X", floats, ["documents", features]),
+                *(
+                    helper.make_tensor_value_info(text, texts, ["documents"])
+                    for text in self._texts
+                ),
+            ],
             [helper.make_tensor_value_info("scores", floats, ["documents"])],
             self._constants,
         )
@@ -112,55 +126,24 @@ class Graph:
         return name
 
 
-def add_scores(graph: Graph, model: NetModel) -> str:
-    """Append the transforms and the net, and return the name of the scores.
+def encoded(graph: Graph, model: Model, column: int) -> str:
+    """The codes of a categorical column, as `Encoding` has them.
 
-    A document with a value that `predict` refuses gets NaN. If a score depends on the other
-    documents of the query, all of them get NaN.
+    A column of text is an input of its own, in which empty text is missing.
     """
-    scorer, transform = model.net, model.transform
-    plain = np.array([c for c in range(model.features) if c not in scorer.categories], np.int64)
-    numbers, refused = [], None
-    if plain.size:
-        x = graph("Gather", "X", plain, axis=1) if scorer.categories else "X"
-        x, results = transformed(graph, x, transform, model.features, plain)
-        if transform.keeps_missing:
-            results.append(x)
-        zeros = [graph("Mul", result, np.float32(0)) for result in results]  # NaN if not finite
-        sums = [graph("ReduceSum", zero, np.array([1]), keepdims=0) for zero in zeros]
-        numbers, refused = [x], sums[0] if len(sums) == 1 else graph("Sum", *sums)
-    outputs = [_net_output(graph, numbers, net) for net in models_of(scorer)]
-    mean = outputs[0] if len(outputs) == 1 else graph("Mean", *outputs)
-    # The columns are one, or those of nets that share weights.
-    scores = graph("ReduceMean", mean, axes=[1], keepdims=0)
-    if refused is None:
-        return scores
-    if model.per_query:
-        refused = graph("ReduceSum", refused, np.array([0]))
-    return graph("Add", scores, refused)
-
-
-def _net_output(graph: Graph, numbers: list[str], scorer: Scorer) -> str:
-    """The output of one net; `numbers` names its numeric features, if it has any."""
-    parts = list(numbers)
-    if scorer.numbers is not None:
-        parts = [add_layer(graph, x, scorer.numbers) for x in numbers]
-    for (column, count), table in zip(scorer.categories.items(), scorer.embeddings, strict=True):
-        parts.append(_embedded(graph, column, count, table))
-    x = parts[0] if len(parts) == 1 else graph("Concat", *parts, axis=1)
-    for layer in scorer.layers:
-        x = add_layer(graph, x, layer)
-    return x
-
-
-def _embedded(graph: Graph, column: int, count: int, table: Any) -> str:
-    """The embedding of a column; values that are no category use the last row."""
+    if column not in model.encoding.columns:
+        return graph("Gather", "X", np.int64(column), axis=1)
+    values = model.encoding.columns[column]
+    places, missing = list(map(float, range(len(values)))), len(values) + 1.0
+    others: dict[str, Any] = {"default_float": float(len(values)), "domain": "ai.onnx.ml"}
+    if column in model.encoding.texts:
+        text, keys = graph.text_input(column, model.feature_names), ["", *map(str, values)]
+        found = {"keys_strings": keys, "values_floats": [missing, *places]}
+        return graph("LabelEncoder", text, **found, **others)
+    found = {"keys_floats": [-1.0, *map(float, values)], "values_floats": [missing, *places]}
     x = graph("Gather", "X", np.int64(column), axis=1)
-    end = np.float32(count)
-    within = graph("And", graph("GreaterOrEqual", x, np.float32(0)), graph("Less", x, end))
-    known = graph("And", within, graph("Equal", x, graph("Floor", x)))
-    number = graph.cast(graph("Where", known, x, end), np.int64)
-    return graph("Gather", values_of(table.weight), number, axis=0)
+    known = graph("GreaterOrEqual", x, np.float32(0))
+    return graph("LabelEncoder", graph("Where", known, x, np.float32(-1)), **found, **others)
 
 
 def transformed(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, Transform
+from twinrank.models.encoding import Encoding
 from twinrank.models.kinds import class_of
 from twinrank.support.checksums import check_seal, checksum, sealed
 from twinrank.support.errors import InputError, explained
@@ -40,6 +41,8 @@ class Model(ABC):
     features: int
     feature_names: tuple[str, ...] | None = None
     transform: Transform = field(default_factory=Compose)
+    encoding: Encoding = field(default_factory=Encoding)
+    """The codes of categories; `score` applies it."""
     ensemble_size: int = 1
     best_iteration: int | None = None
     """The iteration that was kept; of an ensemble of nets, the last one that improved a net."""
@@ -63,7 +66,7 @@ class Model(ABC):
 
     @property
     def categories(self) -> Mapping[int, int]:
-        """The number of categories of each categorical column of a net."""
+        """The number of codes of each categorical column of a net."""
         return {}
 
     @abstractmethod
@@ -108,6 +111,7 @@ class Model(ABC):
             "features": self.features,
             "feature_names": None if names is None else list(names),
             "transform": self.transform.to_json(),
+            "encoding": self.encoding.to_json(),
             "ensemble_size": self.ensemble_size,
             "best_iteration": self.best_iteration,
             "best_score": self.best_score,
@@ -226,6 +230,10 @@ def _common(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             raise damaged("feature_names must be a list of names")
         if len(names) != features:
             raise damaged(f"it has {len(names)} names for {features} features")
+    try:
+        encoding = Encoding.from_json(config.get("encoding", {}), features or 0)
+    except InputError as error:
+        raise damaged(str(error)) from error
     provenance = config.get("provenance")
     if not isinstance(provenance, dict) or not isinstance(provenance.get("parameters", {}), dict):
         raise damaged("provenance must be an object")
@@ -240,6 +248,7 @@ def _common(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {
         "features": features,
         "feature_names": None if names is None else tuple(names),
+        "encoding": encoding,
         "ensemble_size": size,
         "best_iteration": iteration,
         "best_score": score,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.display.plots import COLOURS
+from twinrank.display.plots import COLOURS, use_whole_numbers
 from twinrank.report.content import Record
 from twinrank.report.svg import SERIES, inline_svg, svg_axes
 
@@ -88,7 +88,7 @@ def draw_curves(
             axes[-1].text(0.99, 0.98, "loss", **_CORNER, transform=axes[-1].transAxes)
         axes[-1].set_xlabel("iteration")
         for panel in axes:
-            _use_integer_ticks(panel)
+            use_whole_numbers(panel.xaxis)
             panel.locator_params(axis="y", nbins=4)
             panel.grid(visible=False, axis="x")
         if rows == 2:
@@ -157,12 +157,6 @@ def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
         return x, y
     kept = np.unique(np.linspace(0, x.size - 1, _MAX_POINTS).astype(int))
     return x[kept], y[kept]
-
-
-def _use_integer_ticks(axes: Any) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
 
 
 def _is_number(value: object) -> bool:

@@ -103,6 +103,8 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
         from catboost import CatBoost
 
         self.check_parameters()
+        if data.categories:
+            raise InputError("CatBoost is compared on numbers only, but the data has text columns.")
         watch = _Watch(callbacks)
         for callback in callbacks:
             callback.on_train_begin(SimpleNamespace(plan=SimpleNamespace(iterations=self._rounds)))

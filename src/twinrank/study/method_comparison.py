@@ -13,17 +13,18 @@ from twinrank.evaluation.comparison import Comparison
 from twinrank.evaluation.result import systems_csv
 from twinrank.report.content import ReportContent
 from twinrank.study.catboost_ranker import INSTALL, is_installed
-from twinrank.study.methods import CATBOOST, ENSEMBLE_SIZE, TREES, Method, method
+from twinrank.study.methods import ENSEMBLE_SIZE, TREES, Method, method
 from twinrank.study.result_files import write_tables, write_text
 from twinrank.study.results import Results
 from twinrank.study.source import Source
 from twinrank.study.study import MEASURES, Study
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, has_torch, unknown
 from twinrank.support.notation import parse
 from twinrank.support.quantities import counted
 from twinrank.training.settings import FEWEST
 
 METHODS = ("LambdaMART", "CatBoost", "ListNet", "BoostedRanker", "Ranker", "Blend")
+_NETS = ("ListNet", "Ranker", "Blend")
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {TREES.name: {ENSEMBLE_SIZE: 1}}
 """Parameters of methods with an objective: one model is compared with one LambdaMART. Estimators
 such as "Ranker" have their own defaults."""
@@ -34,16 +35,22 @@ CUTOFFS = (1, 3, 5, 10, 20)
 
 
 def default_methods() -> list[str]:
-    """The default methods, without CatBoost if it is not installed."""
-    installed = [name for name in METHODS if is_installed() or method(name).kind is not CATBOOST]
-    return [str(method(name)) for name in installed]
+    """The default methods, without CatBoost and nets if what they need is not installed."""
+    left_out = [*(() if is_installed() else ("CatBoost",)), *(() if has_torch() else _NETS)]
+    return [str(method(name)) for name in METHODS if name not in left_out]
 
 
 def note_on_missing(study: Study) -> str:
     """How to add the default method that a study lacks; empty if it lacks none."""
-    if is_installed() or study.method_names != default_methods():
+    if study.method_names != default_methods():
         return ""
-    return f"CatBoost is not installed, so this comparison lacks it. To add it: {INSTALL}"
+    missing = {"CatBoost": is_installed(), "torch": has_torch()}
+    notes = {
+        "CatBoost": f"CatBoost is not installed, so this comparison lacks it. To add it: {INSTALL}",
+        "torch": "torch is not installed, so this comparison lacks nets. To add them: pip install "
+        "'twinrank[nets]'",
+    }
+    return " ".join(notes[name] for name, installed in missing.items() if not installed)
 
 
 def comparison_study(
@@ -122,8 +129,9 @@ def table_of(results: Results, comparison: Comparison) -> Table:
         name = row[0].text
         iterations = [len(result.history) for result in results.units_of(name)]
         rows.append([*row, Cell(_range(iterations)), Cell(f"{results.seconds(name):.1f} s")])
-    units = sorted({f"{method(name).kind.unit}s" for name in comparison.values})
-    return replace(plain, columns=[*plain.columns, " or ".join(units), "time"], rows=rows)
+    units = {f"{method(name).kind.unit}s" for name in comparison.values}
+    length = units.pop() if len(units) == 1 else "iterations"
+    return replace(plain, columns=[*plain.columns, length, "time"], rows=rows)
 
 
 def _range(numbers: Sequence[int]) -> str:

@@ -60,7 +60,7 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def write_toml(path: Path, values: Mapping[str, Any], comments: Sequence[str] = ()) -> Path:
     """Write keys and values as TOML, after some lines of comment."""
-    lines = [f"# {line}" for line in comments]
+    lines = [f"# {' '.join(line.split())}" for line in comments]
     lines += [f"{_toml_key(key)} = {toml(value)}" for key, value in values.items()]
     return write_text(path, "\n".join(lines))
 

@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +103,8 @@ class UnitResult:
     seconds: float
     """The time of training."""
     peak_memory_bytes: int
-    """The peak memory of the process, including data that is mapped into memory."""
+    """The memory that training and scoring needed above that of the worker before: without the
+    libraries, the data that is mapped into memory and other units. 0 if it is unknown."""
     tied_pairs: float
     """The share of the pairs of test documents of one query that have equal scores."""
     versions: dict[str, str]
@@ -137,9 +138,9 @@ def train_unit(unit: Unit, source: Source, callbacks: Sequence[Any] = ()) -> Uni
     not depend on the machine or on other units that run at the same time.
     """
     sets = source.sets(unit.fold)
+    ranker = unit.kind.estimator(**unit.parameters, random_state=unit.seed)
+    ranker.check_parameters()  # slow imports happen here, untimed
     with one_thread(), PeakMemory() as memory:
-        ranker = unit.kind.estimator(**unit.parameters, random_state=unit.seed)
-        ranker.check_parameters()  # slow imports happen here, untimed
         begun = time.perf_counter()
         watched = {part: sets[part] for part in unit.watch}
         with warnings.catch_warnings():
@@ -153,7 +154,7 @@ def train_unit(unit: Unit, source: Source, callbacks: Sequence[Any] = ()) -> Uni
         ranker.best_iteration_,
         ranker.best_score_,
         seconds,
-        memory.bytes,
+        memory.added,
         tied_pairs(scores, sets["test"]),
         dict(ranker.model_.provenance["versions"]),
         sets["train"].features,
@@ -166,8 +167,10 @@ def one_thread() -> Iterator[None]:
     """Limit torch, compiled loops and linear algebra to one thread within a block."""
     from threadpoolctl import threadpool_limits
 
-    from twinrank.models.threads import one_torch_thread
-
+    try:
+        from twinrank.models.threads import one_torch_thread
+    except ImportError:  # then no method needs it
+        one_torch_thread = nullcontext  # type: ignore[assignment]
     with one_torch_thread(), threads_at_most(1), threadpool_limits(1):
         yield
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.util import find_spec
 
 _NUMBER = re.compile(r"\(os error (\d+)\)")  # the format of libraries written in Rust
 
@@ -19,6 +20,30 @@ class InputError(TwinRankError, ValueError):
 
     The message says what is wrong, where, and what to do. It is a `ValueError`.
     """
+
+
+class MissingPackageError(InputError, ImportError):
+    """An optional dependency is not installed; the message says how to install it."""
+
+
+def has_torch() -> bool:
+    """True if torch is installed; it is not imported."""
+    try:
+        return find_spec("torch") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@contextmanager
+def needing_torch(what: str) -> Iterator[None]:
+    """Say how to install torch if an import within the context fails because it is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "torch":
+            raise
+        install = "install it with pip install 'twinrank[nets]'"
+        raise MissingPackageError(f"{what} needs torch; {install}") from error
 
 
 class FileError(TwinRankError, OSError):

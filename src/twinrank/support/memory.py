@@ -1,6 +1,7 @@
 """Memory of the process: the allocator's settings, and the peak."""
 
 import ctypes
+import gc
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,9 @@ def keep_memory() -> None:
 class PeakMemory:
     """The peak memory of the process within this context, in `bytes`.
 
-    Linux can reset the peak. On other systems it is the peak since the process started.
+    `added` is the memory that the context needed at its peak above what the process had before,
+    without pages of files. Linux can reset the peak. On other systems `bytes` is the peak since the
+    process started, and `added` is 0: unknown.
 
     >>> with PeakMemory() as memory:
     ...     kept = bytearray(1_000)
@@ -37,22 +40,42 @@ class PeakMemory:
     """
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.bytes = self.added = 0
 
     def __enter__(self) -> Self:
+        gc.collect()
+        _return_memory()
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
+        self._before = _status()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bytes = _peak()
+        self.bytes, before, now = _peak(), self._before, _status()
+        if before and now:
+            files = sum(now[name] - before[name] for name in ("RssFile", "RssShmem"))
+            self.added = max(self.bytes - before["VmRSS"] - max(files, 0), 0)
+
+
+def _return_memory() -> None:
+    """Return freed memory to the system, so that its next use counts; glibc only."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def _status() -> dict[str, int]:
+    """The kinds of memory of the process on Linux, in bytes; empty elsewhere."""
+    with suppress(OSError):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        pairs = (line.split(":", 1) for line in lines if line.startswith(("Vm", "Rss")))
+        return {name: int(value.split()[0]) * 1024 for name, value in pairs}
+    return {}
 
 
 def _peak() -> int:
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+    if (peak := _status().get("VmHWM")) is not None:
+        return peak
     try:
         import resource
     except ImportError:  # Windows

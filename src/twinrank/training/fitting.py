@@ -11,6 +11,7 @@ import numpy.typing as npt
 from twinrank.data.dataset import Dataset
 from twinrank.data.summary import fingerprint
 from twinrank.measures import Measure
+from twinrank.models.encoding import Encoding
 from twinrank.models.saved_model import Model
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError
@@ -49,13 +50,14 @@ def train_model(
     calls: int = 0,
     unlabelled: Dataset | None = None,
     teacher: npt.NDArray[np.float32] | None = None,
+    encoding: Encoding | None = None,
 ) -> Model:
     """Train a model, in a run's folder if there is one.
 
     `data` holds trainable queries only, `weights` one weight per query. `saved` are the parameters
     as JSON. `previous` is the model to continue from, and `calls` how often that has happened:
     each call has its own random numbers. `unlabelled` has lists for pre-training, and `teacher` a
-    score for each document of `data`.
+    score for each document of `data`. All data has the codes of `encoding`.
     """
     resolved = check_parameters(kind, parameters, data.documents)
     learner_type = learner_class(kind)
@@ -103,6 +105,7 @@ def train_model(
         unlabelled=None if resumes else unlabelled,  # a checkpoint holds the pre-trained weights
         teacher=teacher,
         report=report,
+        categories={} if encoding is None else encoding.counts,
     )
     learner = learner_type.prepare(resolved, task)
     if run is not None:  # after all errors in data and parameters, so that they leave no folder
@@ -120,13 +123,14 @@ def train_model(
     best, history = trainer.best, trainer.progress.history
     model = replace(
         learner.finish(),
+        encoding=encoding or Encoding(),
         history=history,
         best_iteration=len(history) if best is None else best.iteration,
         best_score=None if best is None else best.value,
         provenance=about,
     )
     if run is not None and group.is_main:
-        run.complete(model, learner.unit, plan.validation_measure)
+        run.complete(model, learner.unit, str(plan.validation_measure))
     return model
 
 

@@ -37,7 +37,7 @@ def _fresh_net(parameters: Mapping[str, Any], chosen: Any, task: Task) -> tuple[
     data = task.data
     generator = torch.Generator().manual_seed(seed_of(parameters["random_state"]))
     size = ensemble_size_of(parameters)
-    categories = checked_categories(parameters["categories"], data.features)
+    categories = checked_categories(task.categories, data.features)
     try:
         fitted = except_columns(transform(parameters["transforms"]), categories)
         fitted = fitted.fit(data.X, data.lists)
@@ -45,6 +45,9 @@ def _fresh_net(parameters: Mapping[str, Any], chosen: Any, task: Task) -> tuple[
         raise error.named(data.query_ids, data.feature_names) from None
     fitted.check_features(data.features)
     net = build_net(fitted.outputs(data.features), chosen, size, categories, generator)
+    for module in net.modules():
+        if isinstance(module, torch.nn.Embedding):
+            torch.nn.init.zeros_(module.weight[-3:])  # unknown and missing: neutral until seen
     if net.architecture is None:
         _try_net(net, data, fitted)
     return net, fitted

@@ -7,7 +7,7 @@ evaluate, what to keep and when to stop; a learner knows how to learn, score and
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -40,7 +40,8 @@ class Task:
     `data` holds trainable queries only, `weights` one weight per query or None. `evaluation` maps
     names to evaluation sets. `previous` is the model that `partial_fit` continues. `unlabelled`
     holds lists for pre-training, and `report` gets a record after each of its epochs. `teacher` has
-    a score for each document of `data`. Only nets use these three.
+    a score for each document of `data`. Only nets use these three. `categories` has the number of
+    codes of each categorical column.
     """
 
     data: Dataset
@@ -52,6 +53,7 @@ class Task:
     unlabelled: Dataset | None = None
     teacher: Scores | None = None
     report: Callable[[dict[str, float]], None] = lambda _: None
+    categories: Mapping[int, int] = field(default_factory=dict)
 
 
 class Learner(ABC):

@@ -18,6 +18,7 @@ from twinrank.data.transforms import Transform, transform
 from twinrank.losses.ranking_loss import RankingLoss
 from twinrank.models.architecture import is_custom
 from twinrank.models.device_batches import DeviceBatches, batches_on, on_device
+from twinrank.models.encoding import check_columns
 from twinrank.models.ensemble import Net, models_of, resolve_architecture
 from twinrank.models.net_model import SCORED_TOGETHER, NetModel
 from twinrank.models.scorer import score_all
@@ -115,6 +116,7 @@ class NetLearner(Learner):
         device_of(parameters["device"])
         NetSettings.of(parameters)
         transform(parameters["transforms"])
+        check_columns(parameters["categorical_features"])
         ensemble_size_of(parameters)
         resolve_architecture(parameters["architecture"], parameters["mode"])
         loss_of(parameters)

@@ -13,7 +13,7 @@ from twinrank.losses import NAMES as LOSSES
 from twinrank.losses import is_loss
 from twinrank.losses import loss as loss_by_name
 from twinrank.losses.direct import DirectLoss
-from twinrank.measures import NAMES, Measure
+from twinrank.measures import Measure, names
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import parse
 from twinrank.training.settings import as_plain, check_number
@@ -98,10 +98,10 @@ def loss_of(parameters: Mapping[str, Any]) -> Any:
     if isinstance(objective, str):
         if is_loss(objective):
             return loss_by_name(objective, parameters["mode"])
-        if (name := parse(objective).name) not in NAMES:
-            raise InputError(unknown("objective", name, [*NAMES, *LOSSES]))
-    names = ("strategy", "alpha", "perturbation", "samples")
-    return DirectLoss(objective, **{name: parameters[name] for name in names})
+        if (name := parse(objective).name) not in names():
+            raise InputError(unknown("objective", name, [*names(), *LOSSES]))
+    options = ("strategy", "alpha", "perturbation", "samples")
+    return DirectLoss(objective, **{name: parameters[name] for name in options})
 
 
 def device_of(name: str) -> str:
@@ -112,7 +112,8 @@ def device_of(name: str) -> str:
         torch.device(name)
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
-        raise InputError(f"There is no device {name!r} here; use auto, cpu or cuda.") from None
+        others = ", cpu or cuda" if torch.cuda.is_available() else " or cpu"
+        raise InputError(f"There is no device {name!r} here; use auto{others}.") from None
     return name
 
 

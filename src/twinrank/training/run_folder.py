@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twinrank.display.plots import COLOURS, drawing
+from twinrank.display.plots import COLOURS, drawing, use_whole_numbers
 from twinrank.models.kinds import KINDS
 from twinrank.models.saved_model import (
     HISTORY,
@@ -199,7 +199,7 @@ def draw_history(history: list[dict[str, Any]], unit: str, measure: str, path: P
         return
     with drawing(path, 1, len(panels), (4.5 * len(panels), 3.2)) as axes:
         for axis, panel in zip(axes[0], panels, strict=True):
-            axis.xaxis.get_major_locator().set_params(integer=True)
+            use_whole_numbers(axis.xaxis)
             if panel == "loss":
                 _plot(axis, history, "loss", color=COLOURS[0])
                 axis.set(title="Training objective", xlabel=unit, ylabel="loss")

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from twinrank.measures import measure
+from twinrank.measures import Measure, measure
 from twinrank.support.errors import InputError, unknown
 
 AUTO = "auto"
@@ -148,7 +148,7 @@ class Plan:
     """Epochs or rounds at most."""
     early_stopping: int | None = None
     """Stop after so many iterations without a better validation value."""
-    validation_measure: str = "nDCG@5"
+    validation_measure: str | Measure = "nDCG@5"
     validate_every: int = 1
     select: str | None = None
     """The evaluation set that selects the best iteration; None: "validation", else the first."""
@@ -172,7 +172,7 @@ class Plan:
         return cls(
             iterations=int(iterations),
             early_stopping=as_plain(patience),
-            validation_measure=str(parameters["validation_measure"]),
+            validation_measure=parameters["validation_measure"],
             validate_every=as_plain(parameters["validate_every"]),
             select=parameters["select"],
             seed=seed_of(parameters["random_state"], calls),
@@ -180,7 +180,8 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
-        return asdict(self)
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**plain, "validation_measure": str(self.validation_measure)}
 
 
 def check_number(name: str, value: Any, whole: bool = False, least: float = 0) -> None:

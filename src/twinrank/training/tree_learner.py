@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,12 +21,13 @@ from twinrank.boosting.engines import (
 )
 from twinrank.boosting.newton import Newton
 from twinrank.boosting.sampling import deviation
-from twinrank.boosting.tree_features import check_grades, columns_of, rows_of, tree_transform
+from twinrank.boosting.tree_features import check_grades, rows_of, tree_transform
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import Transform, transform
-from twinrank.measures import NAMES, Measure, measure
+from twinrank.measures import Measure, measure, names
+from twinrank.models.encoding import check_columns
 from twinrank.support.compiled import limit_of_threads, threads, threads_at_most
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, has_torch, unknown
 from twinrank.training.learner import Learner, LearnerExhausted, Scores, Task
 from twinrank.training.settings import BASELINE, check_number, is_auto
 
@@ -131,6 +131,7 @@ class TreeLearner(Learner):
         if parameters["engine"] not in ENGINES:
             raise InputError(unknown("engine", str(parameters["engine"]), ENGINES))
         transform(parameters["transforms"])
+        check_columns(parameters["categorical_features"])
         _check_objective(parameters["objective"], parameters["engine"])
         Newton.of("nDCG", *(parameters[name] for name in _NEWTON))
         newton_of(parameters)
@@ -160,7 +161,7 @@ class TreeLearner(Learner):
         """Fit the transform, and hand the rows to the engine."""
         data = task.data
         newton = newton_of(parameters)
-        columns = columns_of(parameters["categorical_features"], data.features, data.feature_names)
+        columns = tuple(task.categories)
         fitted = tree_transform(transform(parameters["transforms"]), columns)
         if fitted.has_statistics:
             fitted = fitted.fit(data.X, data.lists)
@@ -374,11 +375,11 @@ def _check_objective(name: Any, engine_name: str) -> None:
 def _check_known(name: str) -> None:
     """Refuse names that are no measures; losses are for nets."""
     head = name.partition("(")[0].partition("@")[0].strip()
-    if head in NAMES:
+    if head in names():
         return
-    if find_spec("torch") is not None:
+    if has_torch():
         from twinrank.losses import NAMES as LOSSES
 
         if head in LOSSES:
             raise InputError(f"{head} is a loss for nets; trees optimise measures, such as nDCG.")
-    raise InputError(unknown("objective", head, [*NAMES, *ENGINE_OBJECTIVES]))
+    raise InputError(unknown("objective", head, [*names(), *ENGINE_OBJECTIVES]))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.display.plots import COLOURS, FORMATS, drawing
+from twinrank.display.plots import COLOURS, FORMATS, drawing, use_whole_numbers
 from twinrank.display.tables import Cell, Table
 from twinrank.study.paper.paper_tables import spread
 from twinrank.study.paper.published import TREES_METHOD, VALIDATION
@@ -197,7 +197,7 @@ def _panel(axes: Any, panel: Panel, letter: str) -> list[Any]:
     axes.set_ylabel(panel.optimised, color=COLOURS[0])
     axes.tick_params(axis="y", labelcolor=COLOURS[0])
     axes.locator_params(axis="both", nbins=5)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    use_whole_numbers(axes.xaxis)
     right = axes.twinx()
     right.grid(visible=False)
     right.spines["right"].set_visible(True)

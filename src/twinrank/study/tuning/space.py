@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinrank.estimators.parameters import settings_of
-from twinrank.losses import is_loss
 from twinrank.ranks.strategies import STRATEGIES
 from twinrank.study.methods import BLEND, ENSEMBLE_SIZE, KINDS, NET, TREES, Method, method
 from twinrank.study.tuning.nested_parameters import NESTED, NestedParameters
 from twinrank.study.units import full_parameters
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, has_torch, unknown
 from twinrank.support.files import read_toml
 from twinrank.training.tree_learner import ENGINE_OBJECTIVES
 
@@ -250,7 +249,11 @@ def _matters(name: str, values: Mapping[str, Any]) -> bool:
     if name == "samples" and values.get("perturbation") == 0:
         return False
     objective = str(values.get("objective", ""))
-    indirect = objective in ENGINE_OBJECTIVES or (bool(objective) and is_loss(objective))
+    indirect = objective in ENGINE_OBJECTIVES
+    if objective and not indirect and has_torch():
+        from twinrank.losses import is_loss
+
+        indirect = is_loss(objective)
     return not (indirect and name in _DIRECT)
 
 

@@ -1,7 +1,8 @@
 """The results of a search: files, tables, plots and the report."""
 
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
@@ -9,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.display.plots import COLOURS, drawing
+from twinrank.data.table import ReadOptions
+from twinrank.display.plots import COLOURS, drawing, use_whole_numbers
 from twinrank.display.tables import Cell, Table
 from twinrank.report.content import ReportContent
 from twinrank.report.page import write_report
 from twinrank.study.methods import BLEND, KINDS, NET, TREES
 from twinrank.study.result_files import csv_text, write_json, write_text, write_toml
+from twinrank.study.source import Source
 from twinrank.study.tuning.search import Tuning
 from twinrank.study.tuning.trials import TrialRecord, best_of, importances, open_search
 from twinrank.support.quantities import counted
@@ -43,21 +46,36 @@ def write_best(out: Path, tuning: Tuning, trials: Sequence[TrialRecord]) -> list
 
 
 def _write_parameters(path: Path, tuning: Tuning, trial: TrialRecord) -> Path:
-    options = " ".join(["DATA", *_TRAIN_OPTIONS[trial.model]])
     comments = [
         f"{tuning.measure} {trial.value:.4f} on the validation queries ({trial.name}).",
-        f"Use it with: twinrank train {options} --config {path.name}",
+        f"Use it with: {train_command(tuning, trial.model, path)}",
     ]
     return write_toml(path, trial.parameters, comments)
 
 
-def train_options(tuning: Tuning, model: str, config: Path) -> list[str]:
-    """The arguments of `twinrank train` for the data of a search and the parameters of a file."""
+def train_command(tuning: Tuning, model: str, config: Path) -> str:
+    """The command that trains on the data of a search, the same fold, with a file's parameters."""
     split = tuning.split
     options = [] if split.source.path is None else [split.source.path]
     options += [] if split.valid is None else ["--valid", split.valid]
     options += ["--fold", str(split.fold)] if split.source.has_folds else []
-    return [*options, *_TRAIN_OPTIONS[model], "--config", str(config)]
+    options += [*_TRAIN_OPTIONS[model], "--config", str(config), *_reading_options(split.source)]
+    return shlex.join(["twinrank", "train", *options])
+
+
+def _reading_options(source: Source) -> list[str]:
+    """The options of the command line for reading data as the search did."""
+    options = []
+    for default in fields(ReadOptions):
+        value, option = source.reading.get(default.name), f"--{default.name.replace('_', '-')}"
+        if value in (None, [], default.default):
+            continue
+        if isinstance(value, bool):
+            options.append(option if value else option.replace("--", "--no-"))
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            options += [option, str(item)]
+    return options
 
 
 def write_trials(out: Path, trials: Sequence[TrialRecord]) -> None:
@@ -145,7 +163,7 @@ def _draw_history(axis: Any, trials: Sequence[TrialRecord]) -> None:
             so_far.append((trial.number, best))
     if so_far:
         axis.step(*zip(*so_far, strict=True), where="post", color=COLOURS[1], label="best so far")
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    use_whole_numbers(axis.xaxis)
     if trials:
         axis.legend(loc="best", fontsize=8)
 

@@ -1,0 +1,85 @@
+"""Columns of text as codes: what a frame's categories become in a dataset."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.data.table import Floats, Table
+from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    import narwhals as nw
+
+    from twinrank.data.dataset import Dataset
+
+Categories = Mapping[int, tuple[str, ...]]
+"""The texts of columns, by number; the column has their numbers, and −1 for missing values."""
+
+
+def text_codes(series: "nw.Series[Any]") -> tuple[Floats, tuple[str, ...]] | None:
+    """Return the codes of a column of text, and the texts in the order of their first appearance.
+
+    Empty texts are missing; NaN, if there are no others. The result is None if the column is not
+    text, or if some texts are numbers: these may be meant as numbers, unless the column has a
+    frame's type for categories.
+    """
+    import narwhals as nw
+
+    if series.dtype not in (nw.String, nw.Categorical, nw.Enum):
+        return None
+    known: dict[str, int] = {"": -1}
+    missing = series.is_null().to_list()
+    codes = np.empty(len(missing), np.float32)
+    for row, value in enumerate(series.to_list()):
+        text = "" if missing[row] else as_text(value)
+        codes[row] = known.setdefault(text, len(known) - 1)
+    texts = tuple(known)[1:]
+    if len(texts) >= 1 << 24:
+        raise InputError(f"column {series.name!r} has {len(texts):,} texts, more than 16,777,215")
+    if series.dtype == nw.String and any(map(_is_number, texts)):
+        return None
+    return (codes, texts) if texts else (np.full_like(codes, np.nan), ())
+
+
+def as_text(value: Any) -> str:
+    """Return a category as text; a whole number has no point.
+
+    >>> as_text(3.0), as_text("3.0"), as_text(0.5)
+    ('3', '3.0', '0.5')
+    """
+    if isinstance(value, float | np.floating) and value == value // 1:
+        return str(int(value))
+    return str(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def with_features(
+    data: "Dataset",
+    X: npt.NDArray[Any],
+    names: Sequence[str] | None,
+    categories: Categories | None = None,
+) -> "Dataset":
+    """Return the queries of a dataset with other features, in the dataset's order."""
+    from twinrank.data.dataset import Dataset
+
+    table = Table(
+        np.ascontiguousarray(X, np.float32),
+        data.y,
+        data.lists,
+        data.query_ids,
+        data.comments,
+        None if names is None else tuple(names),
+        None,
+        data.notes,
+        dict(categories or {}),
+    )
+    return Dataset(table, data.name)
