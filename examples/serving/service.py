@@ -83,9 +83,9 @@ def load(path: Path) -> Model:
         metadata = session.get_modelmeta().custom_metadata_map
         features, names = json.loads(metadata["features"]), json.loads(metadata["feature_names"])
         return Model(path.name, features, names, lambda X: session.run(None, {"X": X})[0])
-    from twinrank.estimators.base_ranker import load_ranker
+    from twinrank import load_model
 
-    ranker = load_ranker(path)
+    ranker = load_model(path)
     names = getattr(ranker, "feature_names_in_", None)
     return Model(
         path.name,

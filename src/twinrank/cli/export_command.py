@@ -42,9 +42,9 @@ def export(
 
     Example: twinrank export runs/ap -o model.onnx
     """
-    from twinrank.estimators.base_ranker import load_ranker
+    from twinrank.estimators.model_loading import load_model
 
-    ranker = load_ranker(model)
+    ranker = load_model(model)
     default_name, description, note = ranker.model_.describe_export(output)
     output = output or Path(default_name)
     ranker.export(output)

@@ -56,13 +56,13 @@ def predict(
     Example: twinrank predict runs/ap test.txt -o test.run
     """
     from twinrank.cli.score_files import write_scores
-    from twinrank.estimators.base_ranker import load_ranker
+    from twinrank.estimators.model_loading import load_model
 
     if output.suffix not in (".txt", ".run", ".trec", ".csv", ".parquet"):
         raise InputError(
             f"can't write {output}: choose a name with .txt, .run, .trec, .csv or .parquet"
         )
-    ranker = load_ranker(model, architecture)
+    ranker = load_model(model, architecture)
     loaded = load_data(data, reading or {})
     show_notes(loaded)
     write_scores(scores_of(ranker, loaded, data), loaded, output, tag)

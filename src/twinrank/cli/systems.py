@@ -117,13 +117,13 @@ def _load_models(folders: "list[Path]", data: Path, architecture: str | None) ->
     """Load models before the data, which may take long; without models, torch isn't imported."""
     if not folders:
         return []
-    from twinrank.estimators.base_ranker import load_ranker
+    from twinrank.estimators.model_loading import load_model
     from twinrank.models.saved_model import needs_architecture
 
     if (data / "config.json").is_file() or (data / "run.json").is_file():
         raise InputError(f"{data} is a model's folder; DATA comes last.")
     own = [architecture if needs_architecture(folder) else None for folder in folders]
-    return [load_ranker(folder, net) for folder, net in zip(folders, own, strict=True)]
+    return [load_model(folder, net) for folder, net in zip(folders, own, strict=True)]
 
 
 def _read_scores(path: Path, documents: int) -> Any:

@@ -24,8 +24,8 @@ from twinrank.models.saved_model import (
     CONFIG,
     RUN_MODEL,
     Model,
-    load_model,
     needs_architecture,
+    read_model,
     save_model,
 )
 from twinrank.support.compiled import threads
@@ -200,7 +200,7 @@ class Blend(BaseRanker):
         Blend
             With the saved parameters and all fitted rankers.
         """
-        model = load_model(Path(folder).expanduser(), architecture)
+        model = read_model(Path(folder).expanduser(), architecture)
         own = {} if architecture is None else {"architecture": architecture}
         return cls._from_model(model, folder, **own)
 
@@ -384,7 +384,7 @@ def _train_ranker(
     part = None if run is None else run.part(name)
     if part is not None and part.resume and (part.folder / RUN_MODEL).is_dir():
         own = needs_architecture(part.folder)
-        ranker._adopt(load_model(part.folder, ranker.architecture if own else None))
+        ranker._adopt(read_model(part.folder, ranker.architecture if own else None))
         return
     watch = _Interrupted()
     try:

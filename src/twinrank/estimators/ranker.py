@@ -12,7 +12,7 @@ from twinrank.estimators.base_ranker import BaseRanker
 from twinrank.estimators.checks import check_values
 from twinrank.estimators.inputs import labelled
 from twinrank.estimators.parameters import checked_parameters
-from twinrank.models.saved_model import Model, load_model
+from twinrank.models.saved_model import Model, read_model
 from twinrank.support.errors import InputError
 from twinrank.training.callbacks import Callback
 from twinrank.training.learner import learner_class
@@ -308,7 +308,7 @@ class Ranker(BaseRanker):
         Ranker
             With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
         """
-        model = load_model(Path(folder).expanduser(), architecture)
+        model = read_model(Path(folder).expanduser(), architecture)
         own = {} if architecture is None else {"architecture": architecture}
         return cls._from_model(model, folder, **own)
 
