@@ -13,20 +13,28 @@ import typer
 from twinrank import __version__
 from twinrank.cli.compare_command import compare
 from twinrank.cli.convert_command import convert
-from twinrank.cli.data_options import show, show_error
 from twinrank.cli.evaluate_command import evaluate
 from twinrank.cli.export_command import export
 from twinrank.cli.inspect_command import inspect
 from twinrank.cli.measures_command import measures
+from twinrank.cli.output_options import show, show_error
 from twinrank.cli.predict_command import predict
 from twinrank.cli.reproduce_command import reproduce
 from twinrank.cli.train_command import train
 from twinrank.cli.tune_command import tune
 from twinrank.support.errors import TwinRankError
 
+EXIT_CODES = {
+    0: "success",
+    1: "some trainings of a study failed, or an unexpected error (with a traceback)",
+    2: "an error of the user: options, files or data (one line on standard error)",
+    130: "interrupted by Ctrl-C or SIGTERM; finished work is kept",
+}
+
 app = typer.Typer(
     name="twinrank",
     help="Learning to rank: optimise the measure that you evaluate with.",
+    epilog="Exit codes: " + "; ".join(f"{code}: {text}" for code, text in EXIT_CODES.items()) + ".",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

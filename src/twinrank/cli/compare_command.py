@@ -10,10 +10,17 @@ from twinrank.cli.data_options import (
     in_words_of_options,
     names,
     numbers,
-    show,
     show_notes,
     source_of,
     takes_data,
+)
+from twinrank.cli.output_options import (
+    is_quiet,
+    show,
+    show_done,
+    show_json,
+    show_note,
+    takes_output,
 )
 from twinrank.cli.study_options import Folds, Force, Jobs, Ray, command_line, resumable
 
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from twinrank.study.study import Study
 
 
+@takes_output
 @takes_data()
 def compare(
     data: Annotated[
@@ -100,9 +108,9 @@ def compare(
         study = _study(data, chosen, _shared(settings, epochs), quick, reading or {})
         show_notes(study.source.sets(study.chosen_folds[0])["train"])
         if note := note_on_left_out(study):
-            typer.echo(f"Note: {note}", err=True)
+            show_note(note)
         with resumable(folder):
-            results = study.run(folder, jobs, ray, force=force)
+            results = study.run(folder, jobs, ray, progress=not is_quiet(), force=force)
     _finish(results, folder)
 
 
@@ -174,8 +182,10 @@ def _finish(results: "Results", folder: Path) -> None:
     write_comparison(results, comparison, folder)
     write_report(folder / "report.html", report_content(results, comparison, command_line()))
     if note := note_on_missing(results.study):
-        show(note)
-    show(f"Report: {folder / 'report.html'}")
+        show_done(note)
+    show_done(f"Report: {folder / 'report.html'}")
+    failures = [str(failure) for failure in results.failures]
+    show_json({**comparison.to_json(), "report": folder / "report.html", "failures": failures})
     for failure in results.failures:
         show(f"Failed: {failure}", err=True)
     if results.failures:

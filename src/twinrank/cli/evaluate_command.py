@@ -1,6 +1,5 @@
 """twinrank evaluate: evaluate and compare models, scores and TREC runs."""
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import show, show_csv, takes_data
+from twinrank.cli.data_options import takes_data
+from twinrank.cli.output_options import (
+    is_quiet,
+    print_json,
+    show,
+    show_csv,
+    takes_output,
+    wants_json,
+)
 from twinrank.cli.systems import evaluate_runs, evaluate_scores
 from twinrank.support.errors import InputError, unknown
 
@@ -21,6 +28,7 @@ _FILE: Any = {"metavar": "FILE"}
 _NAME: Any = {"metavar": "NAME"}
 
 
+@takes_output
 @takes_data()
 def evaluate(
     paths: Annotated[
@@ -143,6 +151,7 @@ def evaluate(
 
     twinrank evaluate test.txt --scores trees.txt --convention lightgbm
     """
+    output = "json" if wants_json() else output
     if output not in _OUTPUTS:
         raise InputError(unknown("output", output, _OUTPUTS))
     testing = {"test": test, "level": significance, "correction": "holm" if holm else None}
@@ -194,7 +203,7 @@ def _usage(data: Path | None, has_scores: bool) -> str:
 
 def _show(result: "Evaluation", output: str, per_query: bool) -> None:
     if output == "json":
-        show(json.dumps(result.to_json(per_query), indent=1, ensure_ascii=False))
+        print_json(result.to_json(per_query))
     elif output == "csv":
         show_csv(result.to_csv(per_query))
     elif output == "trec":
@@ -230,7 +239,7 @@ def _compare(
         content = comparison.to_json()
         if per_query:
             content["systems"] = {name: result.to_json() for name, result in results.items()}
-        show(json.dumps(content, indent=1, ensure_ascii=False))
+        print_json(content)
     else:
         if per_query:
             for name, result in results.items():
@@ -240,4 +249,5 @@ def _compare(
         name = comparison.measures[0]
         first, second = results
         comparison.draw(plot, first, second, name)
-        show(f"{name} drawn to {plot}", err=True)
+        if not is_quiet():
+            show(f"{name} drawn to {plot}", err=True)

@@ -5,7 +5,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twinrank.cli.data_options import load_data, show, show_notes
+from twinrank.cli.data_options import load_data, show_notes
+from twinrank.cli.output_options import show_note
 from twinrank.cli.predict_command import scores_of
 from twinrank.support.errors import InputError
 
@@ -40,7 +41,7 @@ def evaluate_runs(
     for name, run in runs.items():
         _show_missing(name, run, judged, qrels, complete)
     if any(run.scores.keys() & judged.keys() > common.keys() for run in runs.values()):
-        show(f"Note: compared on the {len(common):,} queries that all runs have", err=True)
+        show_note(f"compared on the {len(common):,} queries that all runs have")
     return results
 
 
@@ -49,10 +50,10 @@ def _show_missing(
 ) -> None:
     """Print the queries that only the run or only the qrels have."""
     if unjudged := run.scores.keys() - judged.keys():
-        show(f"Note: {name}: {_queries(unjudged)} without judgements, ignored", err=True)
+        show_note(f"{name}: {_queries(unjudged)} without judgements, ignored")
     if absent := judged.keys() - run.scores.keys():
         treated = "counted as 0" if complete else "left out; -c counts them as 0"
-        show(f"Note: {name}: {_queries(absent)} of {qrels.name} absent, {treated}", err=True)
+        show_note(f"{name}: {_queries(absent)} of {qrels.name} absent, {treated}")
 
 
 def _common_queries(runs: "Mapping[str, Run]", judged: Mapping[str, Any]) -> Mapping[str, Any]:
