@@ -164,6 +164,13 @@ class Blend(BaseRanker):
         self.rankers = rankers
         return self
 
+    @property
+    def feature_importances_(self) -> npt.NDArray[np.float64]:
+        """The importances of the rankers, weighted by `weights_`; the sum is 1."""
+        self._check_fitted()
+        shares = [ranker.feature_importances_ for ranker in self.rankers_.values()]
+        return np.average(shares, axis=0, weights=list(self.weights_.values()))
+
     def check_parameters(self, documents: int = 0) -> dict[str, Any]:
         """The parameters; those of the rankers are checked for so many documents.
 
