@@ -14,7 +14,7 @@ import pytest
 import twinrank as tr
 
 httpx = pytest.importorskip("httpx")
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 pytest.importorskip("uvicorn")
@@ -142,8 +142,8 @@ def test_metrics(client):
     client.post("/rank", json=body([[1, 2, 3]]))
     client.post("/rank", json=body([[1, 2]]))
     assert (value(served), value(rejected)) == (before[0] + 1, before[1] + 1)
-    client.get("/nowhere")
-    assert value('twinrank_requests_total{path="other",status="404"}') >= 1
+    assert client.get("/nowhere").status_code == 404
+    assert client.get("/rank").status_code == 405
     assert client.get("/metrics").headers["content-type"].startswith("text/plain")
     last = value('twinrank_request_seconds_bucket{le="+Inf"}')
     assert value("twinrank_request_seconds_count") == last + 1
@@ -173,12 +173,12 @@ MANY = {"queries": [{"documents": documents([[1, 2, 3]] * 600)} for _ in range(2
     ("request_body", "complaint"),
     [
         (body([[1, 2]]), "document 'd0' has 2 features, not 3"),
-        (body([{"bm25": 1, "boost": 2}]), "document 'd0': the model has no feature 'boost'"),
+        (body([{"bm25": 1, "boost": 2}]), "document 'd0': unknown feature 'boost'"),
         (body([[1, 2, 3]] * 2, ["a", "a"]), "query '' has two documents with the same id"),
         (body([[1, 2, 3], [1, "x", 3]]), "documents.1.features.1: Input should be a valid number"),
         (body([{"bm25": "x"}]), "documents.0.features.bm25: Input should be a valid number"),
         (body([[1, True, 3]]), "documents.0.features.1: Input should be a valid number"),
-        (body(["x"]), "documents.0.features: Input should be a valid list"),
+        (body(["x"]), "documents.0.features: Input should be a valid array"),
         (body([[1, 2, 1e39]]), "feature 3 of document 'd0' is beyond float32"),
         (body([]), "documents: List should have at least 1 item"),
         (body([[1, 2, 3]] * 1001), "documents: List should have at most 1000 items"),
@@ -189,7 +189,7 @@ MANY = {"queries": [{"documents": documents([[1, 2, 3]] * 600)} for _ in range(2
         (body([[1, 2, 3]], ["d" * 201]), "id: String should have at most 200 characters"),
         ({"queries": [{"documents": [{"features": [1]}]}]}, "documents.0.id: Field required"),
         ({}, "queries: Field required"),
-        ([1], "queries: Field required"),
+        ([1], "body: Input should be an object"),
     ],
 )
 def test_bad_requests_get_a_reason(client, request_body, complaint):
@@ -246,7 +246,7 @@ def test_values_that_are_not_finite_are_refused(client, word):
 def test_invalid_json_is_refused(client):
     answer = client.post("/rank", content=b"{", headers={"content-type": "application/json"})
     assert answer.status_code == 422
-    assert "JSON decode error" in answer.json()["detail"]
+    assert "body: Invalid JSON" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("kind", [tr.Ranker, tr.BoostedRanker])

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from fastapi import Body, FastAPI, HTTPException, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
 MAX_QUERIES, MAX_DOCUMENTS, MAX_ERRORS = 100, 1000, 5  # documents in all queries of a request
 BUCKETS = ("0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1", "0.5", "+Inf")  # seconds
@@ -45,7 +46,10 @@ class Query(BaseModel):
     documents: Annotated[list[Document], Field(min_length=1, max_length=MAX_DOCUMENTS)]
 
 
-Queries = Annotated[list[Query], Body(embed=True, min_length=1, max_length=MAX_QUERIES)]
+class Queries(BaseModel):
+    """What a request holds."""
+
+    queries: Annotated[list[Query], Field(min_length=1, max_length=MAX_QUERIES)]
 
 
 class Model(NamedTuple):
@@ -69,7 +73,6 @@ def load(path: Path) -> Model:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # requests run in parallel, one core each
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
     about = session.get_modelmeta().custom_metadata_map
 
     def score(X: Any, sizes: list[int]) -> Any:
@@ -87,9 +90,7 @@ def matrix(documents: list[Document], model: Model) -> Any:
         given, count = document.features, len(document.features)
         if isinstance(given, dict):
             if unknown := [name for name in given if name not in columns]:
-                raise ValueError(
-                    f"document {document.id!r}: the model has no feature {unknown[0]!r}"
-                )
+                raise ValueError(f"document {document.id!r}: unknown feature {unknown[0]!r}")
             row[[columns[name] for name in given]] = list(given.values())
         elif count != model.features:
             raise ValueError(f"document {document.id!r} has {count} features, not {model.features}")
@@ -119,80 +120,80 @@ def rank(queries: list[Query], model: Model) -> list[dict[str, Any]]:
     scores = model.score(matrix(documents, model), sizes)
     if not np.isfinite(scores).all():
         raise ValueError("the model gives no finite score: are features missing or too large?")
-    pairs = zip(queries, np.split(scores, np.cumsum(sizes)[:-1]), strict=True)
-    return [{"id": query.id, "ranking": best_first(query, own)} for query, own in pairs]
+    parts = np.split(scores, np.cumsum(sizes)[:-1])
+    return [{"id": q.id, "ranking": best_first(q, s)} for q, s in zip(queries, parts, strict=True)]
+
+
+def explain(error: ValidationError) -> str:
+    """The first errors of a request, each with its place."""
+    shown = error.errors(include_input=False)[:MAX_ERRORS]
+    places = [".".join(str(p) for p in e["loc"] if p not in ("[]", "{}")) for e in shown]
+    more = error.error_count() - len(shown)
+    messages = [f"{place or 'body'}: {e['msg']}" for place, e in zip(places, shown, strict=True)]
+    return "; ".join(messages + [f"and {more} more"] * (more > 0))
 
 
 class Metrics:
-    """Counters of this process for Prometheus; only the event loop uses them."""
+    """Counters of this process for Prometheus."""
 
     def __init__(self) -> None:
         self.requests, self.seconds = Counter[str](), Counter[Any]()
 
-    def add(self, path: str, status: int, began: float) -> None:
+    def add(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""
-        seconds = time.perf_counter() - began
-        self.requests[f'twinrank_requests_total{{path="{path}",status="{status}"}}'] += 1
+        self.requests[f'_total{{path="{path}",status="{status}"}}'] += 1
         for limit in BUCKETS:
-            name = f'twinrank_request_seconds_bucket{{le="{limit}"}}'
-            self.seconds[name] += seconds <= float(limit)
-        self.seconds.update(twinrank_request_seconds_sum=seconds, twinrank_request_seconds_count=1)
+            self.seconds[f'_bucket{{le="{limit}"}}'] += seconds <= float(limit)
+        self.seconds.update(_sum=seconds, _count=1)
 
-    async def text(self) -> str:
+    def text(self) -> str:
         """The counters in Prometheus' text format."""
-        lines = []
-        kinds = {"requests_total counter": self.requests, "request_seconds histogram": self.seconds}
-        for kind, counter in kinds.items():
-            lines += [f"# TYPE twinrank_{kind}", *(f"{name} {n}" for name, n in counter.items())]
+        lines = ["# TYPE twinrank_requests_total counter"]
+        lines += [f"twinrank_requests{name} {value}" for name, value in self.requests.items()]
+        lines += ["# TYPE twinrank_request_seconds histogram"]
+        lines += [f"twinrank_request_seconds{name} {value}" for name, value in self.seconds.items()]
         return "\n".join([*lines, ""])
 
 
-def create_app() -> FastAPI:
+def create_app() -> Starlette:
     """Create the service for the model in TWINRANK_MODEL."""
     if "TWINRANK_MODEL" not in os.environ:
         raise SystemExit("set TWINRANK_MODEL to an .onnx file or to the folder of a model")
-    path = Path(os.environ["TWINRANK_MODEL"])
-    model, metrics, app = load(path), Metrics(), FastAPI(title="Ranking")
-    bytes_per_document = 300 + 30 * model.features + len(json.dumps(model.names))  # at most
-    most = MAX_DOCUMENTS * bytes_per_document
+    path, metrics = Path(os.environ["TWINRANK_MODEL"]), Metrics()
+    model = load(path)
+    most = MAX_DOCUMENTS * (300 + 30 * model.features + len(json.dumps(model.names)))  # bytes
 
-    @app.middleware("http")
-    async def watch(request: Request, answer: Callable[[Request], Any]) -> Any:
-        """Count a request, and reject a body that is too long before it is read."""
-        began, length = time.perf_counter(), request.headers.get("content-length", "0")
-        if "transfer-encoding" in request.headers or not length.isdecimal():
-            response: Any = JSONResponse({"detail": "content-length is required"}, 411)
-        elif int(length) > most:
-            response = JSONResponse({"detail": f"the body has more than {most} bytes"}, 413)
-        else:
-            response = await answer(request)
-        route = request.scope.get("route")  # none if the path is unknown
-        metrics.add(getattr(route, "path", "other"), response.status_code, began)
-        return response
+    about = {"model": path.name, "features": model.features, "feature_names": model.names}
 
-    @app.exception_handler(RequestValidationError)
-    def explain(_: Request, error: RequestValidationError) -> JSONResponse:
-        """List the first errors of a request, each with its place."""
-        messages = []
-        for problem in error.errors():
-            place = [str(p) for p in problem["loc"] if p not in ("body", "[]", "{}")]
-            messages.append(f"{'.'.join(place) or 'body'}: {problem['msg']}")
-        if len(messages) > MAX_ERRORS:
-            messages[MAX_ERRORS:] = [f"and {len(messages) - MAX_ERRORS} more"]
-        detail = "; ".join(messages).encode(errors="backslashreplace").decode()
-        return JSONResponse({"detail": detail}, 422)
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok", **about})
 
-    @app.get("/health")
-    async def health() -> dict[str, Any]:
-        about = {"features": model.features, "feature_names": model.names}
-        return {"status": "ok", "model": path.name, **about}
+    async def show_metrics(_: Request) -> Response:
+        return PlainTextResponse(metrics.text())
 
-    @app.post("/rank")
-    def rank_queries(queries: Queries) -> dict[str, Any]:
+    async def rank_queries(request: Request) -> Response:
+        length = request.headers.get("content-length", "")
+        if not length.isdecimal():
+            return JSONResponse({"detail": "content-length is required"}, 411)
+        if int(length) > most:  # before it is read
+            return JSONResponse({"detail": f"the body has more than {most} bytes"}, 413)
         try:
-            return {"rankings": rank(queries, model)}
-        except ValueError as error:  # TwinRank's InputError is one
-            raise HTTPException(422, str(error)) from error
+            queries = Queries.model_validate_json(await request.body()).queries
+            return JSONResponse({"rankings": rank(queries, model)})
+        except ValidationError as error:
+            return JSONResponse({"detail": explain(error)}, 422)
+        except ValueError as error:  # TwinRank's errors are of this kind too
+            return JSONResponse({"detail": str(error)}, 422)
 
-    app.get("/metrics", response_class=PlainTextResponse)(metrics.text)
-    return app
+    def counted(answer: Any) -> Any:
+        async def count(request: Request) -> Response:
+            began, response = time.perf_counter(), Response(status_code=500)
+            try:
+                return (response := await answer(request))
+            finally:
+                metrics.add(request.url.path, response.status_code, time.perf_counter() - began)
+
+        return count
+
+    routes = [Route("/health", counted(health)), Route("/metrics", counted(show_metrics))]
+    return Starlette(routes=[*routes, Route("/rank", counted(rank_queries), methods=["POST"])])
