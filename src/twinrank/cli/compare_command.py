@@ -77,6 +77,14 @@ def compare(
     quick: Annotated[
         bool, typer.Option("--quick", help="One fold and few epochs, as a first test.")
     ] = False,
+    queries: Annotated[
+        int,
+        typer.Option(
+            help="Number of queries to explore in the report, those on which methods differ most; "
+            "0 for none.",
+            min=0,
+        ),
+    ] = 200,
     jobs: Jobs = None,
     ray: Ray = None,
     out: Annotated[
@@ -111,7 +119,7 @@ def compare(
             show_note(note)
         with resumable(folder):
             results = study.run(folder, jobs, ray, progress=not is_quiet(), force=force)
-    _finish(results, folder)
+    _finish(results, folder, queries)
 
 
 def _study(
@@ -164,7 +172,7 @@ def _default_folder(data: Path | None, quick: bool) -> Path:
     return Path("-".join([*parts, *(["quick"] if quick else [])]))
 
 
-def _finish(results: "Results", folder: Path) -> None:
+def _finish(results: "Results", folder: Path, queries: int) -> None:
     """Print the table, write files and the report; exit with code 1 if trainings failed."""
     from twinrank.report.page import write_report
     from twinrank.study.method_comparison import (
@@ -180,7 +188,8 @@ def _finish(results: "Results", folder: Path) -> None:
     show(table_of(results, comparison).to_text(colour=sys.stdout.isatty()))
     show(headline(comparison, main_measure(results)))
     write_comparison(results, comparison, folder)
-    write_report(folder / "report.html", report_content(results, comparison, command_line()))
+    content = report_content(results, comparison, command_line(), queries)
+    write_report(folder / "report.html", content)
     if note := note_on_missing(results.study):
         show_done(note)
     show_done(f"Report: {folder / 'report.html'}")
