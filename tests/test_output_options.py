@@ -2,15 +2,19 @@
 
 import io
 import json
+import re
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
 import typer
+from sklearn.base import clone
 
 import twinrank as tr
 from twinrank.cli import EXIT_CODES, app
+from twinrank.cli.evaluation_report import attributions_of
 from twinrank.training.console import JsonLines
 
 COMMANDS = typer.main.get_command(app).commands
@@ -161,3 +165,39 @@ def test_help_states_the_exit_codes(cli):
     assert code == 0
     for number, meaning in EXIT_CODES.items():
         assert f"{number}: {meaning}" in text
+
+
+def test_evaluate_writes_a_report(place, tmp_path, cli, monkeypatch):
+    monkeypatch.setattr("twinrank.report.page.draw_lines", lambda *_, **__: "<svg></svg>")
+    shutil.copytree(place / "model", tmp_path / "other")
+    data = place / "data.txt"
+    words = ["evaluate", place / "model", tmp_path / "other", data, "-m", "nDCG@5", "--quiet"]
+    (tmp_path / "scores.txt").write_text("1\n" * tr.load(data).documents)
+
+    def explored(*more):
+        code, _, err = cli(*words, *more, "--report", tmp_path / "r.html", "--queries", 3)
+        assert (code, err) == (0, "")
+        page = (tmp_path / "r.html").read_text("utf-8")
+        found = re.search(r'id="query-data">(.*?)</script>', page)[1]
+        return json.loads(found)
+
+    same = explored()
+    assert same["methods"] == ["model", "other"]
+    assert same["attributed"]
+    assert len(same["queries"]) == 3
+    assert all(pair["0,1"] == [] for pair in (query["pairs"] for query in same["queries"]))
+    mixed = explored("--scores", tmp_path / "scores.txt")
+    assert not mixed["attributed"]  # a file of scores has no model
+    assert any(query["pairs"]["0,2"] for query in mixed["queries"])
+    report = ["--report", tmp_path / "r.html"]
+    assert "needs two or more" in cli("evaluate", place / "model", data, *report)[2]
+    assert "choose a name with .html" in cli(*words, "--report", tmp_path / "r.txt")[2]
+
+
+def test_attributions_of_a_blend_add_up():
+    data = tr.synthetic_web_search(queries=8)
+    trees = tr.BoostedRanker(n_estimators=2, ensemble_size=1, n_jobs=1)
+    blend = tr.Blend([trees, clone(trees).set_params(num_leaves=4)]).fit(data)
+    values = attributions_of(blend, data).sum(axis=1)
+    gaps = blend.predict(data) - values
+    np.testing.assert_allclose(gaps, gaps[0], atol=1e-5)  # the common base value

@@ -20,6 +20,7 @@ from twinrank.cli.systems import evaluate_runs, evaluate_scores
 from twinrank.support.errors import InputError, unknown
 
 if TYPE_CHECKING:
+    from twinrank.evaluation.comparison import Comparison
     from twinrank.evaluation.result import Evaluation
 
 _OUTPUTS = ("table", "json", "csv", "trec", "markdown", "latex", "html")
@@ -124,6 +125,19 @@ def evaluate(
             **_COMPARING,
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write an HTML report, where rankings of single queries can be compared, with "
+            "the features that make the difference (default: no report).",
+            **_FILE,
+            **_COMPARING,
+        ),
+    ] = None,
+    queries: Annotated[
+        int,
+        typer.Option(help="Number of queries in --report.", metavar="N", min=0, **_COMPARING),
+    ] = 200,
     seed: Annotated[
         int, typer.Option(help="Seed of random ties and resamples.", metavar="N", min=0)
     ] = 0,
@@ -145,6 +159,8 @@ def evaluate(
 
     twinrank evaluate runs/ap runs/ndcg test.txt --scores trees.txt --holm
 
+    twinrank evaluate runs/ap runs/ndcg test.txt --report compared.html
+
     twinrank evaluate --run a.run --qrels qrels.txt -m ndcg_cut_10 -m map
 
     twinrank evaluate --run a.run --run b.run --qrels qrels.txt --plot a.png
@@ -156,35 +172,49 @@ def evaluate(
         raise InputError(unknown("output", output, _OUTPUTS))
     testing = {"test": test, "level": significance, "correction": "holm" if holm else None}
     *models, data = paths or (None,)
-    _check(testing, plot, len(run or [*models, *(scores or ())]))
+    _check(testing, plot, report, len(run or [*models, *(scores or ())]))
+    systems = None
     policy: dict[str, Any] = {"empty": empty, "ties": ties, "random_state": seed}
     if run:
         if qrels is None or scores or data is not None:
             raise InputError("--run needs --qrels, and excludes MODEL, DATA and --scores.")
+        if report is not None:
+            raise InputError("--report needs DATA with features; --run has none.")
         policy["convention"] = convention or "trec"
         results = evaluate_runs(run, qrels, measure, level, complete, policy)
     elif data is not None and (models or scores):
         if qrels is not None:
             raise InputError("--qrels needs --run; DATA has its own labels.")
         policy["convention"] = convention or "twinrank"
-        results = evaluate_scores(
+        systems = evaluate_scores(
             data, models, scores or [], measure, level, policy, reading, architecture
         )
+        results = systems.results
     else:
         raise InputError(_usage(data, bool(scores)))
     if len(results) == 1:
         _show(next(iter(results.values())), output, per_query)
         return
     testing |= {"intervals": intervals, "random_state": seed}
-    _compare(results, output, per_query, testing, plot)
+    comparison = _compare(results, output, per_query, testing, plot)
+    if report is not None and systems is not None:
+        from twinrank.cli.evaluation_report import write_evaluation_report
+
+        write_evaluation_report(report, systems, comparison, queries)
+        if not is_quiet():
+            show(f"Report: {report}", err=True)
 
 
-def _check(testing: dict[str, Any], plot: Path | None, systems: int) -> None:
+def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, systems: int) -> None:
     """Check the options for comparing systems before anything is read."""
     from twinrank.display.plots import FORMATS
     from twinrank.evaluation.comparison import check_testing
 
     check_testing(**testing)
+    if report is not None and systems < 2:
+        raise InputError(f"--report compares systems: it needs two or more, not {systems}.")
+    if report is not None and report.suffix.lower() != ".html":
+        raise InputError(f"can't write {report}: choose a name with .html")
     if plot is None:
         return
     if systems != 2:
@@ -225,7 +255,8 @@ def _compare(
     per_query: bool,
     testing: dict[str, Any],
     plot: Path | None,
-) -> None:
+) -> "Comparison":
+    """Print the comparison, and draw the plot."""
     from twinrank.evaluation.comparison import compare
     from twinrank.evaluation.result import systems_csv
 
@@ -251,3 +282,4 @@ def _compare(
         comparison.draw(plot, first, second, name)
         if not is_quiet():
             show(f"{name} drawn to {plot}", err=True)
+    return comparison

@@ -1,7 +1,7 @@
 """The systems that twinrank evaluate compares: TREC runs, models, and files of scores."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,9 @@ from twinrank.cli.predict_command import scores_of
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
+    from twinrank.data.dataset import Dataset
     from twinrank.data.trec_files import Run
+    from twinrank.estimators.base_ranker import BaseRanker
     from twinrank.evaluation.result import Evaluation
 
 
@@ -80,6 +82,16 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else full
 
 
+@dataclass(frozen=True, eq=False)
+class ScoredSystems:
+    """Systems that scored the same data: evaluations, scores, and rankers or None, by name."""
+
+    results: "dict[str, Evaluation]"
+    data: "Dataset"
+    scores: dict[str, Any]
+    rankers: "dict[str, BaseRanker | None]"
+
+
 def evaluate_scores(
     data: Path,
     models: "list[Path]",
@@ -89,7 +101,7 @@ def evaluate_scores(
     policy: dict[str, Any],
     reading: dict[str, Any] | None,
     architecture: str | None = None,
-) -> "dict[str, Evaluation]":
+) -> ScoredSystems:
     """Evaluate models and files of scores, by name, on the same data."""
     from twinrank.evaluation.conventions import convention_of
     from twinrank.evaluation.evaluate import DEFAULT, evaluate
@@ -104,14 +116,15 @@ def evaluate_scores(
     if convention.ties == "docid" and loaded.docids is None:
         raise InputError(f"{data} has no document ids to order ties by; choose --ties stable.")
     policy |= {"docids": loaded.docids, "query_ids": loaded.query_ids, "convention": convention}
-    all_scores = chain(
-        (scores_of(ranker, loaded, data) for ranker in rankers),
-        (loaded.from_source_order(_read_scores(path, loaded.documents)) for path in files),
-    )
-    return {
+    all_scores = [scores_of(ranker, loaded, data) for ranker in rankers]
+    all_scores += [loaded.from_source_order(_read_scores(p, loaded.documents)) for p in files]
+    by_system = dict(zip(names, all_scores, strict=True))
+    results = {
         name: evaluate(scores, loaded.y, loaded.lists, by_name, **policy)
-        for name, scores in zip(names, all_scores, strict=True)
+        for name, scores in by_system.items()
     }
+    sources = [*rankers, *[None] * len(files)]
+    return ScoredSystems(results, loaded, by_system, dict(zip(names, sources, strict=True)))
 
 
 def _load_models(folders: "list[Path]", data: Path, architecture: str | None) -> list[Any]:

@@ -43,10 +43,21 @@ def chosen_queries(values: Mapping[str, Floats], count: int) -> npt.NDArray[np.i
     array([1, 0])
     """
     table = np.array(list(values.values()), np.float64)
-    known = ~np.isnan(table).any(axis=0)
+    known = np.asarray(~np.isnan(table).any(axis=0))
     spread = np.where(known, np.ptp(np.nan_to_num(table), axis=0), -1.0)
     order = np.argsort(-spread, kind="stable")[:count]
     return np.asarray(order[known[order]], np.int64)
+
+
+def choice_note(chosen: int, total: int) -> str:
+    """How the queries of a report were chosen.
+
+    >>> choice_note(200, 1000)
+    'The list has the 200 of 1,000 queries on which methods differ most.'
+    """
+    if chosen == total:
+        return f"The list has all {total:,} queries."
+    return f"The list has the {chosen:,} of {total:,} queries on which methods differ most."
 
 
 def as_json(
@@ -70,7 +81,7 @@ def _query(query: RankedQuery, methods: Sequence[str]) -> dict[str, Any]:
     size = scores.shape[1]
     lists = Lists.from_sizes([size])
     ranks = np.array([exact_ranks(row, lists, ties="stable") for row in scores]).astype(int)
-    shown = np.flatnonzero(ranks.min(axis=0) <= DEPTH)
+    shown = np.flatnonzero(ranks.min(axis=0) <= DEPTH).tolist()
     names = query.docids if len(query.docids) else [str(i + 1) for i in range(size)]
     return {
         "id": query.name,

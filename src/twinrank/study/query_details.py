@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.report.query_rankings import RankedQuery, chosen_queries
+from twinrank.report.query_rankings import RankedQuery, choice_note, chosen_queries
 from twinrank.study.results import Results
 
 QUERIES = 200
@@ -48,11 +48,9 @@ def query_details(results: Results, measure: str, count: int) -> dict[str, Any]:
             )
         )
     seeds = results.study.seeds
-    of_seed = f" The rankings are those of seed {seeds[0]}." if len(seeds) > 1 else ""
-    note = (
-        f"The list has the {len(queries):,} of {numbers.size:,} test queries on which methods "
-        f"differ most.{of_seed}"
-    )
+    note = choice_note(len(queries), numbers.size)
+    if len(seeds) > 1:
+        note += f" The rankings are those of seed {seeds[0]}."
     names = tests[0].feature_names or ()
     return {"queries": queries, "feature_names": names, "queries_note": note}
 
