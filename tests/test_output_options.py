@@ -70,6 +70,8 @@ def test_json_is_all_there_is_on_standard_output(place, tmp_path, cli, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("twinrank.training.run_folder.draw_history", lambda *_: None)
     monkeypatch.setattr("twinrank.report.page.write_report", lambda *_: None)
+    figure = "twinrank.study.paper.paper_report.write_figure_1"
+    monkeypatch.setattr(figure, lambda _: ["figure-1.png", "figure-1.svg"])
     monkeypatch.setattr("twinrank.study.tuning.tuning_report.draw_all", lambda *_: [])
     code, out, err = cli(name, *words_of(place, tmp_path)[name], "--json", "--quiet")
     assert (code, err) == (0, "")
