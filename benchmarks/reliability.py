@@ -98,7 +98,7 @@ def main() -> None:
             ranker.save(place)
             compared(
                 f"load {name}",
-                lambda place=place: saved_model.load_model(place),  # type: ignore[misc]
+                lambda place=place: saved_model.read_model(place),  # type: ignore[misc]
                 unchecked,
             )
             compared(

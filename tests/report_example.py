@@ -6,6 +6,7 @@ import twinrank as tr
 from twinrank.display.plots import COLOURS, drawing
 from twinrank.display.tables import Cell, Table
 from twinrank.report.content import ReportContent
+from twinrank.report.query_rankings import RankedQuery
 
 METHODS = ("LambdaMART", "ListNet (R4.L)", "AP-type3 (CE4.L)")
 CUTOFFS = (1, 3, 10)
@@ -23,6 +24,20 @@ def evaluations(methods=METHODS, queries=60, seed=0):
         for i, name in enumerate(methods)
     }
     return found, sizes, np.maximum.reduceat(labels, lists.offsets[:-1])
+
+
+def queries(methods=METHODS, count=5, seed=2):
+    """Queries whose first feature is the difference between methods."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(count):
+        size = 12 + i
+        labels = rng.integers(0, 3, size).astype(float)
+        scores = {name: labels * (k + i) + rng.normal(size=size) for k, name in enumerate(methods)}
+        values = {name: (k * 37 + i * 11) % 10 / 10 for k, name in enumerate(methods)}
+        X = np.column_stack([rng.normal(size=(size, 2)), labels, np.full(size, np.nan)])
+        made.append(RankedQuery(f"q{i}", labels, scores, values, X))
+    return made
 
 
 def histories(methods=METHODS, epochs=6, units=2):
@@ -78,5 +93,8 @@ def example(folder, methods=METHODS, **others):
         "figures": [("Figure 1", extra_figure(folder), "A line that rises.")],
         "tables": [("Table 1", table)],
         "validation_measure": "nDCG@3",
+        "queries": queries(methods),
+        "feature_names": ["bm25", "</script><b>clicks", "title"],
+        "queries_note": "The list has 5 queries.",
     }
     return ReportContent(**{**content, **others})

@@ -14,7 +14,7 @@ from twinrank.models.context import AttentionBlock, PooledLinear, similar_length
 from twinrank.models.ensemble import Ensemble, build_net
 from twinrank.models.layers import DropoutLinear, NumericEmbedding
 from twinrank.models.net_model import NetModel
-from twinrank.models.saved_model import load_model, save_model
+from twinrank.models.saved_model import read_model, save_model
 from twinrank.models.scorer import Scorer, SharedEnsemble
 
 LISTS = tr.Lists.from_sizes([3, 1, 7, 0, 2, 12, 13])
@@ -115,7 +115,7 @@ def test_saved_and_loaded(name, tmp_path):
     made = net(name, dtype=torch.float32).eval()
     model = NetModel(features=FEATURES, net=made, ensemble_size=3)
     save_model(model, tmp_path / "model")
-    loaded = load_model(tmp_path / "model")
+    loaded = read_model(tmp_path / "model")
     assert type(loaded.net) is type(made)
     X = features(dtype=torch.float32)
     assert torch.equal(loaded.net(X, LISTS), made(X, LISTS))
@@ -130,11 +130,11 @@ def test_saved_and_loaded(name, tmp_path):
             changed = good["architecture"] | {key: wrong}
             path.write_text(json.dumps(good | {"architecture": changed}))
             with pytest.raises(tr.InputError, match="Cannot load"):
-                load_model(tmp_path / "model")
+                read_model(tmp_path / "model")
     for wrong in (4, 10**9):
         path.write_text(json.dumps(good | {"ensemble_size": wrong}))
         with pytest.raises(tr.InputError, match="Cannot load"):
-            load_model(tmp_path / "model")
+            read_model(tmp_path / "model")
 
 
 def test_older_models_lack_the_options():

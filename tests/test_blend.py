@@ -8,8 +8,8 @@ import pytest
 from sklearn.base import clone
 
 import twinrank as tr
-from twinrank.estimators.base_ranker import load_ranker
 from twinrank.estimators.blend_weights import best_weights, simplex
+from twinrank.estimators.model_loading import load_model
 from twinrank.estimators.parameters import parameters_of
 from twinrank.models.saved_model import needs_architecture
 from twinrank.study.methods import method
@@ -186,7 +186,7 @@ def test_save_load_and_pickle(fitted, tmp_path):
     fitted.save(tmp_path / "blend")
     for loaded in (
         tr.Blend.load(tmp_path / "blend"),
-        load_ranker(tmp_path / "blend"),
+        load_model(tmp_path / "blend"),
         pickle.loads(pickle.dumps(fitted)),
     ):
         assert np.array_equal(loaded.predict(VALID), fitted.predict(VALID))
@@ -195,7 +195,7 @@ def test_save_load_and_pickle(fitted, tmp_path):
         assert loaded.best_score_ == fitted.best_score_
         assert loaded.get_params()["net__epochs"] == 2
     loaded.fit(TRAIN)
-    with pytest.raises(tr.InputError, match=r"holds a Blend: use Blend\.load"):
+    with pytest.raises(tr.InputError, match=r"holds a blend, not a net: use Blend\.load"):
         tr.Ranker.load(tmp_path / "blend")
     with pytest.raises(tr.InputError, match="holds no net of your own"):
         tr.Blend.load(tmp_path / "blend", architecture="torch.nn:Linear")

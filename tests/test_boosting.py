@@ -14,7 +14,7 @@ import xgboost as xgb
 import twinrank as tr
 from twinrank.boosting.functions import mean
 from twinrank.boosting.newton import FLOOR, Newton
-from twinrank.models.saved_model import load_model
+from twinrank.models.saved_model import read_model
 from twinrank.ranks.kernels import pairs
 from twinrank.ranks.kernels.curvature import curved_pair_sum
 from twinrank.ranks.kernels.pairs import BY_ROWS
@@ -458,7 +458,7 @@ def test_a_damaged_configuration(fitted, tmp_path, change, message):
     path = tmp_path / "model/config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(tr.InputError, match=message):
-        load_model(tmp_path / "model")
+        read_model(tmp_path / "model")
 
 
 def test_damaged_files(fitted, tmp_path):

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from torch import nn
 
 import twinrank as tr
-from twinrank.estimators.base_ranker import load_ranker
+from twinrank.estimators.model_loading import load_model
 from twinrank.training import Callback
 from twinrank.training.callbacks import TrainingInterrupted
 
@@ -332,7 +332,7 @@ def test_loading_imports_nothing(explosive_module, tmp_path, cli):
     config["crc32"] = None
     path.write_text(json.dumps(config))
     message = rf"its net is your own, {name}. Pass it: Ranker.load\(folder, architecture=…\)"
-    for load in (tr.Ranker.load, load_ranker):
+    for load in (tr.Ranker.load, load_model):
         with pytest.raises(tr.InputError, match=message):
             load(tmp_path / "model")
     TRAIN.save(tmp_path / "data.txt")
@@ -364,7 +364,7 @@ def test_another_architecture_is_refused(tmp_path):
     with pytest.raises(tr.InputError, match="not a net of your own: load it without architecture"):
         tr.Ranker.load(tmp_path / "ours", architecture=Plain)
     with pytest.raises(tr.InputError, match="it holds trees, which have no architecture"):
-        load_ranker(tmp_path / "trees", Plain)
+        load_model(tmp_path / "trees", Plain)
 
 
 @pytest.mark.parametrize("custom", [5, [], {}, True])

@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 import twinrank as tr
 from twinrank.data.transforms import transform
-from twinrank.estimators.base_ranker import load_ranker
+from twinrank.estimators.model_loading import load_model
 from twinrank.models.architecture import architecture
 from twinrank.models.scorer import Scorer
 from twinrank.training.distributed import (
@@ -289,7 +289,7 @@ def test_a_run_of_two_processes_from_the_command_line(small_file, tmp_path):
     assert job.returncode == 0
     assert out.count("Model in") == 1
     assert [output.count(f"epoch {n}/4") for n in (1, 2, 3, 4)] == [1, 1, 1, 1]
-    assert load_ranker(run).n_features_in_ == 136
+    assert load_model(run).n_features_in_ == 136
     again = torchrun("--resume", run)
     again.communicate(timeout=100)
     assert again.returncode == 0

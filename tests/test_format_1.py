@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import twinrank as tr
-from twinrank.estimators.base_ranker import load_ranker
+from twinrank.estimators.model_loading import load_model
 
 TRAIN, NEW = tr.synthetic_web_search(queries=14).split(0.7, 0.3, random_state=0)
 NET = "MLP(width=8, depth=2)"
@@ -62,7 +62,7 @@ def test_models_in_format_1_load(name, tmp_path):
     ranker.fit(TRAIN, eval_set=NEW).save(tmp_path / "model")
     size = ranker.model_.ensemble_size
     config = downgrade(tmp_path / "model")
-    loaded = load_ranker(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
     assert type(loaded) is type(ranker)
     assert np.array_equal(loaded.predict(NEW), ranker.predict(NEW))
     assert loaded.get_params() == ranker.get_params()
@@ -78,7 +78,7 @@ def test_models_in_format_1_load(name, tmp_path):
         assert (config["provenance"]["parameters"]["architecture"] == NET_OF_3) == (size == 3)
     loaded.save(tmp_path / "model")  # in format 2
     assert json.loads((tmp_path / "model" / "config.json").read_text())["version"] == 2
-    again = load_ranker(tmp_path / "model")
+    again = load_model(tmp_path / "model")
     assert np.array_equal(again.predict(NEW), ranker.predict(NEW))
 
 

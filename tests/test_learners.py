@@ -16,7 +16,8 @@ from safetensors.numpy import load_file, save_file
 
 import twinrank as tr
 from twinrank import measures
-from twinrank.estimators.base_ranker import estimator_class, load_ranker
+from twinrank.estimators.base_ranker import estimator_class
+from twinrank.estimators.model_loading import load_model
 from twinrank.models.kinds import KINDS
 from twinrank.training import (
     Callback,
@@ -290,7 +291,7 @@ def test_parameters_of_numpy_are_resumed(name, changes, tmp_path):
     interrupted(make(name, np.int64(3), **changes), run, InterruptAt(2))
     resumed = make(name, np.int64(3), **changes).fit(TRAIN, eval_set=NEW, run=run, resume=True)
     assert same(resumed, whole)
-    assert np.array_equal(load_ranker(run).predict(NEW), whole.predict(NEW))
+    assert np.array_equal(load_model(run).predict(NEW), whole.predict(NEW))
 
 
 def test_weighted_queries_are_resumed(name, tmp_path):
@@ -569,7 +570,7 @@ def test_history(name, tmp_path):
     for path in (run / "history.jsonl", run / "model" / "history.jsonl", own.path):
         assert [json.loads(line) for line in path.read_text().splitlines()] == ranker.history_
     for folder in (run, run / "model", tmp_path / "saved"):
-        loaded = load_ranker(folder)
+        loaded = load_model(folder)
         assert loaded.history_ == ranker.history_
         assert loaded.best_iteration_ == ranker.best_iteration_
         assert loaded.best_score_ == ranker.best_score_
@@ -664,7 +665,7 @@ def test_an_incomplete_run_is_not_a_model(name, tmp_path):
     run = tmp_path / "run"
     interrupted(make(name), run, InterruptAt(1))
     with pytest.raises(tr.InputError, match=r"not complete. Call fit again, with run="):
-        load_ranker(run)
+        load_model(run)
 
 
 @pytest.mark.parametrize(
@@ -902,3 +903,17 @@ def test_an_interrupted_fit_says_how_to_continue(name, tmp_path):
 def test_select_needs_an_evaluation_set(name):
     with pytest.raises(tr.InputError, match="select='validation' needs an evaluation set"):
         make(name, select="validation").fit(TRAIN)
+
+
+def test_load_model_reads_any_kind(name, tmp_path):
+    ranker = make(name).fit(TRAIN)
+    ranker.save(tmp_path / "model")
+    loaded = tr.load_model(str(tmp_path / "model"))
+    assert type(loaded) is type(ranker)
+    assert np.array_equal(loaded.predict(NEW), ranker.predict(NEW))
+    other = tr.BoostedRanker if ranker.kind == "net" else tr.Ranker
+    nouns = ("a net", "boosted trees")
+    held, wanted = nouns if ranker.kind == "net" else nouns[::-1]
+    message = rf"holds {held}, not {wanted}: use {type(ranker).__name__}\.load, or twinrank\.load_m"
+    with pytest.raises(tr.InputError, match=message):
+        other.load(tmp_path / "model")

@@ -15,7 +15,7 @@ from twinrank.models.architecture import ACTIVATIONS, Architecture, architecture
 from twinrank.models.columns import except_columns
 from twinrank.models.layers import DropoutLinear, draw_dropout_key
 from twinrank.models.net_model import NetModel
-from twinrank.models.saved_model import load_model, save_model
+from twinrank.models.saved_model import read_model, save_model
 from twinrank.models.scorer import QueryNorm, Scorer, score_all
 from twinrank.support.random import random_word
 
@@ -293,7 +293,7 @@ def test_a_folder_holds_everything(folder, tmp_path):
     assert sorted(p.name for p in folder.iterdir()) == NAMES
     assert len({p.stat().st_mode for p in folder.iterdir()}) == 1  # all may be read by the same
     before = torch.get_rng_state()
-    model = load_model(folder)
+    model = read_model(folder)
     assert torch.equal(before, torch.get_rng_state())
     assert model.feature_names == ("a", "b", "c", "é")
     assert model.provenance == {"parameters": {"epochs": 3}}
@@ -303,13 +303,13 @@ def test_a_folder_holds_everything(folder, tmp_path):
     for name in NAMES:
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
     scores = model.score(dataset())
-    assert np.array_equal(load_model(tmp_path / "again").score(dataset()), scores)
+    assert np.array_equal(read_model(tmp_path / "again").score(dataset()), scores)
     assert np.allclose(model.score(dataset(), 3), scores, atol=1e-6)  # other batches
     save_model(model, tmp_path / "again")  # over a model
 
 
 def test_only_models_are_overwritten(folder, tmp_path):
-    model = load_model(folder)
+    model = read_model(folder)
     (tmp_path / "file").write_text("mine")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("mine")
@@ -318,7 +318,7 @@ def test_only_models_are_overwritten(folder, tmp_path):
             save_model(model, tmp_path / name)
     (tmp_path / "empty").mkdir()
     save_model(model, tmp_path / "empty")
-    assert load_model(tmp_path / "empty").net.features == 4
+    assert read_model(tmp_path / "empty").net.features == 4
 
 
 WRONG = [None, True, -1, 0, 3, 1.5, 10**15, "x", [], ["a"], {}, {"a": 1}, [[]], {"0": "x"}]
@@ -340,7 +340,7 @@ def damaged(folder, tmp_path):
 
     def refused(match="copy"):
         with pytest.raises(tr.InputError, match=match) as caught:
-            load_model(copy)
+            read_model(copy)
         assert "copy" in str(caught.value)
         return True
 

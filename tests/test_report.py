@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 
 import twinrank as tr
-from report_example import METHODS, evaluations, example, histories
+from report_example import METHODS, evaluations, example, histories, queries
 from twinrank.display.tables import Cell, Table
 from twinrank.report.breakdowns import by_cutoff, by_grade, by_length
 from twinrank.report.content import ReportContent
 from twinrank.report.page import render, write_report
 from twinrank.report.query_gains import BINS, HEIGHT, WIDTH, binned, gain_plots
+from twinrank.report.query_rankings import RankedQuery, as_json, chosen_queries
 from twinrank.report.report_figures import draw_curves, limits, sets_of
 from twinrank.report.svg import inline_svg
 from twinrank.support.errors import InputError
@@ -74,6 +76,7 @@ def test_every_section_is_there_and_can_be_reached(page):
     wanted = [
         "results",
         "gains",
+        "queries",
         "cutoffs",
         "groups",
         "curves",
@@ -143,7 +146,8 @@ def test_nothing_is_loaded(html, page):
     references = {a["href"] for _, a in page.tags if "href" in a}
     assert {r for r in references if not r.startswith("#")} == {"data:,"}
     (policy,) = (a["content"] for a in page.all("meta") if "http-equiv" in a)
-    script = page.text("script")
+    *_, script = (data for stack, data in page.texts if "script" in stack)
+    assert [a.get("type") for a in page.all("script")] == ["application/json", None]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert policy.startswith("default-src 'none'")
     assert f"script-src 'sha256-{digest}'" in policy
@@ -172,10 +176,12 @@ def test_what_comes_from_the_data_stays_text(tmp_path):
     )
     html = render(content)
     page = Page(html)
-    assert len(page.all("script")) == 1
+    assert len(page.all("script")) == 2  # one is data
     assert not page.all("img")
     assert not [a for _, a in page.tags if any(name.startswith("on") for name in a)]
-    assert "alert" not in page.text("script") + page.text("style")
+    data, script = (data for stack, data in page.texts if "script" in stack)
+    assert json.loads(data)["methods"] == list(methods)
+    assert "alert" not in script + page.text("style")
     assert "<script>alert" not in html
     assert "49" not in page.text("h1")
     for tag in ("title", "h1", "caption", "td", "th", "option", "dt", "dd", "pre", "li", "h3"):
@@ -402,3 +408,63 @@ def test_svg_of_a_page_has_its_colours_and_no_code():
         'd="M 1.23 2"', '<g data-series="1"><title>&lt;b&gt;</title>', "data:image/png",
     ):  # fmt: skip
         assert kept in shown, kept
+
+
+def test_queries_on_which_methods_differ_most():
+    values = {"a": np.array([0.1, np.nan, 0.5, 0.9]), "b": np.array([0.2, 0.1, 0.5, 0.1])}
+    assert chosen_queries(values, 3).tolist() == [3, 0, 2]
+    assert chosen_queries(values, 1).tolist() == [3]
+
+
+def test_a_query_has_rankings_moves_and_features():
+    """The second feature is what the methods disagree on; labels agree with the first."""
+    rng = np.random.default_rng(0)
+    good, bad = rng.normal(size=(2, 40))
+    X = np.column_stack([good, bad, np.full(40, 3.0), np.full(40, np.nan)])
+    labels = (good > 0).astype(float)
+    scores = {"a": good, "b": good + bad}
+    query = RankedQuery("q", labels, scores, {"a": 1.0, "b": np.nan}, X)
+    text = as_json([query], ["a", "b"], ["good", "bad", "constant", "missing"], "AP")
+    content = json.loads(text)
+    (found,) = content["queries"]
+    assert not content["attributed"]
+    assert found["values"] == [1.0, None]
+    for row, name in zip(found["ranks"], scores, strict=True):
+        order = np.argsort(-scores[name])
+        best = [found["documents"][row.index(rank)] for rank in range(1, 11)]
+        assert best == [str(i + 1) for i in order[:10]]
+    features = {row[0]: row[1:] for row in found["pairs"]["0,1"]}
+    assert list(features) == [1, 0]
+    strength, with_labels, up, down = features[1]
+    assert strength > 0.8
+    assert abs(with_labels) < 0.4
+    assert up > 0 > down
+    assert features[0][1] > 0.7
+
+
+def test_attributions_share_the_difference():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3))
+    weights = {"a": np.array([1.0, 0.0, 0.5]), "b": np.array([1.0, 2.0, 0.5])}
+    query = RankedQuery(
+        "q",
+        (X[:, 0] > 0).astype(float),
+        {name: X @ w for name, w in weights.items()},
+        {"a": 1.0, "b": 0.5},
+        X,
+        [f"d{i}" for i in range(30)],
+        {name: X * w for name, w in weights.items()},
+    )
+    content = json.loads(as_json([query], ["a", "b"], [], "AP"))
+    assert content["attributed"]
+    rows = content["queries"][0]["pairs"]["0,1"]
+    assert rows[0][0] == 1
+    assert sum(row[1] for row in rows) == pytest.approx(1, abs=0.01)
+
+
+def test_the_number_of_queries_bounds_the_size():
+    sizes = [len(as_json(queries(count=n), METHODS, ["bm25"] * 4, "AP")) for n in (0, 5, 10)]
+    assert sizes[0] < 200
+    assert sizes[1] < 5 * 2_500
+    assert sizes[2] < 10 * 2_500
+    assert 'id="explorer"' not in render(ReportContent("None"))

@@ -154,6 +154,43 @@ def test_the_baseline_can_be_chosen(page):
     assert shown() == [f"Against {METHODS[2]}"]
 
 
+def test_queries_are_explored_by_key(page):
+    from selenium.webdriver import Keys
+
+    def box(name):
+        return page.find_element("id", f"query-{name}")
+
+    def gains():
+        return [
+            float(o.text.split()[1].replace("−", "-")) for o in _find(page, "#query-list option")
+        ]
+
+    def chosen(name):
+        script = "return arguments[0].selectedOptions[0].textContent"
+        return page.execute_script(script, box(name))
+
+    assert gains() == sorted(gains())  # the largest losses first
+    tables = _find(page, "#query-sides table")
+    captions = [table.find_element("css selector", "caption").text for table in tables]
+    assert captions[0].startswith(chosen("baseline"))
+    assert captions[1].startswith(chosen("method"))
+    assert len(_find(page, "#query-sides tbody tr")) == 20
+    before = box("status").text
+    assert chosen("list").split(":")[0] in before
+    box("list").send_keys(Keys.ARROW_DOWN)
+    assert box("status").text != before
+    assert chosen("list").split(":")[0] in box("status").text
+    moves = _find(page, "#query-sides td:last-child .unseen")
+    assert any("up" in move.get_attribute("textContent") for move in moves)
+    box("method").send_keys(chosen("baseline")[:4])  # the baseline makes room
+    assert chosen("method") != chosen("baseline")
+    assert gains() == sorted(gains())
+    for region in _find(page, "#explorer [role=region]"):
+        assert region.get_attribute("tabindex") == "0"
+        assert region.get_attribute("aria-label")
+    assert not _find(page, "#explorer b")  # markup in a feature's name stays text
+
+
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_page_does_not_scroll_sideways(page, width):
     _resize(page, width)

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import twinrank as tr
 
 httpx = pytest.importorskip("httpx")
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 pytest.importorskip("uvicorn")
@@ -63,10 +64,26 @@ def service():
     return module
 
 
-def body(rows, ids=None):
+def documents(rows, ids=None):
     names = [f"d{i}" for i in range(len(rows))] if ids is None else ids
     pairs = zip(names, rows, strict=True)
-    return {"documents": [{"id": name, "features": list(row)} for name, row in pairs]}
+    return [{"id": name, "features": row} for name, row in pairs]
+
+
+def body(rows, ids=None):
+    return {"queries": [{"documents": documents(rows, ids)}]}
+
+
+def rankings(answer):
+    """The rankings of a request that was answered."""
+    assert answer.status_code == 200, answer.text
+    return answer.json()["rankings"]
+
+
+def test_it_is_short_and_public():
+    text = (EXAMPLE / "service.py").read_text("utf-8")
+    assert len(text.splitlines()) < 200
+    assert set(re.findall(r"twinrank[.\w]*(?= as| import)", text)) == {"twinrank"}
 
 
 def test_health(client):
@@ -78,9 +95,8 @@ def test_health(client):
 
 @pytest.mark.parametrize("size", [1, 2, 12])
 def test_ranks_as_the_ranker_does(client, ranker, size):
-    answer = client.post("/rank", json=body(X[:size].tolist()))
-    assert answer.status_code == 200
-    ranking = answer.json()["ranking"]
+    (query,) = rankings(client.post("/rank", json=body(X[:size].tolist())))
+    ranking = query["ranking"]
     scores = ranker.predict(X[:size], group=[size])
     assert [document["rank"] for document in ranking] == list(range(1, size + 1))
     assert [document["id"] for document in ranking] == [
@@ -91,19 +107,89 @@ def test_ranks_as_the_ranker_does(client, ranker, size):
     )
 
 
+def test_features_by_name_and_missing_values(client, ranker):
+    missing = X[:4].copy()
+    missing[1, 2] = np.nan
+    expected = np.sort(ranker.predict(missing, group=[4]))[::-1]
+    rows = [[None if np.isnan(v) else float(v) for v in row] for row in missing]
+    by_name = [dict(reversed(list(zip(NAMES, row, strict=True)))) for row in rows]
+    absent = [{k: v for k, v in row.items() if v is not None} for row in by_name]
+    for form in (rows, by_name, absent):
+        (query,) = rankings(client.post("/rank", json=body(form)))
+        scores = [document["score"] for document in query["ranking"]]
+        np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+def test_several_queries_in_one_request(client, ranker):
+    queries = [{"id": f"q{size}", "documents": documents(X[:size].tolist())} for size in (1, 3, 5)]
+    found = rankings(client.post("/rank", json={"queries": queries}))
+    assert [query["id"] for query in found] == ["q1", "q3", "q5"]
+    for query, size in zip(found, (1, 3, 5), strict=True):
+        scores = [document["score"] for document in query["ranking"]]
+        expected = np.sort(ranker.predict(X[:size], group=[size]))[::-1]
+        np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+def test_metrics(client):
+    def value(line):
+        text = client.get("/metrics").text
+        return int(re.search(rf"^{re.escape(line)} (\d+)$", text, re.MULTILINE)[1])
+
+    served, rejected = (f'twinrank_requests_total{{path="/rank",status="{s}"}}' for s in (200, 422))
+    client.post("/rank", json=body([[1, 2, 3]]))
+    client.post("/rank", json=body([[1, 2]]))
+    before = value(served), value(rejected)
+    client.post("/rank", json=body([[1, 2, 3]]))
+    client.post("/rank", json=body([[1, 2]]))
+    assert (value(served), value(rejected)) == (before[0] + 1, before[1] + 1)
+    assert client.get("/nowhere").status_code == 404
+    assert client.get("/rank").status_code == 405
+    assert client.get("/metrics").headers["content-type"].startswith("text/plain")
+    last = value('twinrank_request_seconds_bucket{le="+Inf"}')
+    assert value("twinrank_request_seconds_count") == last + 1
+
+
+def test_concurrent_requests(client, ranker):
+    """Answers belong to their requests, good and bad, and metrics count all of them."""
+
+    def ask(i):
+        size = i % 12 + 1
+        rows = X[:size].tolist() if i % 5 else [[1, 2]]
+        answer = client.post("/rank", json=body(rows))
+        if not i % 5:
+            return answer.status_code == 422
+        scores = [document["score"] for document in rankings(answer)[0]["ranking"]]
+        return np.allclose(scores, np.sort(expected[size])[::-1], atol=1e-5)
+
+    expected = {size: ranker.predict(X[:size], group=[size]) for size in range(1, 13)}
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(80)))
+
+
+MANY = {"queries": [{"documents": documents([[1, 2, 3]] * 600)} for _ in range(2)]}
+
+
 @pytest.mark.parametrize(
     ("request_body", "complaint"),
     [
-        (body([[1, 2]]), "document 'd0' has 2 features, but the model takes 3"),
-        (body([[1, 2, 3]] * 2, ["a", "a"]), "document id 'a' occurs twice"),
+        (body([[1, 2]]), "document 'd0' has 2 features, not 3"),
+        (body([{"bm25": 1, "boost": 2}]), "document 'd0': unknown feature 'boost'"),
+        (body([[1, 2, 3]] * 2, ["a", "a"]), "query '' has two documents with the same id"),
         (body([[1, 2, 3], [1, "x", 3]]), "documents.1.features.1: Input should be a valid number"),
+        (body([{"bm25": "x"}]), "documents.0.features.bm25: Input should be a valid number"),
+        (body([[1, True, 3]]), "documents.0.features.1: Input should be a valid number"),
+        (body(["x"]), "documents.0.features: Input should be a valid array"),
         (body([[1, 2, 1e39]]), "feature 3 of document 'd0' is beyond float32"),
         (body([]), "documents: List should have at least 1 item"),
         (body([[1, 2, 3]] * 1001), "documents: List should have at most 1000 items"),
+        (MANY, "the request has 1200 documents, more than 1000"),
+        ({"queries": []}, "queries: List should have at least 1 item"),
+        ({"queries": [{"documents": documents([[1, 2, 3]])}] * 101}, "at most 100 items"),
         (body([["?"] * 3] * 3), "and 4 more"),
-        ({"documents": [{"features": [1, 2, 3]}]}, "documents.0.id: Field required"),
-        ({}, "documents: Field required"),
-        ([1], "body: Input should be"),
+        (body([[1, 2, 3]], ["d" * 201]), "id: String should have at most 200 characters"),
+        ({"queries": [{"documents": [{"features": [1]}]}]}, "documents.0.id: Field required"),
+        ({}, "queries: Field required"),
+        ([1], "body: Input should be an object"),
     ],
 )
 def test_bad_requests_get_a_reason(client, request_body, complaint):
@@ -112,29 +198,46 @@ def test_bad_requests_get_a_reason(client, request_body, complaint):
     assert complaint in answer.json()["detail"]
 
 
+def raw(id='"a"', features="[1, 2, 3]", more=""):
+    """A request as bytes, valid by default."""
+    document = f'{{"id": {id}, {more}"features": {features}}}'
+    return f'{{"queries": [{{"documents": [{document}]}}]}}'.encode()
+
+
 @pytest.mark.parametrize(
     ("content", "status"),
     [
-        (b'{"documents": [{"id": "\\ud800", "features": [1, 2, 3]}]}', 422),
-        (b'{"documents": [{"id": "a", "features": [3e38, -3e38, 3e38]}]}', (200, 422)),
-        (b'{"documents": [{"id": "a", "features": [1, 2, "\\udfff"]}]}', 422),
-        (b'{"documents": [{"id": "a", "\\ud800": 1, "features": []}]}', 422),
+        (raw(), 200),
+        (raw(id='"\\ud800"'), 422),
+        (raw(features="[3e38, -3e38, 3e38]"), (200, 422)),
+        (raw(features='[1, 2, "\\udfff"]'), 422),
+        (raw(features='{"\\ud800": 1}'), 422),
+        (raw(more='"\\ud800": 1, ', features="[]"), 422),
         (b"[" * 100_000, (400, 422)),
-        (b'{"documents": [{"id": "a", "features": [1, 2, ' + b"9" * 5000 + b"]}]}", (400, 422)),
-        (b'{"documents": [' + b" " * 500_000, 413),
+        (raw(features="[1, 2, " + "9" * 5000 + "]"), (400, 422)),
+        (b'{"queries": [' + b" " * 500_000, 413),
         (b"\xff\xfe", (400, 422)),
+        (b"", 422),
     ],
 )
 def test_every_bad_request_is_an_error_of_the_client(client, content, status):
     answer = client.post("/rank", content=content, headers={"content-type": "application/json"})
     assert answer.status_code in (status if isinstance(status, tuple) else (status,))
     if answer.status_code == 200:
-        assert np.isfinite(answer.json()["ranking"][0]["score"])
+        assert np.isfinite(rankings(answer)[0]["ranking"][0]["score"])
+    else:
+        assert answer.json()["detail"]
+
+
+def test_bodies_of_unknown_length_are_refused(client):
+    answer = client.post("/rank", content=(part for part in [b"{}"]))
+    assert answer.status_code == 411
+    assert answer.json() == {"detail": "content-length is required"}
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity"])
 def test_values_that_are_not_finite_are_refused(client, word):
-    content = '{"documents": [{"id": "a", "features": [1, ' + word + ", 3]}]}"
+    content = raw(features=f"[1, {word}, 3]")
     answer = client.post("/rank", content=content, headers={"content-type": "application/json"})
     assert answer.status_code == 422
     assert "documents.0.features.1: Input should be" in answer.json()["detail"]
@@ -143,7 +246,7 @@ def test_values_that_are_not_finite_are_refused(client, word):
 def test_invalid_json_is_refused(client):
     answer = client.post("/rank", content=b"{", headers={"content-type": "application/json"})
     assert answer.status_code == 422
-    assert "JSON decode error" in answer.json()["detail"]
+    assert "body: Invalid JSON" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("kind", [tr.Ranker, tr.BoostedRanker])
@@ -153,6 +256,6 @@ def test_models_in_folders_are_served_too(ranker, tmp_path, kind):
         ranker = kind(**settings).fit(X, np.tile([0, 1, 2], 4), group=[6, 6])
     ranker.save(tmp_path / "folder")
     model = service().load(tmp_path / "folder")
-    assert (model.name, model.features) == ("folder", 3)
-    assert model.feature_names == (NAMES if kind is tr.Ranker else None)
-    np.testing.assert_array_equal(model.score(X), ranker.predict(X, group=[len(X)]))
+    assert model.features == 3
+    assert model.names == (NAMES if kind is tr.Ranker else None)
+    np.testing.assert_array_equal(model.score(X, [7, 5]), ranker.predict(X, group=[7, 5]))

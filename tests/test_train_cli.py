@@ -500,6 +500,9 @@ def test_errors_of_predict(run_folder, files, tmp_path, cli):
         cli(*words, narrow, *out), "has 2 features, but the model has 136", "--features 136"
     )
     assert cli(*words, narrow, *out, "--features", 136)[0] == 0
+    assert refused(cli(*words, narrow, *out), "s.txt exists; add --overwrite to replace it")
+    out = [*out, "--overwrite"]
+    assert cli(*words, narrow, *out, "--features", 136)[0] == 0
     assert refused(cli(*words, tmp_path / "wide.txt", *out), "137 features", "136")
     assert refused(cli(*words, tmp_path / "nowhere.txt", *out), "can't read")
     assert refused(cli("predict", files, test, *out), "is not a model")

@@ -7,9 +7,11 @@ from typing import Any
 import typer
 from sphinx.application import Sphinx
 
+from twinrank.cli import EXIT_CODES
 from twinrank.cli import app as command_line
 
 PAGE = "cli"
+OUTPUT = {"as_json", "quiet"}
 
 
 def commands() -> dict[str, Any]:
@@ -19,14 +21,21 @@ def commands() -> dict[str, Any]:
 
 
 def reference() -> str:
-    """All commands as Markdown; the options for data that they share are listed once."""
-    all_commands = commands().values()
+    """All commands as Markdown; the options that they share are listed once."""
+    all_commands = list(commands().values())
     reading = [command for command in all_commands if "cache_dir" in _names(command)]
-    shared = set.intersection(*map(_names, reading)) - {"data", "out"}
+    shared = set.intersection(*map(_names, reading)) - {"data", "out", "output"} - OUTPUT
     parts = [_command(c, shared if c in reading else set()) for c in all_commands]
     names = ", ".join(f"`{command.name}`" for command in reading)
-    options = _table(_merged(reading, shared))
-    return "\n\n".join([*parts, "## Data options", f"These options belong to {names}.", options])
+    parts += ["## Data options", f"These options belong to {names}."]
+    parts += [_table(_merged(reading, shared)), "## Output options", "All commands have these."]
+    parts += [_table(_merged(all_commands, OUTPUT)), "## Exit codes", _codes()]
+    return "\n\n".join(parts)
+
+
+def _codes() -> str:
+    rows = [f"| {code} | {text} |" for code, text in EXIT_CODES.items()]
+    return "\n".join(["| code | meaning |", "|---|---|", *rows])
 
 
 def _names(command: Any) -> set[str]:
@@ -52,15 +61,15 @@ def _merged(commands: Sequence[Any], shared: set[str]) -> list[tuple[Any, str]]:
 def _command(command: Any, shared: set[str]) -> str:
     """One command: its description, examples, arguments and options."""
     description, _, examples = re.sub("[\b]", "", command.help).partition("Example")
-    own = [p for p in command.params if p.name not in shared]
+    own = [p for p in command.params if p.name not in shared | OUTPUT]
     arguments = [p for p in own if not p.opts[0].startswith("-")]
     usage = " ".join(["twinrank", command.name, *map(_placeholder, arguments), "[OPTIONS]"])
     parts = [f"## twinrank {command.name}", description.strip(), f"```text\n{usage}\n```"]
     if lines := re.findall("twinrank .*", examples):
         parts.append("```sh\n" + "\n".join(lines) + "\n```")
     parts.append(_table([(option, _default(option)) for option in own]))
-    if shared:
-        parts.append("It also takes the [data options](#data-options).")
+    data = "the [data options](#data-options) and " if shared else ""
+    parts.append(f"It also takes {data}the [output options](#output-options).")
     return "\n\n".join(parts)
 
 

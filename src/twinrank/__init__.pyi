@@ -19,6 +19,9 @@ from .data.transforms import Transform as Transform
 from .data.transforms import transform as transform
 from .estimators.blend import Blend as Blend
 from .estimators.boosted import BoostedRanker as BoostedRanker
+from .estimators.model_loading import load_model as load_model
+from .estimators.partial_dependence import partial_dependence as partial_dependence
+from .estimators.permutation import permutation_importances as permutation_importances
 from .estimators.ranker import Ranker as Ranker
 from .evaluation.comparison import Comparison as Comparison
 from .evaluation.comparison import compare as compare

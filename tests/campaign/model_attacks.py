@@ -9,7 +9,7 @@ import numpy as np
 
 import twinrank as tr
 from twinrank import TwinRankError
-from twinrank.estimators.base_ranker import load_ranker
+from twinrank.estimators.model_loading import load_model
 from twinrank.support.checksums import checksum, sealed
 
 from .data_attacks import mutated
@@ -74,7 +74,7 @@ def changed(value, path, new):
 
 def use(folder, data):
     """Load a model and use it; TwinRankError is the only exception that may come out."""
-    ranker = load_ranker(folder)
+    ranker = load_model(folder)
     scores = ranker.predict(data)
     assert scores.shape == (data.documents,)
     repr(ranker)

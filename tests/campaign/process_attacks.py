@@ -73,10 +73,10 @@ def eight_threads(random, folder):
 
 def child_scores(folder, queue):
     """In a new process: the scores of a saved model."""
-    from twinrank.estimators.base_ranker import load_ranker
+    from twinrank.estimators.model_loading import load_model
 
     torch.set_num_threads(1)
-    queue.put(load_ranker(folder).predict(NEW).tobytes())
+    queue.put(load_model(folder).predict(NEW).tobytes())
 
 
 @attack("processes: fork and spawn")

@@ -27,12 +27,21 @@ from twinrank.cli import (
     train_command,
     tune_command,
 )
-from twinrank.cli.data_options import as_options, show, show_error
+from twinrank.cli.data_options import as_options
+from twinrank.cli.output_options import show, show_error
 from twinrank.support.errors import TwinRankError, needing_torch
+
+EXIT_CODES = {
+    0: "success",
+    1: "some trainings of a study failed, or an unexpected error (with a traceback)",
+    2: "an error of the user: options, files or data (one line on standard error)",
+    130: "interrupted by Ctrl-C or SIGTERM; finished work is kept",
+}
 
 app = typer.Typer(
     name="twinrank",
     help="Learning to rank: optimise the measure that you evaluate with.",
+    epilog="Exit codes: " + "; ".join(f"{code}: {text}" for code, text in EXIT_CODES.items()) + ".",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

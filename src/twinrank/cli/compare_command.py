@@ -10,12 +10,19 @@ from twinrank.cli.data_options import (
     in_words_of_options,
     names,
     numbers,
-    show,
     show_notes,
-    show_paragraph,
-    show_table,
     source_of,
     takes_data,
+)
+from twinrank.cli.output_options import (
+    is_quiet,
+    show,
+    show_done,
+    show_json,
+    show_note,
+    show_paragraph,
+    show_table,
+    takes_output,
 )
 from twinrank.cli.study_options import Folds, Force, Jobs, Ray, command_line, resumable
 
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from twinrank.study.study import Study
 
 
+@takes_output
 @takes_data()
 def compare(
     data: Annotated[
@@ -71,6 +79,14 @@ def compare(
     quick: Annotated[
         bool, typer.Option("--quick", help="One fold and few epochs, as a first test.")
     ] = False,
+    queries: Annotated[
+        int,
+        typer.Option(
+            help="Number of queries to explore in the report, those on which methods differ most; "
+            "0 for none.",
+            min=0,
+        ),
+    ] = 200,
     jobs: Jobs = None,
     ray: Ray = None,
     out: Annotated[
@@ -102,10 +118,10 @@ def compare(
         study = _study(data, chosen, _shared(settings, epochs), quick, reading or {})
         show_notes(study.source.sets(study.chosen_folds[0])["train"])
         if note := note_on_left_out(study):
-            show(f"Note: {as_options(note)}", err=True)
+            show_note(as_options(note))
         with resumable(folder):
-            results = study.run(folder, jobs, ray, force=force)
-    _finish(results, folder)
+            results = study.run(folder, jobs, ray, progress=not is_quiet(), force=force)
+    _finish(results, folder, queries)
 
 
 def _study(
@@ -158,7 +174,7 @@ def _default_folder(data: Path | None, quick: bool) -> Path:
     return Path("-".join([*parts, *(["quick"] if quick else [])]))
 
 
-def _finish(results: "Results", folder: Path) -> None:
+def _finish(results: "Results", folder: Path, queries: int) -> None:
     """Print the table, write files and the report; exit with code 1 if trainings failed."""
     from twinrank.report.page import write_report
     from twinrank.study.method_comparison import (
@@ -174,10 +190,13 @@ def _finish(results: "Results", folder: Path) -> None:
     show_table(table_of(results, comparison))
     show_paragraph(headline(comparison, main_measure(results)))
     write_comparison(results, comparison, folder)
-    write_report(folder / "report.html", report_content(results, comparison, command_line()))
+    content = report_content(results, comparison, command_line(), queries)
+    write_report(folder / "report.html", content)
     if note := note_on_missing(results.study):
         show_paragraph(note)
-    show(f"Report: {folder / 'report.html'}")
+    show_done(f"Report: {folder / 'report.html'}")
+    failures = [str(failure) for failure in results.failures]
+    show_json({**comparison.to_json(), "report": folder / "report.html", "failures": failures})
     for failure in results.failures:
         show(f"Failed: {failure}", err=True)
     if results.failures:

@@ -5,10 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import load_data, show, show_notes, takes_data
+from twinrank.cli.data_options import load_data, show_notes, takes_data
+from twinrank.cli.output_options import show_done, show_json, takes_output
 from twinrank.support.errors import InputError, explained
 
 
+@takes_output
 @takes_data(unjudged="keep", non_finite="keep")
 def convert(
     data: Annotated[
@@ -49,7 +51,9 @@ def convert(
     loaded = load_data(data, reading or {})
     show_notes(loaded)
     loaded.save(target)
-    show(
+    sizes = {"queries": loaded.queries, "documents": loaded.documents, "features": loaded.features}
+    show_done(
         f"Wrote {target}: {counted(loaded.queries, 'query')}, "
         f"{counted(loaded.documents, 'document')}, {counted(loaded.features, 'feature')}"
     )
+    show_json({"file": target, **sizes})

@@ -3,24 +3,21 @@
 import inspect
 import re
 import shlex
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from shutil import get_terminal_size
-from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinrank.cli.output_options import is_quiet, show_note
+from twinrank.cli.standard_input import STANDARD_INPUT, standard_input
 from twinrank.support.errors import DataWarning, InputError, TwinRankError
-from twinrank.support.terminal import printable
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
-    from twinrank.display.tables import Table
     from twinrank.study.source import Source
 
 
@@ -159,11 +156,18 @@ def load_data(path: Path | None, reading: dict[str, Any]) -> "Dataset":
         from twinrank.data.synthetic import synthetic_web_search
 
         return synthetic_web_search()
+    if path == STANDARD_INPUT:
+        with standard_input() as file:
+            data = load_data(file, {**reading, "cache": False})
+            data.name = "standard input"
+            return data
     from twinrank.data.loading import load
 
     with warnings.catch_warnings(), in_words_of_options():
         warnings.simplefilter("ignore", DataWarning)  # `show_notes` prints the same
-        return load(path, **{**reading, "features": features_of(path, reading["features"])})
+        features = features_of(path, reading["features"])
+        progress = False if is_quiet() else None
+        return load(path, **{**reading, "features": features, "progress": progress})
 
 
 def load_unlabelled(path: Path, reading: dict[str, Any]) -> "Dataset":
@@ -278,49 +282,23 @@ def names(text: str | None) -> list[str] | None:
     return [name.strip() for name in text.split(";") if name.strip()]
 
 
-def show(text: str, err: bool = False) -> None:
-    """Print text, with control characters from data and file names escaped."""
-    typer.echo(printable(text), err=err)
-
-
-def show_table(table: "Table", end: str = "") -> None:
-    """Print a table no wider than the terminal; 80 columns where there is none."""
-    width = get_terminal_size().columns
-    show(table.to_text(colour=sys.stdout.isatty(), width=width) + end)
-
-
-def show_paragraph(text: str) -> None:
-    """Print sentences in lines no longer than the terminal is wide."""
-    show(fill(text, get_terminal_size().columns, break_on_hyphens=False, break_long_words=False))
-
-
-def show_csv(text: str) -> None:
-    """Print CSV: unchanged to a file or a pipe, escaped to a terminal."""
-    typer.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
-
-
 def show_notes(data: "Dataset") -> None:
     """Print what the user should know about how data was read."""
     for note in data.notes:
-        show(f"Note: {data.name}: {as_options(note)}", err=True)
+        show_note(f"{data.name}: {as_options(note)}")
 
 
 @contextmanager
 def warnings_as_notes(quiet: bool = False) -> Iterator[None]:
     """Print warnings about data as notes; `quiet` drops them."""
 
-    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    def show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
         if not issubclass(category, DataWarning):
             shown(message, category, *place)
         elif not quiet:
-            typer.echo(f"Note: {as_options(str(message))}", err=True)
+            show_note(as_options(str(message)))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", DataWarning)
-        shown, warnings.showwarning = warnings.showwarning, show  # type: ignore[assignment]
+        shown, warnings.showwarning = warnings.showwarning, show_warning  # type: ignore[assignment]
         yield
-
-
-def show_error(error: object) -> None:
-    """Print an error."""
-    show(f"Error: {error}", err=True)

@@ -1,6 +1,5 @@
 """twinrank evaluate: evaluate and compare models, scores and TREC runs."""
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import show, show_csv, takes_data
+from twinrank.cli.data_options import takes_data
+from twinrank.cli.output_options import (
+    is_quiet,
+    print_json,
+    show,
+    show_csv,
+    takes_output,
+    wants_json,
+)
 from twinrank.cli.systems import evaluate_runs, evaluate_scores
 from twinrank.support.errors import InputError, unknown
 
 if TYPE_CHECKING:
+    from twinrank.evaluation.comparison import Comparison
     from twinrank.evaluation.result import Evaluation
 
 _OUTPUTS = ("table", "json", "csv", "trec", "markdown", "latex", "html")
@@ -21,6 +29,7 @@ _FILE: Any = {"metavar": "FILE"}
 _NAME: Any = {"metavar": "NAME"}
 
 
+@takes_output
 @takes_data()
 def evaluate(
     paths: Annotated[
@@ -116,6 +125,19 @@ def evaluate(
             **_COMPARING,
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write an HTML report, where rankings of single queries can be compared, with "
+            "the features that make the difference (default: no report).",
+            **_FILE,
+            **_COMPARING,
+        ),
+    ] = None,
+    queries: Annotated[
+        int,
+        typer.Option(help="Number of queries in --report.", metavar="N", min=0, **_COMPARING),
+    ] = 200,
     seed: Annotated[
         int, typer.Option(help="Seed of random ties and resamples.", metavar="N", min=0)
     ] = 0,
@@ -137,45 +159,62 @@ def evaluate(
 
     twinrank evaluate runs/ap runs/ndcg test.txt --scores trees.txt --holm
 
+    twinrank evaluate runs/ap runs/ndcg test.txt --report compared.html
+
     twinrank evaluate --run a.run --qrels qrels.txt -m ndcg_cut_10 -m map
 
     twinrank evaluate --run a.run --run b.run --qrels qrels.txt --plot a.png
 
     twinrank evaluate test.txt --scores trees.txt --convention lightgbm
     """
+    output = "json" if wants_json() else output
     if output not in _OUTPUTS:
         raise InputError(unknown("output", output, _OUTPUTS))
     testing = {"test": test, "level": significance, "correction": "holm" if holm else None}
     *models, data = paths or (None,)
-    _check(testing, plot, len(run or [*models, *(scores or ())]))
+    _check(testing, plot, report, len(run or [*models, *(scores or ())]))
+    systems = None
     policy: dict[str, Any] = {"empty": empty, "ties": ties, "random_state": seed}
     if run:
         if qrels is None or scores or data is not None:
             raise InputError("--run needs --qrels, and excludes MODEL, DATA and --scores.")
+        if report is not None:
+            raise InputError("--report needs DATA with features; --run has none.")
         policy["convention"] = convention or "trec"
         results = evaluate_runs(run, qrels, measure, level, complete, policy)
     elif data is not None and (models or scores):
         if qrels is not None:
             raise InputError("--qrels needs --run; DATA has its own labels.")
         policy["convention"] = convention or "twinrank"
-        results = evaluate_scores(
+        systems = evaluate_scores(
             data, models, scores or [], measure, level, policy, reading, architecture
         )
+        results = systems.results
     else:
         raise InputError(_usage(data, bool(scores)))
     if len(results) == 1:
         _show(next(iter(results.values())), output, per_query)
         return
     testing |= {"intervals": intervals, "random_state": seed}
-    _compare(results, output, per_query, testing, plot)
+    comparison = _compare(results, output, per_query, testing, plot)
+    if report is not None and systems is not None:
+        from twinrank.cli.evaluation_report import write_evaluation_report
+
+        write_evaluation_report(report, systems, comparison, queries)
+        if not is_quiet():
+            show(f"Report: {report}", err=True)
 
 
-def _check(testing: dict[str, Any], plot: Path | None, systems: int) -> None:
+def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, systems: int) -> None:
     """Check the options for comparing systems before anything is read."""
     from twinrank.display.plots import FORMATS
     from twinrank.evaluation.comparison import check_testing
 
     check_testing(**testing)
+    if report is not None and systems < 2:
+        raise InputError(f"--report compares systems: it needs two or more, not {systems}.")
+    if report is not None and report.suffix.lower() != ".html":
+        raise InputError(f"can't write {report}: choose a name with .html")
     if plot is None:
         return
     if systems != 2:
@@ -194,7 +233,7 @@ def _usage(data: Path | None, has_scores: bool) -> str:
 
 def _show(result: "Evaluation", output: str, per_query: bool) -> None:
     if output == "json":
-        show(json.dumps(result.to_json(per_query), indent=1, ensure_ascii=False))
+        print_json(result.to_json(per_query))
     elif output == "csv":
         show_csv(result.to_csv(per_query))
     elif output == "trec":
@@ -216,7 +255,8 @@ def _compare(
     per_query: bool,
     testing: dict[str, Any],
     plot: Path | None,
-) -> None:
+) -> "Comparison":
+    """Print the comparison, and draw the plot."""
     from twinrank.evaluation.comparison import compare
     from twinrank.evaluation.result import systems_csv
 
@@ -230,7 +270,7 @@ def _compare(
         content = comparison.to_json()
         if per_query:
             content["systems"] = {name: result.to_json() for name, result in results.items()}
-        show(json.dumps(content, indent=1, ensure_ascii=False))
+        print_json(content)
     else:
         if per_query:
             for name, result in results.items():
@@ -240,4 +280,6 @@ def _compare(
         name = comparison.measures[0]
         first, second = results
         comparison.draw(plot, first, second, name)
-        show(f"{name} drawn to {plot}", err=True)
+        if not is_quiet():
+            show(f"{name} drawn to {plot}", err=True)
+    return comparison

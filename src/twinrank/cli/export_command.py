@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from twinrank.cli.data_options import show
+from twinrank.cli.output_options import show_done, show_json, show_note, takes_output
 
 
+@takes_output
 def export(
     model: Annotated[
         Path,
@@ -42,12 +43,13 @@ def export(
 
     Example: twinrank export runs/ap -o model.onnx
     """
-    from twinrank.estimators.base_ranker import load_ranker
+    from twinrank.estimators.model_loading import load_model
 
-    ranker = load_ranker(model)
+    ranker = load_model(model)
     default_name, description, note = ranker.model_.describe_export(output)
     output = output or Path(default_name)
     ranker.export(output)
-    show(f"Wrote {output}: {description}")
+    show_done(f"Wrote {output}: {description}")
     if note is not None:
-        show(f"Note: {note}", err=True)
+        show_note(note)
+    show_json({"file": output, "content": description, "note": note})

@@ -1,12 +1,12 @@
 """twinrank inspect: summarise a dataset."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import as_options, load_data, show, takes_data
+from twinrank.cli.data_options import as_options, load_data, takes_data
+from twinrank.cli.output_options import is_quiet, show, show_json, takes_output, wants_json
 from twinrank.support.errors import InputError
 from twinrank.support.terminal import printable
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from twinrank.data.summary import Summary
 
 
+@takes_output
 @takes_data(unjudged="keep", non_finite="keep")
 def inspect(
     data: Annotated[
@@ -30,7 +31,6 @@ def inspect(
             readable=False, help="Also draw the summary to a .png, .svg or .pdf file (default: no)."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Summarise a dataset: queries, documents, labels, features and problems.
@@ -45,15 +45,16 @@ def inspect(
     if plot is not None and plot.suffix.lower() not in FORMATS:
         raise InputError(f"can't draw to {plot}: choose a name with {', '.join(FORMATS)}")
     loaded = load_data(data, reading or {})
-    if as_json:
-        show(json.dumps(loaded.summary.to_json(), indent=1, ensure_ascii=False))
+    if wants_json():
+        show_json(loaded.summary.to_json())
     else:
         _print(loaded.summary)
     if plot is not None:
         from twinrank.data.data_plots import draw_dataset
 
         draw_dataset(loaded, plot)
-        show(f"Drawn to {plot}", err=True)
+        if not is_quiet():
+            show(f"Drawn to {plot}", err=True)
 
 
 def _print(summary: "Summary") -> None:

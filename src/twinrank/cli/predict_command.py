@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import load_data, show, show_notes, takes_data
+from twinrank.cli.data_options import load_data, show_notes, takes_data
+from twinrank.cli.output_options import show_done, show_json, takes_output, wants_json
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from twinrank.estimators.base_ranker import BaseRanker
 
 
+@takes_output
 @takes_data(unjudged="keep")
 def predict(
     model: Annotated[
@@ -29,7 +31,7 @@ def predict(
         Path,
         typer.Argument(
             help="Documents to score: LETOR text, CSV, Parquet, Feather, a folder or pattern of "
-            "tables, or a folder written by convert.",
+            "tables, a folder written by convert, or - for standard input.",
             readable=False,
         ),
     ],
@@ -39,9 +41,20 @@ def predict(
             "-o",
             "--output",
             help="File to write: .txt (one score per line, in the order of DATA), .run or .trec "
-            "(TREC run), .csv or .parquet.",
+            "(TREC run), .jsonl (a line per query), .csv or .parquet; or - for standard output.",
         ),
     ] = Path("scores.txt"),
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="Format of the output, as its suffix names it (default: by the suffix; txt for -, "
+            "or jsonl with --json).",
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing file.")
+    ] = False,
     tag: Annotated[
         str, typer.Option(help="Name of the system, the last column of a TREC run.")
     ] = "twinrank",
@@ -53,20 +66,26 @@ def predict(
 ) -> None:
     """Score documents with a trained model.
 
-    Example: twinrank predict runs/ap test.txt -o test.run
-    """
-    from twinrank.cli.score_files import write_scores
-    from twinrank.estimators.base_ranker import load_ranker
+    Examples:
+    twinrank predict runs/ap test.txt -o test.run
 
-    if output.suffix not in (".txt", ".run", ".trec", ".csv", ".parquet"):
-        raise InputError(
-            f"can't write {output}: choose a name with .txt, .run, .trec, .csv or .parquet"
-        )
-    ranker = load_ranker(model, architecture)
+    twinrank predict runs/ap - -o - --format run < test.txt
+    """
+    from twinrank.cli.score_files import STANDARD_OUTPUT, check_free, format_of, write_scores
+    from twinrank.estimators.model_loading import load_model
+
+    if output == STANDARD_OUTPUT and wants_json():
+        kind = kind or "jsonl"
+    kind = format_of(output, kind)
+    check_free(output, overwrite)
+    ranker = load_model(model, architecture)
     loaded = load_data(data, reading or {})
     show_notes(loaded)
-    write_scores(scores_of(ranker, loaded, data), loaded, output, tag)
-    show(f"Wrote {output}: {loaded.documents:,} scores")
+    scores = scores_of(ranker, loaded, data)
+    write_scores(scores, loaded, output, kind, tag, overwrite)
+    if output != STANDARD_OUTPUT:
+        show_done(f"Wrote {output}: {loaded.documents:,} scores")
+        show_json({"file": output, "queries": loaded.queries, "documents": loaded.documents})
 
 
 def scores_of(ranker: "BaseRanker", loaded: "Dataset", data: Path) -> "npt.NDArray[np.float32]":
@@ -78,6 +97,7 @@ def scores_of(ranker: "BaseRanker", loaded: "Dataset", data: Path) -> "npt.NDArr
         if loaded.features < expected and loaded.feature_names is None:
             hint = f" If the last features are absent throughout, add --features {expected}."
         raise InputError(
-            f"{data} has {loaded.features} features, but the model has {expected}.{hint}"
+            f"{loaded.name or data} has {loaded.features} features, but the model has {expected}."
+            f"{hint}"
         )
     return ranker.predict(loaded)

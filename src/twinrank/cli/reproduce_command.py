@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import (
-    in_words_of_options,
-    numbers,
+from twinrank.cli.data_options import in_words_of_options, numbers, source_of, takes_data
+from twinrank.cli.output_options import (
+    is_quiet,
     show,
+    show_done,
+    show_json,
+    show_note,
     show_table,
-    source_of,
-    takes_data,
+    takes_output,
 )
 from twinrank.cli.study_options import Folds, Force, Jobs, Ray, Seed, command_line, resumable
 from twinrank.support.errors import InputError
@@ -29,6 +31,7 @@ Tables 4 to 8 and Figure 2 need trainings:
   twinrank reproduce --table 7 …     one table (2 to 8) or figure (--figure 1 or 2)"""
 
 
+@takes_output
 @takes_data()
 def reproduce(
     data: Annotated[
@@ -133,9 +136,18 @@ def reproduce(
         )  # fmt: skip
     shown = _without_data([n for n in tables if n <= 3], 1 in figures, seed, out)
     if reproduction is not None:
-        _with_data(reproduction, out, jobs, ray, force, shown)
+        shown += _with_data(reproduction, out, jobs, ray, force, shown)
     elif not (table or figure):
-        show(_HINT)
+        show_done(_HINT)
+    content = [{"title": title, "tables": list(map(_content, parts))} for title, parts in shown]
+    report = None if reproduction is None else out / "report.html"
+    show_json({"tables": content, "folder": out, "report": report})
+
+
+def _content(table: "Table") -> dict[str, Any]:
+    """A table as JSON: its columns, and its rows as text."""
+    rows = [[cell.text for cell in row] for row in table.rows]
+    return {"title": table.title, "columns": list(table.columns), "rows": rows}
 
 
 def _chosen(
@@ -213,8 +225,8 @@ def _with_data(
     ray: str | None,
     force: bool,
     shown: "list[tuple[str, list[Table]]]",
-) -> None:
-    """Train, then print and write the results."""
+) -> "list[tuple[str, list[Table]]]":
+    """Train, then print and write the results. Return the tables."""
     from twinrank.report.page import write_report
     from twinrank.study.paper.paper_report import (
         headline,
@@ -226,8 +238,9 @@ def _with_data(
     )
 
     with resumable(out):
-        _print_expected_time(reproduction, out, jobs, ray)
-        results = reproduction.run(out, jobs=jobs, ray=ray, force=force)
+        if not is_quiet():
+            _print_expected_time(reproduction, out, jobs, ray)
+        results = reproduction.run(out, jobs=jobs, ray=ray, progress=not is_quiet(), force=force)
     tables = write_results(out, results)
     about = write_settings(out, results, command_line())
     write_page(out, results, command_line())
@@ -238,9 +251,10 @@ def _with_data(
         show(f"Figure 2: {out / 'figures' / 'figure-2.svg'}\n")
     show(headline(results))
     for note in notes_of(results):
-        show(f"Note: {note}", err=True)
+        show_note(note)
     write_report(out / "report.html", report_of(results, out, [*shown, *tables], about))
-    show(f"Report: {out / 'report.html'}")
+    show_done(f"Report: {out / 'report.html'}")
+    return tables
 
 
 def _print_expected_time(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from twinrank.cli.data_options import show
+from twinrank.cli.output_options import show
 
 Folds = Annotated[str | None, typer.Option(help="Folds to use: 1,2 or 1-3 (default: all).")]
 Jobs = Annotated[

@@ -1,16 +1,19 @@
 """The systems that twinrank evaluate compares: TREC runs, models, and files of scores."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twinrank.cli.data_options import load_data, show, show_notes
+from twinrank.cli.data_options import load_data, show_notes
+from twinrank.cli.output_options import show_note
 from twinrank.cli.predict_command import scores_of
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
+    from twinrank.data.dataset import Dataset
     from twinrank.data.trec_files import Run
+    from twinrank.estimators.base_ranker import BaseRanker
     from twinrank.evaluation.result import Evaluation
 
 
@@ -40,7 +43,7 @@ def evaluate_runs(
     for name, run in runs.items():
         _show_missing(name, run, judged, qrels, complete)
     if any(run.scores.keys() & judged.keys() > common.keys() for run in runs.values()):
-        show(f"Note: compared on the {len(common):,} queries that all runs have", err=True)
+        show_note(f"compared on the {len(common):,} queries that all runs have")
     return results
 
 
@@ -49,10 +52,10 @@ def _show_missing(
 ) -> None:
     """Print the queries that only the run or only the qrels have."""
     if unjudged := run.scores.keys() - judged.keys():
-        show(f"Note: {name}: {_queries(unjudged)} without judgements, ignored", err=True)
+        show_note(f"{name}: {_queries(unjudged)} without judgements, ignored")
     if absent := judged.keys() - run.scores.keys():
         treated = "counted as 0" if complete else "left out; -c counts them as 0"
-        show(f"Note: {name}: {_queries(absent)} of {qrels.name} absent, {treated}", err=True)
+        show_note(f"{name}: {_queries(absent)} of {qrels.name} absent, {treated}")
 
 
 def _common_queries(runs: "Mapping[str, Run]", judged: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -79,6 +82,16 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else full
 
 
+@dataclass(frozen=True, eq=False)
+class ScoredSystems:
+    """Systems that scored the same data: evaluations, scores, and rankers or None, by name."""
+
+    results: "dict[str, Evaluation]"
+    data: "Dataset"
+    scores: dict[str, Any]
+    rankers: "dict[str, BaseRanker | None]"
+
+
 def evaluate_scores(
     data: Path,
     models: "list[Path]",
@@ -88,7 +101,7 @@ def evaluate_scores(
     policy: dict[str, Any],
     reading: dict[str, Any] | None,
     architecture: str | None = None,
-) -> "dict[str, Evaluation]":
+) -> ScoredSystems:
     """Evaluate models and files of scores, by name, on the same data."""
     from twinrank.evaluation.conventions import convention_of
     from twinrank.evaluation.evaluate import DEFAULT, evaluate
@@ -103,27 +116,28 @@ def evaluate_scores(
     if convention.ties == "docid" and loaded.docids is None:
         raise InputError(f"{data} has no document ids to order ties by; choose --ties stable.")
     policy |= {"docids": loaded.docids, "query_ids": loaded.query_ids, "convention": convention}
-    all_scores = chain(
-        (scores_of(ranker, loaded, data) for ranker in rankers),
-        (loaded.from_source_order(_read_scores(path, loaded.documents)) for path in files),
-    )
-    return {
+    all_scores = [scores_of(ranker, loaded, data) for ranker in rankers]
+    all_scores += [loaded.from_source_order(_read_scores(p, loaded.documents)) for p in files]
+    by_system = dict(zip(names, all_scores, strict=True))
+    results = {
         name: evaluate(scores, loaded.y, loaded.lists, by_name, **policy)
-        for name, scores in zip(names, all_scores, strict=True)
+        for name, scores in by_system.items()
     }
+    sources = [*rankers, *[None] * len(files)]
+    return ScoredSystems(results, loaded, by_system, dict(zip(names, sources, strict=True)))
 
 
 def _load_models(folders: "list[Path]", data: Path, architecture: str | None) -> list[Any]:
     """Load models before the data, which may take long; without models, torch isn't imported."""
     if not folders:
         return []
-    from twinrank.estimators.base_ranker import load_ranker
+    from twinrank.estimators.model_loading import load_model
     from twinrank.models.saved_model import needs_architecture
 
     if (data / "config.json").is_file() or (data / "run.json").is_file():
         raise InputError(f"{data} is a model's folder; DATA comes last.")
     own = [architecture if needs_architecture(folder) else None for folder in folders]
-    return [load_ranker(folder, net) for folder, net in zip(folders, own, strict=True)]
+    return [load_model(folder, net) for folder, net in zip(folders, own, strict=True)]
 
 
 def _read_scores(path: Path, documents: int) -> Any:

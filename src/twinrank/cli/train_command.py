@@ -10,14 +10,21 @@ from twinrank.cli.data_options import (
     in_words_of_options,
     load_data,
     load_unlabelled,
-    show,
-    show_error,
     show_notes,
     source_of,
     takes_data,
     warnings_as_notes,
 )
-from twinrank.support.errors import FileError, InputError, TwinRankError, explained
+from twinrank.cli.output_options import (
+    is_quiet,
+    show,
+    show_error,
+    show_json,
+    show_note,
+    takes_output,
+    wants_json,
+)
+from twinrank.support.errors import FileError, InputError, TwinRankError, explained, unknown
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -38,6 +45,7 @@ _PANELS = {
 }
 
 
+@takes_output
 @takes_data(_PANELS)
 def train(
     data: Annotated[
@@ -142,7 +150,14 @@ def train(
         bool,
         typer.Option("--tensorboard", help="Also write curves for TensorBoard."),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            help="Progress as json: one JSON line per epoch or round on standard output, and "
+            "nothing else there (default: a bar or lines on standard error).",
+            metavar="json",
+        ),
+    ] = None,
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Train a ranker on the measure it is judged by.
@@ -157,6 +172,10 @@ def train(
     from twinrank.training.distributed import current_group
 
     keep_memory()
+    if log not in (None, "json"):
+        raise InputError(unknown("log", log, ["json"]))
+    if log and wants_json():
+        raise InputError("--log json prints JSON lines already: remove --json.")
     options: dict[str, Any] = {
         "objective": objective,
         "strategy": strategy,
@@ -189,9 +208,9 @@ def train(
                 kind, config, settings or [], {**options, "architecture": architecture}
             )
         else:
-            ranker, source = _resumed(folder, architecture, kind, group, quiet)
+            ranker, source = _resumed(folder, architecture, kind, group)
         callbacks = _tracking(folder, tensorboard)
-        _train(ranker, folder, source, group, callbacks, resume is not None, save_every, quiet)
+        _train(ranker, folder, source, group, callbacks, resume is not None, save_every, log)
     except TwinRankError:
         if group.is_main:
             raise
@@ -222,18 +241,19 @@ def _ranker(
 
 
 def _resumed(
-    folder: Path, architecture: str | None, kind: str, group: "ProcessGroup", quiet: bool
+    folder: Path, architecture: str | None, kind: str, group: "ProcessGroup"
 ) -> "tuple[BaseRanker, dict[str, Any]]":
     """The estimator and the source of a run that was started before."""
     from twinrank.estimators.base_ranker import estimator_class
     from twinrank.estimators.parameters import loaded_parameters
+    from twinrank.models.kinds import KINDS
     from twinrank.training.run_folder import read_run
 
     about = read_run(folder)
     estimator = estimator_class(about["kind"])
     parameters = about["parameters"]
     if kind not in ("net", estimator.kind):
-        what = {"net": "a net", "trees": "trees", "blend": "a blend"}[estimator.kind]
+        what = KINDS[estimator.kind].noun
         raise InputError(f"The run in {folder} trains {what}: remove --{kind}.")
     if parameters.keys() != set(estimator._get_param_names()):
         raise InputError(f"{folder} was started by another version of TwinRank; train again.")
@@ -253,7 +273,7 @@ def _resumed(
         )
     if estimator.kind == "blend":
         ranker.check_parameters()  # its description may be damaged
-    if group.is_main and not quiet:
+    if group.is_main:
         _note_changes(about, group.size)
     return ranker, about["source"]
 
@@ -281,27 +301,29 @@ def _train(
     callbacks: "list[Callback]",
     resume: bool,
     save_every: float,
-    quiet: bool,
+    log: str | None,
 ) -> None:
     from twinrank.training.callbacks import TrainingInterrupted
-    from twinrank.training.console import console
+    from twinrank.training.console import JsonLines, console
     from twinrank.training.distributed import ProcessLostError
     from twinrank.training.learner import TrainingError
     from twinrank.training.run_folder import Run
 
     ranker.check_parameters()  # before data is read
     sets = _load(source, group)
-    if group.is_main and not quiet:
+    if group.is_main:
         show_notes(sets["train"])
     run = Run(folder, resume, source, save_every, group)
     more = {name: source[name] for name in _ONLY_NETS if source.get(name) is not None}
     if "unlabelled" in more:
         more["unlabelled"] = sets.pop("unlabelled")
     evaluation = {name: data for name, data in sets.items() if name != "train"}
-    if not ranker.verbose:  # else the ranker shows its progress itself
-        callbacks = [*console(quiet or not group.is_main), *callbacks]
+    if log:
+        callbacks = [*([JsonLines()] if group.is_main else []), *callbacks]
+    elif not ranker.verbose:  # else the ranker shows its progress itself
+        callbacks = [*console(is_quiet() or not group.is_main), *callbacks]
     try:
-        with warnings_as_notes(quiet or not group.is_main):
+        with warnings_as_notes(quiet=not group.is_main):
             ranker.fit(sets["train"], eval_set=evaluation, callbacks=callbacks, run=run, **more)
     except TrainingInterrupted as stop:
         if group.is_main:
@@ -319,8 +341,24 @@ def _train(
         raise typer.Exit(2) from error
     except FileError as error:
         raise FileError(f"{error}{_hint(run, ranker, 'When that is fixed, ')}") from error
-    if group.is_main and not quiet:
-        show(f"Model in {folder / 'model'} ({_outcome(ranker)})")
+    if group.is_main:
+        if not is_quiet():
+            show(f"Model in {folder / 'model'} ({_outcome(ranker)})", err=log is not None)
+        show_json(_result(ranker, folder))
+
+
+def _result(ranker: "BaseRanker", folder: Path) -> dict[str, Any]:
+    """The outcome of a training for JSON."""
+    return {
+        "model": folder / "model",
+        "kind": ranker.kind,
+        "unit": ranker.unit(),
+        "iterations": len(ranker.history_),
+        "best_iteration": ranker.best_iteration_,
+        "measure": str(ranker.validation_measure),
+        "best_score": ranker.best_score_,
+        **({"weights": ranker.weights_} if hasattr(ranker, "weights_") else {}),
+    }
 
 
 def _outcome(ranker: "BaseRanker") -> str:
@@ -402,10 +440,9 @@ def _note_changes(about: dict[str, Any], processes: int) -> None:
         changes.append((about["threads"], threads(), "thread", "threads", bits))
     for before, now, singular, plural, effect in changes:
         if now != before:
-            show(
-                f"Note: the run started with {before} {singular if before == 1 else plural} and "
-                f"continues with {now}: {effect}",
-                err=True,
+            show_note(
+                f"the run started with {before} {singular if before == 1 else plural} and "
+                f"continues with {now}: {effect}"
             )
 
 

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import (
-    in_words_of_options,
-    show,
-    show_notes,
+from twinrank.cli.data_options import in_words_of_options, show_notes, source_of, takes_data
+from twinrank.cli.output_options import (
+    is_quiet,
+    show_done,
+    show_json,
     show_paragraph,
     show_table,
-    source_of,
-    takes_data,
+    takes_output,
 )
 from twinrank.cli.study_options import Jobs, Ray, Seed, command_line, resumable
 from twinrank.support.errors import InputError, TwinRankError, unknown
@@ -25,6 +25,7 @@ _QUICK_TRIALS, _QUICK_EPOCHS, _QUICK_ROUNDS, _QUICK_QUERIES = 8, 5, 40, 200
 _MODELS = {"net": ["net"], "trees": ["trees"], "both": ["net", "trees"], "blend": ["blend"]}
 
 
+@takes_output
 @takes_data()
 def tune(
     data: Annotated[
@@ -139,7 +140,7 @@ def tune(
         show_notes(sets["train"])
         count = trials or (_QUICK_TRIALS if quick else _TRIALS)
         with resumable(out):
-            tuning.run(out, count, jobs, ray, timeout, force=force)
+            tuning.run(out, count, jobs, ray, timeout, progress=not is_quiet(), force=force)
     _finish(out, tuning)
 
 
@@ -168,6 +169,12 @@ def _finish(out: Path, tuning: "Tuning") -> None:
     for table in best_tables(tuning, trials, 3):
         show_table(table, "\n")
     show_paragraph(summary(tuning, trials))
-    show(f"Best parameters: {', '.join(map(str, written))}")
-    show(f"Train with them: {train_command(tuning, best[0].model, written[0])}")
-    show(f"Report: {page}")
+    show_done(f"Best parameters: {', '.join(map(str, written))}")
+    command = train_command(tuning, best[0].model, written[0])
+    show_done(f"Train with them: {command}")
+    show_done(f"Report: {page}")
+    found = [
+        {"model": trial.model, "value": trial.value, "parameters": trial.parameters}
+        for trial in best
+    ]
+    show_json({"best": found, "files": written, "train": command, "report": page})

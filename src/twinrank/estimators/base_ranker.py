@@ -38,8 +38,8 @@ from twinrank.estimators.parameters import loaded_parameters, saved_parameters
 from twinrank.estimators.teachers import teacher_scores
 from twinrank.measures import Measure
 from twinrank.models.encoding import Encoding, columns_of
-from twinrank.models.kinds import class_of
-from twinrank.models.saved_model import CONFIG, Model, load_model, save_model
+from twinrank.models.kinds import KINDS, class_of
+from twinrank.models.saved_model import CONFIG, Model, read_model, save_model
 from twinrank.support.errors import DataWarning, InputError
 from twinrank.training.callbacks import Callback
 from twinrank.training.console import console
@@ -272,13 +272,15 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         ranker
             With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
         """
-        return cls._from_model(load_model(Path(folder).expanduser()), folder)
+        return cls._from_model(read_model(Path(folder).expanduser()), folder)
 
     @classmethod
     def _from_model(cls, model: Model, folder: Any, **parameters: Any) -> Self:
         if model.kind != cls.kind:
-            other = estimator_class(model.kind).__name__
-            raise InputError(f"{folder} holds a {other}: use {other}.load.")
+            raise InputError(
+                f"{folder} holds {KINDS[model.kind].noun}, not {KINDS[cls.kind].noun}: use "
+                f"{estimator_class(model.kind).__name__}.load, or twinrank.load_model for any kind."
+            )
         try:
             known = loaded_parameters(model.provenance, cls)
         except InputError as error:
@@ -424,10 +426,3 @@ def estimator_class(kind: str) -> type[BaseRanker]:
     """The estimator of a kind, by its name in `KINDS`."""
     estimator: type[BaseRanker] = class_of(kind, "estimator")
     return estimator
-
-
-def load_ranker(folder: Path, architecture: Any = None) -> BaseRanker:
-    """The ranker in a run's folder, or in a folder that `save` wrote, of any kind."""
-    model = load_model(folder, architecture)
-    own = {} if architecture is None else {"architecture": architecture}
-    return estimator_class(model.kind)._from_model(model, folder, **own)

@@ -25,8 +25,8 @@ from twinrank.models.saved_model import (
     CONFIG,
     RUN_MODEL,
     Model,
-    load_model,
     needs_architecture,
+    read_model,
     save_model,
 )
 from twinrank.support.compiled import threads
@@ -165,6 +165,13 @@ class Blend(BaseRanker):
         self.rankers = rankers
         return self
 
+    @property
+    def feature_importances_(self) -> npt.NDArray[np.float64]:
+        """The importances of the rankers, weighted by `weights_`; the sum is 1."""
+        self._check_fitted()
+        shares = [ranker.feature_importances_ for ranker in self.rankers_.values()]
+        return np.average(shares, axis=0, weights=list(self.weights_.values()))
+
     def check_parameters(self, documents: int = 0) -> dict[str, Any]:
         """The parameters; those of the rankers are checked for so many documents.
 
@@ -201,7 +208,7 @@ class Blend(BaseRanker):
         Blend
             With the saved parameters and all fitted rankers.
         """
-        model = load_model(Path(folder).expanduser(), architecture)
+        model = read_model(Path(folder).expanduser(), architecture)
         own = {} if architecture is None else {"architecture": architecture}
         return cls._from_model(model, folder, **own)
 
@@ -388,7 +395,7 @@ def _train_ranker(
     part = None if run is None else run.part(name)
     if part is not None and part.resume and (part.folder / RUN_MODEL).is_dir():
         own = needs_architecture(part.folder)
-        ranker._adopt(load_model(part.folder, ranker.architecture if own else None))
+        ranker._adopt(read_model(part.folder, ranker.architecture if own else None))
         return
     watch = _Interrupted()
     try:

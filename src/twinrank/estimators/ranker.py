@@ -6,13 +6,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.estimators.base_ranker import BaseRanker
 from twinrank.estimators.checks import check_values
-from twinrank.estimators.inputs import labelled
+from twinrank.estimators.inputs import as_dataset, labelled
 from twinrank.measures import Measure
-from twinrank.models.saved_model import Model, load_model
+from twinrank.models.saved_model import Model, read_model
 from twinrank.support.errors import InputError
 from twinrank.training.callbacks import Callback
 from twinrank.training.learner import learner_class
@@ -288,6 +291,70 @@ class Ranker(BaseRanker):
         return self
 
     @property
+    def feature_importances_(self) -> npt.NDArray[np.float64]:
+        """The importance of each feature in training queries; the sum is 1.
+
+        See `gradient_importances`. `fit` computes it on up to 4,000 documents. Models that were
+        saved by older versions do not have it.
+        """
+        self._check_fitted()
+        if self.model_.importances is None:
+            raise AttributeError(
+                "This model was saved without importances: call gradient_importances(X, qid), or "
+                "twinrank.permutation_importances."
+            )
+        return np.array(self.model_.importances)
+
+    def gradient_importances(
+        self, X: Any, qid: Any = None, group: Any = None
+    ) -> npt.NDArray[np.float64]:
+        """The share of each feature in the mean absolute attribution.
+
+        Parameters
+        ----------
+        X, qid, group
+            As in `predict`; queries are needed.
+
+        Returns
+        -------
+        array of float, shape (n_features,)
+            At least 0; the sum is 1.
+        """
+        from twinrank.models.gradients import importances
+
+        return importances(self.model_, self._explained(X, qid, group))
+
+    def attributions(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float64]:
+        """What each feature adds to each score, compared with the mean of the query.
+
+        The attribution of a feature is ∂score/∂x · (x − mean of x in the query), with x after the
+        transforms: to first order, the attributions of a document add up to its score minus the
+        score of an average document. A category is compared with an unknown one.
+
+        Parameters
+        ----------
+        X, qid, group
+            As in `predict`; queries are needed.
+
+        Returns
+        -------
+        array of float, shape (n_documents, n_features)
+            One row per document, in the order of the rows.
+        """
+        from twinrank.models.gradients import attributions
+
+        data = self._explained(X, qid, group)
+        values = attributions(self.model_, data)
+        return values if data is X else np.asarray(data.in_source_order(values))
+
+    def _explained(self, X: Any, qid: Any, group: Any) -> Dataset:
+        self._check_fitted()
+        data = as_dataset(X, qid=qid, group=group)
+        self._check(data)
+        self._check_values(data, self.model_)
+        return data
+
+    @property
     def partial_fits_(self) -> int:
         """How often `partial_fit` continued from the fitted model."""
         count = self.model_.provenance.get("partial_fits")
@@ -311,7 +378,7 @@ class Ranker(BaseRanker):
         Ranker
             With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
         """
-        model = load_model(Path(folder).expanduser(), architecture)
+        model = read_model(Path(folder).expanduser(), architecture)
         own = {} if architecture is None else {"architecture": architecture}
         return cls._from_model(model, folder, **own)
 

@@ -1,7 +1,6 @@
 """Teachers of a net: the scores of a fitted ranker, of a saved one, or an array."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,11 @@ def teacher_scores(
     """
     if teacher is None:
         return None
-    from twinrank.estimators.base_ranker import BaseRanker, load_ranker
+    from twinrank.estimators.base_ranker import BaseRanker
+    from twinrank.estimators.model_loading import load_model
 
     if isinstance(teacher, str | os.PathLike):
-        teacher = load_ranker(Path(teacher).expanduser())
+        teacher = load_model(teacher)
     if isinstance(teacher, BaseRanker):
         try:
             return teacher.predict(data)

@@ -17,9 +17,9 @@ from twinrank.models.saved_model import (
     CONFIG,
     Model,
     damaged,
-    load_model,
     model_files,
     needs_architecture,
+    read_model,
 )
 from twinrank.support.errors import InputError
 from twinrank.support.files import read_json
@@ -154,7 +154,7 @@ def _part(folder: Path, architecture: Any, common: Mapping[str, Any]) -> Model:
     config = read_json(path) if path.is_file() else None
     if isinstance(config, dict) and config.get("kind") == BlendModel.kind:
         raise damaged(f"{folder.name} is a blend in a blend")
-    model = load_model(folder, architecture if needs_architecture(folder) else None)
+    model = read_model(folder, architecture if needs_architecture(folder) else None)
     if model.features != common["features"]:
         raise damaged(f"{folder.name} has {model.features} features, not {common['features']}")
     return model

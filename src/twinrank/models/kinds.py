@@ -20,6 +20,8 @@ class Kind:
     """A `Model`: how it scores and is saved."""
     estimator: str
     """A `BaseRanker`: its parameters."""
+    noun: str
+    """What messages call it."""
 
 
 KINDS = {
@@ -27,16 +29,19 @@ KINDS = {
         learner="twinrank.training.net_learner:NetLearner",
         model="twinrank.models.net_model:NetModel",
         estimator="twinrank.estimators.ranker:Ranker",
+        noun="a net",
     ),
     "trees": Kind(
         learner="twinrank.training.tree_learner:TreeLearner",
         model="twinrank.boosting.tree_model:TreeModel",
         estimator="twinrank.estimators.boosted:BoostedRanker",
+        noun="boosted trees",
     ),
     "blend": Kind(
         learner=None,
         model="twinrank.models.blend_model:BlendModel",
         estimator="twinrank.estimators.blend:Blend",
+        noun="a blend",
     ),
 }
 

@@ -43,6 +43,8 @@ class NetModel(Model):
     net: Net
     custom: str | None = None
     """The import path of a user's own net."""
+    importances: tuple[float, ...] | None = None
+    """The importance of each feature in the training data; unknown in models that lack it."""
 
     @property
     def per_query(self) -> bool:
@@ -73,7 +75,8 @@ class NetModel(Model):
 
     def graph_metadata(self) -> dict[str, Any]:
         """The architecture and the categories."""
-        return self.parts()[0]
+        about = self.parts()[0]
+        return {name: about[name] for name in ("architecture", "categories")}
 
     def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """The architecture, and the weights as safetensors."""
@@ -84,6 +87,7 @@ class NetModel(Model):
         return {
             "architecture": {"custom": self.custom} if chosen is None else chosen.to_json(),
             "categories": {str(c): n for c, n in self.net.categories.items()},
+            "importances": None if self.importances is None else list(self.importances),
         }, {WEIGHTS: save(tensors)}
 
     @classmethod
@@ -110,7 +114,20 @@ class NetModel(Model):
         else:
             own = Architecture.from_json(described)
             net = _own_net(own, inputs, counts, common["ensemble_size"], tensors)
-        return cls(net=net.eval(), transform=transform, custom=custom, **common)
+        known = _importances(config.get("importances"), common["features"])
+        return cls(net=net.eval(), transform=transform, custom=custom, importances=known, **common)
+
+
+def _importances(values: Any, features: int) -> tuple[float, ...] | None:
+    """The importances in a configuration, if it has them."""
+    if values is None:
+        return None
+    if not isinstance(values, list) or len(values) != features:
+        raise damaged(f"importances must be a list of {features} numbers")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise damaged(f"importances must be numbers from 0 to 1, not {value!r}")
+    return tuple(map(float, values))
 
 
 def _read_tensors(content: bytes) -> dict[str, torch.Tensor]:

@@ -158,7 +158,7 @@ def read_part(folder: Path, name: str, config: Mapping[str, Any]) -> bytes:
     return content
 
 
-def load_model(folder: Path, architecture: Any = None) -> Model:
+def read_model(folder: Path, architecture: Any = None) -> Model:
     """Read a model's folder, or that of a run; `architecture` is a user's own net, if it is one."""
     place = model_folder(folder)
     path = place / CONFIG

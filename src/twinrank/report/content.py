@@ -11,6 +11,7 @@ import numpy.typing as npt
 from twinrank.display.tables import Table
 from twinrank.evaluation.comparison import Comparison, compare
 from twinrank.evaluation.result import Evaluation
+from twinrank.report.query_rankings import RankedQuery
 from twinrank.support.errors import InputError, unknown
 
 Record = Mapping[str, Any]
@@ -50,6 +51,12 @@ class ReportContent:
     """The measure of gains and query groups; by default the first of the comparison."""
     validation_measure: str = ""
     """The measure of the training curves."""
+    queries: Sequence[RankedQuery] = ()
+    """Queries to explore one by one, with the scores of all methods that have values."""
+    feature_names: Sequence[str] = ()
+    """The names of the features of `queries`."""
+    queries_note: str = ""
+    """How the queries were chosen, and from how many."""
     baseline: str = ""
     """The baseline that is selected first; by default the first method."""
 

@@ -14,9 +14,11 @@ import numpy as np
 
 from twinrank.display.plots import COLOURS
 from twinrank.display.tables import Table
+from twinrank.evaluation.result import mean_of
 from twinrank.report.breakdowns import by_cutoff, by_grade, by_length
 from twinrank.report.content import Record, ReportContent
 from twinrank.report.query_gains import HEIGHT, WIDTH, gain_plots
+from twinrank.report.query_rankings import DEPTH, as_json
 from twinrank.report.report_figures import Lines, draw_curves, draw_lines, limits, sets_of
 from twinrank.report.result_table import (
     format_difference,
@@ -63,6 +65,9 @@ def render(content: ReportContent) -> str:
         results=result_table(content),
         gains=gain_plots(content),
         gain_size=(WIDTH, HEIGHT),
+        query_data=_query_data(content),
+        query_pair=_query_pair(content),
+        depth=DEPTH,
         cutoffs=list(_cutoff_panels(content)),
         groups=list(_group_panels(content)),
         curves=list(_curve_panels(content)),
@@ -80,6 +85,29 @@ def render(content: ReportContent) -> str:
         format_p_value=format_p_value,
         counted=counted,
     )
+
+
+def _query_data(content: ReportContent) -> str:
+    """The queries to explore as JSON; empty if there are none, or fewer than two methods."""
+    methods = _with_values(content)
+    if not content.queries or len(methods) < 2:
+        return ""
+    return as_json(content.queries, methods, content.feature_names, content.main_measure)
+
+
+def _query_pair(content: ReportContent) -> tuple[int, int]:
+    """The numbers of the methods that are compared first: the baseline, and the best other one."""
+    methods, measure = _with_values(content), content.main_measure
+    if len(methods) < 2:
+        return 0, 1
+    first = methods.index(content.baseline) if content.baseline else 0
+    others = [i for i in range(len(methods)) if i != first]
+    means = [mean_of(content.values[name][measure]) for name in methods]
+    return first, max(others, key=lambda i: means[i])
+
+
+def _with_values(content: ReportContent) -> list[str]:
+    return [name for name in content.methods if name in content.values]
 
 
 @cache

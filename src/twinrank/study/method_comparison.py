@@ -14,6 +14,7 @@ from twinrank.evaluation.result import systems_csv
 from twinrank.report.content import ReportContent
 from twinrank.study.catboost_ranker import INSTALL, is_installed
 from twinrank.study.methods import ENSEMBLE_SIZE, TREES, Method, method
+from twinrank.study.query_details import QUERIES, query_details
 from twinrank.study.result_files import write_tables, write_text
 from twinrank.study.results import Results
 from twinrank.study.source import Source
@@ -171,8 +172,10 @@ def write_comparison(results: Results, comparison: Comparison, out: Path) -> Non
     comparison.save(out / "comparison.json")
 
 
-def report_content(results: Results, comparison: Comparison, command: str) -> ReportContent:
-    """The content of the HTML report."""
+def report_content(
+    results: Results, comparison: Comparison, command: str, queries: int = QUERIES
+) -> ReportContent:
+    """The content of the HTML report, with at most so many single queries."""
     study, names = results.study, results.methods
     return ReportContent(
         title=f"{counted(len(names), 'method')} on {study.source.name}",
@@ -191,6 +194,7 @@ def report_content(results: Results, comparison: Comparison, command: str) -> Re
         notes=_notes(results),
         measure=main_measure(results),
         validation_measure=study.validation_measure,
+        **query_details(results, main_measure(results), queries),
     )
 
 

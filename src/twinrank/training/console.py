@@ -1,5 +1,6 @@
 """Progress of a training on the terminal: a live bar, or plain lines elsewhere."""
 
+import json
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,38 @@ class Lines(Callback):
     def on_train_end(self, trainer: "Trainer") -> None:
         """Say why training ended early."""
         _print_stop_reason(trainer)
+
+
+class JsonLines(Callback):
+    """A line of JSON on standard output for every epoch or round, as the history has it.
+
+    An iteration that was not evaluated waits for the next, since the last one is evaluated at the
+    end of training. Lines of a blend name the ranker.
+    """
+
+    def __init__(self, ranker: str | None = None) -> None:
+        self._about = {} if ranker is None else {"ranker": ranker}
+        self._waiting: Record | None = None
+
+    def for_ranker(self, name: str) -> "JsonLines":
+        """Lines with the name of the ranker."""
+        return JsonLines(name)
+
+    def on_iteration_end(self, trainer: "Trainer", record: Record) -> None:
+        """Print the iteration, or the one before if this one waits."""
+        self._print()
+        self._waiting = record
+        if trainer.validation.selecting in (None, *record):
+            self._print()
+
+    def on_train_end(self, trainer: "Trainer") -> None:  # noqa: ARG002
+        """Print the last iteration."""
+        self._print()
+
+    def _print(self) -> None:
+        if self._waiting is not None:
+            print(json.dumps({**self._about, **self._waiting}), flush=True)
+        self._waiting = None
 
 
 class Bar(Callback):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from twinrank.models.architecture import is_custom
 from twinrank.models.device_batches import DeviceBatches, batches_on, on_device
 from twinrank.models.encoding import check_columns
 from twinrank.models.ensemble import Net, models_of, resolve_architecture
+from twinrank.models.gradients import sampled_importances
 from twinrank.models.net_model import SCORED_TOGETHER, NetModel
 from twinrank.models.scorer import score_all
 from twinrank.models.threads import threads_for
@@ -236,7 +237,7 @@ class NetLearner(Learner):
         if self._best:
             self.net.load_state_dict(self._best)
         net = self.net.cpu().eval()
-        return NetModel(
+        model = NetModel(
             features=self.task.data.features,
             feature_names=self.task.data.feature_names,
             transform=self.transform,
@@ -244,6 +245,7 @@ class NetLearner(Learner):
             net=net,
             custom=self.custom,
         )
+        return replace(model, importances=sampled_importances(model, self.task.data))
 
     def _threads(self) -> AbstractContextManager[None]:
         """One thread for small steps, unless batches are prepared beside them."""

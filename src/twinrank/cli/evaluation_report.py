@@ -1,0 +1,79 @@
+"""The HTML report of twinrank evaluate: systems compared, and their rankings query by query."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.cli.study_options import command_line
+from twinrank.cli.systems import ScoredSystems
+from twinrank.evaluation.comparison import Comparison
+from twinrank.report.content import ReportContent
+from twinrank.report.page import write_report
+from twinrank.report.query_rankings import RankedQuery, choice_note, chosen_queries
+from twinrank.support.quantities import counted
+from twinrank.support.versions import versions
+
+if TYPE_CHECKING:
+    from twinrank.data.dataset import Dataset
+    from twinrank.estimators.base_ranker import BaseRanker
+
+
+def write_evaluation_report(
+    path: Path, systems: ScoredSystems, comparison: Comparison, queries: int
+) -> None:
+    """Write the report, with at most so many single queries."""
+    data, measure = systems.data, comparison.measures[0]
+    sizes, offsets = np.asarray(data.lists.sizes), np.asarray(data.lists.offsets)
+    values = {name: result.values[measure] for name, result in systems.results.items()}
+    chosen = chosen_queries(values, queries)
+    content = ReportContent(
+        title=f"{counted(len(values), 'system')} on {Path(data.name).name}",
+        comparison=comparison,
+        evaluations=systems.results,
+        list_sizes=sizes,
+        list_grades=np.maximum.reduceat(data.y, offsets[:-1]),
+        command=command_line(),
+        versions=versions(),
+        queries=_ranked(systems, values, chosen),
+        feature_names=data.feature_names or (),
+        queries_note=choice_note(len(chosen), data.queries),
+    )
+    write_report(path, content)
+
+
+def _ranked(
+    systems: ScoredSystems, values: dict[str, Any], chosen: npt.NDArray[np.int64]
+) -> list[RankedQuery]:
+    part = systems.data.select(chosen)
+    known = {n: attributions_of(r, part) for n, r in systems.rankers.items() if r is not None}
+    if len(known) < len(systems.rankers):
+        known = {}  # scores from a file have no model to explain them
+    offsets, queries = systems.data.lists.offsets, []
+    for i, (number, own) in enumerate(zip(chosen.tolist(), part.lists, strict=True)):
+        rows = slice(int(offsets[number]), int(offsets[number + 1]))
+        queries.append(
+            RankedQuery(
+                str(part.query_ids[i]),
+                np.asarray(part.y[own], np.float64),
+                {name: scores[rows] for name, scores in systems.scores.items()},
+                {name: by_query[number] for name, by_query in values.items()},
+                part.X[own],
+                () if part.docids is None else part.docids[own].tolist(),
+                {name: attributed[own] for name, attributed in known.items()},
+            )
+        )
+    return queries
+
+
+def attributions_of(ranker: "BaseRanker", data: "Dataset") -> npt.NDArray[np.float64]:
+    """What each feature adds to each score: SHAP values of trees, attributions of nets."""
+    found: Any = ranker
+    if ranker.kind == "trees":
+        return np.asarray(found.contributions(data)[:, :-1])
+    if ranker.kind == "net":
+        return np.asarray(found.attributions(data))
+    factors = np.array(found.model_.weights) / np.array(found.model_.scales)
+    parts = [attributions_of(part, data) for part in found.rankers_.values()]
+    return np.asarray(np.tensordot(factors, parts, axes=1))
