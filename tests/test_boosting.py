@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import subprocess
 import sys
 
 import lightgbm as lgb
@@ -355,17 +354,6 @@ def test_data_without_lists_is_refused():
 def test_objectives_and_metrics_can_be_pickled():
     for function in (tr.lightgbm_objective("AP", samples=2), tr.xgboost_metric("nDCG@5")):
         assert pickle.loads(pickle.dumps(function)) == function
-
-
-def test_no_torch_is_needed():
-    code = (
-        "import sys, numpy as np, twinrank as tr\n"
-        "X = np.arange(40.0).reshape(20, 2) % 7\n"
-        "ranker = tr.BoostedRanker(n_estimators=2, engine_params={'min_data_in_leaf': 1})\n"
-        "ranker.fit(X, np.arange(20) % 3, group=[10, 10]).predict(X, group=[10, 10])\n"
-        "assert 'torch' not in sys.modules and 'xgboost' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_transforms_work_block_by_block(monkeypatch):

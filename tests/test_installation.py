@@ -49,7 +49,7 @@ data.save("data.txt")
 own = tr.Measure.from_functions("Mine", lambda y, _: y * 1.0, lambda rank: 1 / rank)
 assert 0 < tr.evaluate(data.X[:, 0], data.y, data.lists, [own, "AP"])["AP"] < 1
 print(tr.compare({"a": data.X[:, 0], "b": data.X[:, 1]}, data.y, data.lists))
-trees = tr.BoostedRanker(n_estimators=2, n_jobs=1).fit(tr.load("data.txt"), eval_fraction=0.5)
+trees = tr.BoostedRanker(n_estimators=2, ensemble_size=1).fit(tr.load("data.txt"))
 trees.save("model")
 assert tr.BoostedRanker.load("model").score(data) > 0
 assert tr.training.Callback and tr.transform("QueryZScore")
@@ -58,13 +58,13 @@ refused("DirectLoss", lambda: tr.DirectLoss)
 refused("twinrank.text", lambda: tr.text)
 for words in (
     ["--help"],
-    ["train", "data.txt", "--trees", "--epochs", "2", "--out", "run"],
+    ["train", "data.txt", "--trees", "--epochs", "2", "--set", "ensemble_size=1", "--out", "run"],
     ["predict", "run", "data.txt"],
 ):
     assert command(*words) == 0, words
 assert command("train", "data.txt", "--out", "other") == 2
 assert command("reproduce", "--table", "3") == 2
-assert "torch" not in sys.modules
+assert "torch" not in sys.modules and "xgboost" not in sys.modules
 """
 )
 
