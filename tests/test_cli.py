@@ -74,9 +74,7 @@ def test_help_is_readable_in_80_columns(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = cli("train", "--help")
     assert code == 0
-    assert "<bool>" not in out.replace("Show this message", "").replace(
-        "--help  -h      <bool>", ""
-    )
+    assert out.count("<bool>") == 1  # of --help itself
     titles = [line.split("─ ")[1].split(" ─")[0] for line in out.splitlines() if "╭─ " in line]
     assert titles == [
         *("Arguments", "Options", "Data", "Model and training", "Run"),

@@ -883,7 +883,7 @@ def test_loading_a_ranker_of_another_kind_names_it(name, tmp_path):
     make(name).fit(TRAIN).save(folder)
     other = tr.BoostedRanker if name == "net" else tr.Ranker
     own = type(make(name)).__name__
-    with pytest.raises(tr.InputError, match=f"holds a {own}: use {own}.load"):
+    with pytest.raises(tr.InputError, match=f"use {own}.load, or twinrank.load_model"):
         other.load(folder)
 
 

@@ -41,7 +41,7 @@ _PANELS = {
         *("objective", "strategy", "architecture", "trees", "blend", "epochs", "paper", "seed"),
         *("config", "settings"),
     ),
-    "Run": ("out", "resume", "save_every", "tensorboard", "quiet"),
+    "Run": ("out", "resume", "save_every", "tensorboard", "log"),
 }
 
 
