@@ -1,5 +1,7 @@
 """The code for tensors on other devices, run on the CPU: the same losses and gradients."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -46,3 +48,16 @@ def test_other_devices_give_the_same(measure, strategy, samples, reduction):
     other_loss, other_gradient = outcome(measure, strategy, samples, reduction, kernel="torch")
     torch.testing.assert_close(other_loss, loss, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(other_gradient, gradient, rtol=1e-10, atol=1e-12)
+
+
+def test_without_triton(monkeypatch):
+    from twinrank.ranks.kernels import tiles
+
+    monkeypatch.setitem(sys.modules, "twinrank.ranks.kernels.triton_kernels", None)
+    monkeypatch.delattr("twinrank.ranks.kernels.triton_kernels", raising=False)
+    tiles.kernels.cache_clear()
+    try:
+        with pytest.raises(tr.InputError, match="install twinrank\\[gpu\\], or use kernel='torch'"):
+            outcome("nDCG", "type3", 1, "mean", kernel="triton")
+    finally:
+        tiles.kernels.cache_clear()

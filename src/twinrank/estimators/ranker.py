@@ -109,7 +109,7 @@ class Ranker(BaseRanker):
     early_stopping : int, None or "auto" (10 / None)
         Stop after so many epochs without improvement; None trains all epochs and keeps the best.
     device : str, default "auto"
-        "cpu", "cuda", …; "auto" is a GPU if there is one.
+        "cpu", "cuda", "mps", "xpu", …; "auto" is a CUDA device if there is one.
     verbose : bool, default False
         Show progress on standard error.
     random_state : int, default 0
