@@ -80,7 +80,7 @@ def launch(kernel: str, lists: Lists, like: Tensor, *arguments: Any, **constants
 
 def _device_of(like: Tensor) -> AbstractContextManager[None]:
     """Make a tensor's device the current one, on which Triton launches."""
-    return torch.cuda.device_of(like)  # type: ignore[no-untyped-call, no-any-return]
+    return torch.cuda.device_of(like)  # type: ignore[no-untyped-call]
 
 
 def _numbers(like: Tensor, *values: float) -> Tensor:
