@@ -26,7 +26,9 @@ NET = {"architecture": "MLP(width=5, depth=2)", "epochs": 1}
 def rankers():
     """A small ranker of each kind and engine."""
     return {
-        "net": tr.Ranker(**NET, ensemble_size=2, transforms="QueryZScore", categorical_features=[1]),
+        "net": tr.Ranker(
+            **NET, ensemble_size=2, transforms="QueryZScore", categorical_features=[1]
+        ),
         "attention": tr.Ranker(architecture="Listwise", epochs=1, ensemble_size=1),
         "quantiles": tr.Ranker(**NET, ensemble_size=1),
         "lightgbm": tr.BoostedRanker(**TREES, categorical_features=[3]),
