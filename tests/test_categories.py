@@ -10,6 +10,7 @@ import pytest
 from sklearn.base import clone
 
 import twinrank as tr
+from twinrank.estimators.dask_fit import _prepare
 from twinrank.models.encoding import MOST, Encoding
 
 QID = np.repeat(np.arange(20), 10)
@@ -152,3 +153,8 @@ def test_training_on_text_continues_from_a_run(tmp_path):
     net = RANKERS["net"]
     assert net.partial_fit(FRAME.iloc[:50], Y[:50], qid=QID[:50]).predict(FRAME).shape == (200,)
     assert net.model_.encoding.columns[2] == ("new", "old")
+
+
+def test_a_partition_of_dask_refuses_text():
+    with pytest.raises(tr.InputError, match="On a Dask cluster, columns of text"):
+        _prepare(FRAME, Y, QID, None, {})

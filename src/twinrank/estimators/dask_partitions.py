@@ -94,6 +94,11 @@ def prepare(rows: Any, parameters: dict[str, Any]) -> Partition:
     """The rows of a partition's trainable queries, sorted by query and transformed."""
     X, y, qid, weights = rows
     data = as_dataset(X, y, qid=qid, labelled=True)
+    if data.categories:  # a partition does not know the texts of the others
+        raise InputError(
+            "On a Dask cluster, columns of text cannot be encoded. Encode them as whole numbers, "
+            "and name them in categorical_features."
+        )
     queries, per_list = np.empty(0, np.int64), None
     if weights is None:
         queries = trainable_queries(data, mode=parameters["mode"])
