@@ -204,7 +204,8 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
     ("words", "complaint"),
     [
         (["inspect", "nowhere.txt"], "can't read nowhere.txt: No such file or directory"),
-        (["inspect", "."], "is a folder without 'manifest.json'"),
+        (["inspect", "empty"], "is a folder without 'manifest.json'"),
+        (["inspect", "."], "bad.csv: no column looks like the query"),
         (["inspect", "bad.txt"], "bad.txt, line 1, column 1: expected a label"),
         (["inspect", "bad.csv"], "bad.csv: no column looks like the query (its columns: 'a', 'b')"),
         (["inspect", "two.csv"], "'rel', 'label' could each be the label; choose one: --label"),
@@ -252,6 +253,7 @@ def test_mistakes_are_one_line_and_exit_code_2(run, letor, tmp_path, words, comp
         ("blank.csv", "qid,label,c\na b,2,1\n"),
     ):
         (tmp_path / name).write_text(text)
+    (tmp_path / "empty").mkdir()
     before = sorted(tmp_path.iterdir())
     code, _, err = run(*words)
     assert code == 2
