@@ -160,7 +160,11 @@ class TestErrors:
             (WITH_GRADIENT, {"strategy": "typ3"}, "strategy 'typ3'. Did you mean 'type3', 'type2'"),
             (WITH_GRADIENT, {"strategy": "x"}, "strategy 'x'. Choose from type1, type2, type3"),
             (WITH_GRADIENT, {"kernel": "nmba"}, "kernel 'nmba'. Did you mean 'numba'?"),
-            (WITH_GRADIENT, {"kernel": "x"}, "kernel 'x'. Choose from auto, torch, numba, long"),
+            (
+                WITH_GRADIENT,
+                {"kernel": "x"},
+                "kernel 'x'. Choose from auto, torch, triton, numba, long",
+            ),
             (WITH_GRADIENT, {"kernel": "long@3"}, "kernel 'long@3'. Did you mean 'long'?"),
             (
                 WITH_GRADIENT,

@@ -6,7 +6,7 @@ for the device, and no shape depends on values. With the environment variable `T
 the kernels run on CPU tensors.
 """
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -74,13 +74,13 @@ def launch(kernel: str, lists: Lists, like: Tensor, *arguments: Any, **constants
     samples = constants.pop("axis", 1)
     if table.shape[0] and samples:
         run = getattr(kernels(), kernel)[(table.shape[0], samples)]
-        with _device_of(like):
+        with _current(like):
             run(table, *arguments, **constants, ROWS=rows, COLUMNS=columns, enable_fp_fusion=True)
 
 
-def _device_of(like: Tensor) -> AbstractContextManager[None]:
-    """Make a tensor's device the current one, on which Triton launches."""
-    return torch.cuda.device_of(like)  # type: ignore[no-untyped-call]
+def _current(like: Tensor) -> AbstractContextManager[Any]:
+    """Make the device of a tensor the current one, on which Triton launches."""
+    return torch.cuda.device(like.device) if like.device.type == "cuda" else nullcontext()
 
 
 def _numbers(like: Tensor, *values: float) -> Tensor:
@@ -187,7 +187,7 @@ def perturbed(
         start = torch.full((1,), 0, dtype=torch.int64, device=device) + seed
         scale = torch.full((1,), perturbation, dtype=torch.float64, device=device)
         # Without fused multiply-add, so that the sum is rounded as on a CPU.
-        with _device_of(scores):
+        with _current(scores):
             kernels().perturb[(-(-size // _BLOCK),)](
                 scores.contiguous(), start, scale, result, keys, scores.shape[0], size,
                 NOISE=perturbation > 0, BLOCK=_BLOCK, enable_fp_fusion=False,
