@@ -56,14 +56,8 @@ def sinkhorn(
     log_a: Tensor, log_b: Tensor, costs: Tensor, lam: float, sweeps: int, tolerance: float = -1.0
 ) -> tuple[Tensor, Tensor]:
     """log u, log v after so many sweeps of v and u, or when v hardly changes."""
+    log_k, log_v = -costs / lam, torch.zeros_like(log_b)
     log_u = torch.full_like(log_a, -math.log(len(log_a)))
-    return _sweeps(log_u, log_a, log_b, -costs / lam, sweeps, tolerance)
-
-
-def _sweeps(
-    log_u: Tensor, log_a: Tensor, log_b: Tensor, log_k: Tensor, sweeps: int, tolerance: float
-) -> tuple[Tensor, Tensor]:
-    log_v = torch.zeros_like(log_b)
     for _ in range(sweeps):
         before = log_v
         log_v = log_b - torch.logsumexp(log_k + log_u[:, None], 0)
@@ -74,20 +68,11 @@ def _sweeps(
 
 
 def wassrank(scores: Tensor, labels: Tensor, lam: float = 1.0) -> Tensor:
-    """The dual of the entropic problem: at its maximum, potentials are its slopes.
-
-    λ falls from the largest cost by halves: high costs need too many sweeps at the last λ alone.
-    """
+    """The dual of the entropic problem: at its maximum, potentials are its slopes."""
     a, log_b = torch.softmax(scores, 0), torch.log_softmax(labels, 0)
     costs = wassrank_costs(labels)
     log_a = torch.log_softmax(scores, 0).detach()
-    halvings = math.ceil(math.log2(max(1.0, float(costs.max()) / lam)))
-    potentials = torch.zeros_like(log_a)
-    for level in reversed(range(halvings + 1)):
-        own, sweeps = lam * 2**level, 200 if level else 20_000
-        start = potentials / own
-        log_u, log_v = _sweeps(start, log_a, log_b, -costs / own, sweeps, 1e-12)
-        potentials = own * log_u
+    log_u, log_v = sinkhorn(log_a, log_b, costs, lam, 400_000, 1e-12)  # high costs need them
     return lam * ((a * log_u).sum() + (log_b.exp() * log_v).sum())
 
 
