@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 import twinrank as tr
-from twinrank.estimators.dask_fit import _prepare
+from twinrank.estimators.dask_partitions import prepare
 from twinrank.models.encoding import MOST, Encoding
 
 QID = np.repeat(np.arange(20), 10)
@@ -157,4 +157,4 @@ def test_training_on_text_continues_from_a_run(tmp_path):
 
 def test_a_partition_of_dask_refuses_text():
     with pytest.raises(tr.InputError, match="On a Dask cluster, columns of text"):
-        _prepare(FRAME, Y, QID, None, {})
+        prepare((FRAME, Y, QID, None), {})

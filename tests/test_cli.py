@@ -48,6 +48,7 @@ def test_mistakes_are_one_line_and_exit_code_2(words, complaint):
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.slow
 def test_reproduce_shows_measured_beside_published(tmp_path):
     shown = run("reproduce", "--table", "3", "--out", str(tmp_path))
     assert shown.returncode == 0

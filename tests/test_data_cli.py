@@ -285,31 +285,6 @@ def test_the_cache_is_where_it_was_asked_for(run, letor, tmp_path):
 # In a process of its own
 
 
-def test_torch_is_never_imported(letor):
-    """Every kind of inspecting and converting, one after the other, then a look at the modules."""
-    commands = [
-        ["inspect"],
-        ["inspect", "train.txt"],
-        ["inspect", "train.txt", "--json", "--plot", "x.png"],
-        ["convert", "train.txt", "x.csv"],
-        ["convert", "x.csv", "x.parquet"],
-        ["convert", "x.parquet", "x"],
-        ["convert", "x", "x.txt"],
-        ["inspect", "x.parquet"],
-    ]
-    code = (
-        "import sys\n"
-        "from twinrank.cli import main\n"
-        f"for words in {commands!r}:\n"
-        "    sys.argv = ['twinrank', *words]\n"
-        "    try:\n        main()\n"
-        "    except SystemExit as left:\n        assert left.code == 0, (words, left.code)\n"
-        "    assert 'torch' not in sys.modules, words\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_process_of_its_own(letor):
     def twinrank(*words, **environment):
         return subprocess.run(

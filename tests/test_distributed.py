@@ -204,6 +204,7 @@ def killed(folder):
     train(MortalGroup(), Path(folder), "killed")
 
 
+@pytest.mark.slow
 def test_a_death_between_two_steps_is_explained(tmp_path):
     survivor, died = two_processes("killed", tmp_path)
     assert died.wait(timeout=60) == -signal.SIGKILL

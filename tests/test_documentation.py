@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,8 @@ def test_docstrings_with_examples_are_found():
 def test_blocks_of_a_page(page, capsys, tmp_path, monkeypatch):
     """All blocks in one namespace, as a reader would paste them; the printed claims hold."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("examples").symlink_to(ROOT / "examples")
     torch.manual_seed(0)
     names: dict[str, object] = {}
     for number, block in enumerate(blocks(PAGES[page], "python"), 1):

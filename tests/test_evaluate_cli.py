@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import json
-import subprocess
 import sys
 
 import numpy as np
@@ -322,35 +321,6 @@ def test_mistakes(run, files, data, tmp_path, words, complaint):
 
 
 # In a process of its own
-
-
-def test_torch_is_never_imported(files, data, tmp_path):
-    code = (
-        "import sys\n"
-        "class NoTorch:\n"
-        "    def find_spec(self, name, *rest):\n"
-        "        assert name.split('.')[0] != 'torch'\n"
-        "sys.meta_path.insert(0, NoTorch())\n"
-        "from twinrank.cli import main\n"
-        "for words in sys.argv[1:]:\n"
-        "    sys.argv[1:] = ['evaluate', *words.split()]\n"
-        "    try:\n        main()\n"
-        "    except SystemExit as end:\n        assert not end.code, end.code\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    commands = [
-        " ".join(ONE),
-        " ".join([*RUNS, "-m", "nDCG@10", "-q", "-o", "json", "--intervals"]),
-        " ".join([*RUNS, "-m", "P_5", "--plot", "wins.svg", "--test", "permutation"]),
-        "test.txt --scores good.txt",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, *commands],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    assert (tmp_path / "wins.svg").exists()
 
 
 def test_the_command_line_and_python_agree(run, files):

@@ -20,7 +20,7 @@ FAST = {
         learning_rate=0.03,
         batch_documents=300,
         transforms="none",
-        categories={3: 4},
+        categorical_features=[3],
         random_state=0,
     ),
     "trees": tr.BoostedRanker(

@@ -60,6 +60,12 @@ for words in (
     ["--help"],
     ["train", "data.txt", "--trees", "--epochs", "2", "--set", "ensemble_size=1", "--out", "run"],
     ["predict", "run", "data.txt"],
+    ["evaluate", "run", "data.txt", "--intervals"],
+    ["inspect"],
+    ["inspect", "data.txt", "--plot", "x.png"],
+    ["convert", "data.txt", "x.csv"],
+    ["convert", "x.csv", "x.parquet"],
+    ["convert", "x.parquet", "x"],
 ):
     assert command(*words) == 0, words
 assert command("train", "data.txt", "--out", "other") == 2

@@ -29,6 +29,7 @@ from twinrank import (
     DirectLoss,
     InputError,
     Ranker,
+    TwinRankError,
     measure,
     synthetic_web_search,
     transform,
@@ -800,7 +801,7 @@ def test_several_evaluation_sets():
     ("arguments", "message"),
     [
         ({"eval_set": X}, "eval_set cannot be of type ndarray"),
-        ({"eval_set": "test.txt"}, "eval_set cannot be of type str"),
+        ({"eval_set": "test.txt"}, "can't read test.txt"),
         ({"eval_set": [X]}, "An evaluation set has the wrong form"),
         ({"eval_set": [OTHER[:2]]}, r"An evaluation set has no queries\. .* eval_qid=\[qid\]"),
         (
@@ -821,7 +822,7 @@ def test_several_evaluation_sets():
     ],
 )
 def test_invalid_evaluation_sets(arguments, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(TwinRankError, match=message):
         small().fit(DATA, **arguments)
 
 

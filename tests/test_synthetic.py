@@ -233,6 +233,7 @@ def standardised(X, sizes):
     return X / np.repeat(np.maximum(deviation, 1e-9), sizes, 0)
 
 
+@pytest.mark.slow
 def test_trees_are_at_most_a_little_better_than_a_line_which_beats_chance(drawn):
     """Relevance is mostly additive, and the scale of features depends on the query."""
     X, y, sizes = drawn[0], drawn[1], drawn[2][:500]

@@ -396,6 +396,7 @@ print(codes)
 """
 
 
+@pytest.mark.slow
 def test_no_permission(files):
     here = Path(tempfile.mkdtemp())
     try:

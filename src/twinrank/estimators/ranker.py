@@ -322,7 +322,7 @@ class Ranker(BaseRanker):
         """
         from twinrank.models.gradients import importances
 
-        return importances(self.model_, self._explained(X, qid, group))
+        return importances(self.model_, self._explained(as_dataset(X, qid=qid, group=group)))
 
     def attributions(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float64]:
         """What each feature adds to each score, compared with the mean of the query.
@@ -343,16 +343,16 @@ class Ranker(BaseRanker):
         """
         from twinrank.models.gradients import attributions
 
-        data = self._explained(X, qid, group)
-        values = attributions(self.model_, data)
+        data = as_dataset(X, qid=qid, group=group)
+        values = attributions(self.model_, self._explained(data))
         return values if data is X else np.asarray(data.in_source_order(values))
 
-    def _explained(self, X: Any, qid: Any, group: Any) -> Dataset:
+    def _explained(self, data: Dataset) -> Dataset:
+        """The data with the model's features and codes."""
         self._check_fitted()
-        data = as_dataset(X, qid=qid, group=group)
-        self._check(data)
+        data = self._matched(data)
         self._check_values(data, self.model_)
-        return data
+        return self.model_.encoding(data)
 
     @property
     def partial_fits_(self) -> int:

@@ -29,7 +29,8 @@ _SAMPLE = 4_000  # documents for the importances that a model is saved with
 def attributions(model: "NetModel", data: Dataset) -> Floats:
     """What each feature adds to each score, compared with the mean of the query, to first order.
 
-    A category is compared with an unknown one, since it has no gradient.
+    The data has the codes of the model's encoding. A category is compared with an unknown one,
+    since it has no gradient.
     """
     values = np.zeros((data.documents, model.features))
     by_feature = np.zeros((model.net.features, model.features))
@@ -58,7 +59,7 @@ def _of_columns(model: "NetModel", batch: Batch) -> Floats:
     with torch.no_grad():
         for column in model.net.categories:
             unknown = X.detach().clone()
-            unknown[:, column] = -1
+            unknown[:, column] = len(model.encoding.columns.get(column, ())) or -1
             change = _numpy(scores - model.net(unknown, batch.lists))
             values[:, column] = _centred(change[:, None], batch.lists)[:, 0]
     return values
