@@ -352,7 +352,8 @@ class Ranker(BaseRanker):
         self._check_fitted()
         data = self._matched(data)
         self._check_values(data, self.model_)
-        return self.model_.encoding(data)
+        encoded: Dataset = self.model_.encoding(data)
+        return encoded
 
     @property
     def partial_fits_(self) -> int:
