@@ -155,6 +155,14 @@ def test_training_on_text_continues_from_a_run(tmp_path):
     assert net.model_.encoding.columns[2] == ("new", "old")
 
 
+def test_a_column_of_ids_is_noted(tmp_path):
+    frame = FRAME.assign(url=[f"page/{i}" for i in range(200)], label=Y, qid=QID)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.warns(tr.DataWarning, match="'url' has 200 different texts in 200 rows"):
+        data = tr.load(tmp_path / "a.csv", cache=False)
+    assert set(data.categories) == {data.feature_names.index(n) for n in ("site", "kind", "url")}
+
+
 def test_a_partition_of_dask_refuses_text():
     with pytest.raises(tr.InputError, match="On a Dask cluster, columns of text"):
         prepare((FRAME, Y, QID, None), {})

@@ -14,7 +14,7 @@ from twinrank.data.column_roles import choose_columns, looks_like
 from twinrank.data.delimited import SEPARATORS, read_delimited
 from twinrank.data.streams import plain_suffix, written
 from twinrank.data.table import ReadOptions, Table, docid_in
-from twinrank.data.text_columns import text_codes
+from twinrank.data.text_columns import many_texts_note, text_codes
 from twinrank.support.arrays import refuse_dask
 from twinrank.support.errors import InputError, explained
 
@@ -48,6 +48,8 @@ def table_from_frame(frame: Any, options: ReadOptions, where: str = "the frame")
             if coded is not None:
                 X[:, i], texts = coded
                 categories |= {i: texts} if texts else {}
+                if len(texts) > max(len(X) / 2, 9):
+                    notes.append(many_texts_note(name, len(texts), len(X)))
                 continue
             values = column(name, numbers_in)
             X[:, i] = values

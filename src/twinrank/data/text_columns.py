@@ -43,6 +43,14 @@ def text_codes(series: "nw.Series[Any]") -> tuple[Floats, tuple[str, ...]] | Non
     return (codes, texts) if texts else (np.full_like(codes, np.nan), ())
 
 
+def many_texts_note(name: str, texts: int, rows: int) -> str:
+    """Return the note about a column of text that may be an id, which is no feature."""
+    return (
+        f"feature {name!r} has {texts:,} different texts in {rows:,} rows; to leave an id out, "
+        f"pass ignore=[{name!r}]"
+    )
+
+
 def as_text(value: Any) -> str:
     """Return a category as text; a whole number has no point.
 
