@@ -239,7 +239,8 @@ def text_curves(path: Path) -> None:
             style = {"color": COLOURS[i % len(COLOURS)], "lw": 2.2 if ours else 1.2, "ms": 3}
             values, line = np.mean(own["dev"], axis=0), "o-" if ours else "o--"
             axes[0, 0].plot(own["steps"], values, line, label=name, **style)
-        axes[0, 0].set(xlabel="step of 8 questions", ylabel=f"{found['measure']}, dev questions")
+        step = f"step of {found['setup']['batch']} questions"
+        axes[0, 0].set(xlabel=step, ylabel=f"{found['measure']}, dev questions")
         axes[0, 0].legend(fontsize=7)
 
 
