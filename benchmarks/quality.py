@@ -108,7 +108,7 @@ ABLATIONS = {
         without("pooled context", "Ranker", architecture="Small(context=pool)", ensemble_size=5),
         without("attention", "Ranker", architecture="Small(context=attention)", ensemble_size=5),
         without("shared weights", "Ranker", architecture="Small(shared=true)", ensemble_size=16),
-        without("noise on features", "Ranker", feature_noise=0.2),
+        without("no noise on features", "Ranker", feature_noise=0.0),
     ),
 }  # fmt: skip
 """What each part of a default is worth: variants that differ in one part."""
