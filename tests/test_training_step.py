@@ -354,7 +354,9 @@ class TestTraining:
     # Torch's compiler uses what torch deprecates, and asks for .grad wherever a graph breaks.
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-    @pytest.mark.parametrize("function", ["DirectLoss", "twin_ranks", "measure"])
+    @pytest.mark.parametrize(
+        "function", ["DirectLoss", pytest.param("twin_ranks", marks=pytest.mark.slow), "measure"]
+    )
     @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=needs_compiler)])
     def test_torch_compile(self, backend, function):
         def train(wrap):
