@@ -165,6 +165,7 @@ def test_qins_bound(scores, alpha):
     assert (np.abs(ranks - truth) <= bound * (1 + 1e-9) + 1e-9).all()
 
 
+@pytest.mark.slow
 def test_tables_2_and_3():
     """Each published number within sampling error (it is itself the mean of 100 lists)."""
     cells = list(rank_errors(seed=0))

@@ -689,6 +689,7 @@ class Wide(torch.nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_resuming_a_net_of_your_own_needs_its_name(files, tmp_path, cli, monkeypatch):
     (tmp_path / "mynets.py").write_text(OWN_NET)
     monkeypatch.syspath_prepend(tmp_path)
