@@ -180,14 +180,16 @@ def test_every_kind_of_lightgbm_model_passes(tmp_path):
         ("default_left", 7),
     ],
 )
-def test_xgboost_never_sees_a_wrong_structure(saved, name, value):
+@pytest.mark.parametrize("place", ["root", "leaf"])
+def test_xgboost_never_sees_a_wrong_structure(saved, name, value, place):
     from twinrank.boosting.xgboost_json import check_json
 
     content = (saved["xgboost"][0] / "model.json").read_bytes()
     assert check_json(content, "model.json") == DATA.features
     model = json.loads(content)
     tree = model["learner"]["gradient_booster"]["model"]["trees"][0]
-    tree[name][:1] = [value]
+    first = 0 if place == "root" else tree["left_children"].index(-1)
+    tree[name][first : first + 1] = [value]
     with pytest.raises(tr.InputError, match=r"model\.json is damaged"):
         check_json(json.dumps(model).encode(), "model.json")
 

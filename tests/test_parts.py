@@ -14,6 +14,7 @@ from twinrank.boosting import tree_features
 from twinrank.cli import app
 from twinrank.data import batches, csv_structure, loading, part_reader
 from twinrank.data.parts import address_of
+from twinrank.data.text_columns import with_features
 
 pl = pytest.importorskip("polars")
 CUTS = (0, 42, 75, 75, 120)  # query 8 goes on in the second part; the third is empty
@@ -38,6 +39,15 @@ def frame(rows=120):
             "clicks": random.integers(0, 9, rows),
             "docid": [f"d{i}" for i in range(rows)],
         }
+    )
+
+
+def with_texts():
+    """The frame with texts: some appear late, one column has none in the first part."""
+    kinds = [None if i % 7 == 3 else f"kind {(i * i) % (i // 10 + 2)}" for i in range(120)]
+    late = [None if i < 75 else f"late {i % 3}" for i in range(120)]
+    return frame().with_columns(
+        kind=pl.Series(kinds, dtype=pl.Categorical), late=pl.Series(late, dtype=pl.String)
     )
 
 
@@ -73,6 +83,7 @@ def same(data, expected):
     assert data.lists.sizes.tolist() == expected.lists.sizes.tolist()
     assert data.feature_names == expected.feature_names
     assert list(data.comments) == list(expected.comments)
+    assert data.categories == expected.categories
     assert np.array_equal(data.in_source_order(data.y), expected.in_source_order(expected.y))
     return True
 
@@ -88,6 +99,30 @@ def test_a_folder_of_parts_is_one_dataset(tmp_path, suffix, cache):
         data = tr.load(tmp_path / "data", cache=cache)
     assert same(data, tr.Dataset.from_frame(frame()))
     assert data.name == str(tmp_path / "data")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".feather"])
+@pytest.mark.parametrize("cache", [True, False])
+def test_texts_have_the_same_numbers_in_all_parts(tmp_path, suffix, cache):
+    parts(tmp_path / "data", suffix, with_texts())
+    data = read(tmp_path / "data", cache=cache, non_finite="keep")
+    expected = tr.Dataset.from_frame(with_texts())
+    if suffix == ".csv":  # a piece without any value could have been numbers
+        assert np.isnan(data.X[:75, 3]).all()
+        whole = np.where(np.isnan(data.X), -1, data.X)
+        data = with_features(data, whole, data.feature_names, data.categories)
+    assert same(data, expected)
+    assert len(data.categories[2]) > 10
+
+
+@pytest.mark.parametrize("first", ["text", "numbers"])
+def test_a_column_is_text_or_numbers(tmp_path, first):
+    columns = {"text": with_texts()["kind"].cast(pl.String)[:60], "numbers": frame()["bm25"][:60]}
+    second = "numbers" if first == "text" else "text"
+    for i, kind in enumerate((first, second)):
+        write(frame()[:60].with_columns(columns[kind].alias("x")), tmp_path / f"{i}.parquet")
+    with pytest.raises(tr.InputError, match=rf"1\.parquet: .*'x' has {second} here and {first} in"):
+        tr.load(tmp_path)
 
 
 def test_patterns_lists_and_order(tmp_path):
@@ -282,8 +317,9 @@ def test_columns_of_parts_must_agree(tmp_path):
 # Resuming
 
 
-def test_a_killed_reader_continues(tmp_path, base, monkeypatch):
-    parts(tmp_path / "data")
+@pytest.mark.parametrize("table", [frame(), with_texts()], ids=["numbers", "texts"])
+def test_a_killed_reader_continues(tmp_path, base, monkeypatch, table):
+    parts(tmp_path / "data", table=table)
     opened, real = [], part_reader._file
 
     def opening(polars, part):
@@ -299,7 +335,7 @@ def test_a_killed_reader_continues(tmp_path, base, monkeypatch):
     (unfinished,) = base.iterdir()
     assert unfinished.name.endswith(".unfinished")
     opened[:] = ["continued"] * 10
-    assert same(read(tmp_path / "data"), tr.Dataset.from_frame(frame()))
+    assert same(read(tmp_path / "data"), tr.Dataset.from_frame(table))
     assert opened[10] == "part-0.parquet"  # its columns only
     assert "part-1.parquet" not in opened[11:]
     assert opened[-1] == "part-3.parquet"

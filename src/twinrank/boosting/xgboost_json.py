@@ -137,8 +137,9 @@ def _check_trees(trees: list[dict[str, Any]], features: int) -> None:
     _require(np.array_equal(np.sort(children), others), "the nodes form no tree")
     _require((parents[children] == owner - first[owner]).all(), "a parent is wrong")
     _require((parents[starts] == _ROOT).all(), "a root has a parent")
-    _require(((split[inner] >= 0) & (split[inner] < features)).all(), "a feature is unknown")
-    by_category = inner & (flags["split_type"] == 1)
+    _require(((split >= 0) & (split < features)).all(), "a feature is unknown")
+    by_category = flags["split_type"] == 1
+    _require(inner[by_category].all(), "a leaf splits by category")
     for number, (tree, start) in enumerate(zip(trees, starts.tolist(), strict=True)):
         own = slice(start, start + int(nodes[number]))
         _check_categories(tree, np.flatnonzero(by_category[own]))

@@ -1,5 +1,6 @@
 """Rows of a table's part as checked arrays: features, labels, runs of query ids, document ids."""
 
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from twinrank.data.array_source import (
 from twinrank.data.column_roles import Roles
 from twinrank.data.frames import converting, numbers_in, query_ids_in, texts_in
 from twinrank.data.table import Floats, Ints, ReadOptions, Texts
+from twinrank.data.text_columns import MOST_TEXTS, text_codes, too_many_texts
+from twinrank.support.errors import InputError
 
 _TILE = 4096  # rows that are transposed at a time; their values fit into a processor's cache
 
@@ -38,6 +41,10 @@ class Block:
     """Features with integers that lose digits."""
     missing: int
     infinite: int
+    texts: dict[int, tuple[str, ...]]
+    """The texts of columns of text; these columns have the numbers of their texts, or −1."""
+    numeric: npt.NDArray[np.bool_]
+    """Features with numbers; columns without any value may be text elsewhere."""
 
     @property
     def dropped(self) -> int:
@@ -70,6 +77,47 @@ class Buffers:
             self._free.append(X.base)
 
 
+class JoinedTexts:
+    """The texts of columns over all blocks, in the order of their first appearance."""
+
+    def __init__(self, texts: Mapping[str, Sequence[str]]) -> None:
+        self._known = {
+            int(column): {text: code for code, text in enumerate(own)}
+            for column, own in texts.items()
+        }
+        self._recorded = {column: len(own) for column, own in self._known.items()}
+
+    def join(
+        self, block: Block, numeric: Collection[int], features: Sequence[str], where: str
+    ) -> None:
+        """Number a block's texts as those of all blocks so far. `numeric` columns have numbers."""
+        for column in {*self._known, *block.texts}:
+            if column in numeric:
+                name = features[column]
+                raise InputError(
+                    f"{where}: column {name!r} has {'text' if column in block.texts else 'numbers'}"
+                    f" here and {'numbers' if column in block.texts else 'text'} in the rows "
+                    f"before; give it one type, or leave it out: ignore=[{name!r}]"
+                )
+            known, codes = self._known.setdefault(column, {}), block.X[:, column]
+            own = [known.setdefault(text, len(known)) for text in block.texts.get(column, ())]
+            if len(known) >= MOST_TEXTS:
+                raise too_many_texts(features[column], len(known))
+            codes[:] = np.array([*own, -1], np.float32)[np.nan_to_num(codes, nan=-1).astype(int)]
+
+    def added(self) -> dict[str, list[str]]:
+        """The texts since the last call."""
+        added = {}
+        for column, known in self._known.items():
+            added[str(column)] = list(known)[self._recorded.get(column, 0) :]
+            self._recorded[column] = len(known)
+        return added
+
+    def categories(self) -> dict[int, tuple[str, ...]]:
+        """The texts of all columns that have some."""
+        return {column: tuple(known) for column, known in self._known.items() if known}
+
+
 def block_of(
     frame: Any, roles: Roles, options: ReadOptions, where: str, first_row: int, buffers: Buffers
 ) -> Block:
@@ -78,10 +126,16 @@ def block_of(
 
     table = nw.from_native(frame, eager_only=True)
     locations = Locations(roles.features, where, roles.label or "", first_row)
-    columns, inexact = [], np.zeros(len(roles.features), np.bool_)
-    for name in roles.features:
+    columns, texts = [], {}
+    inexact, numeric = np.zeros((2, len(roles.features)), np.bool_)
+    for i, name in enumerate(roles.features):
         with converting(name, where):
             values = frame[name]
+            if (coded := text_codes(table[name])) is not None:
+                columns.append(coded[0] if coded[1] else np.full(len(frame), -1, np.float32))
+                texts[i] = coded[1]
+                continue
+            numeric[i] = values.null_count() < len(values)
             if values.dtype.is_float():  # without the detour
                 columns.append(values.to_numpy())
             else:
@@ -111,7 +165,7 @@ def block_of(
         X, y = X[judged], y[judged]
         docids = None if docids is None else docids.take(np.flatnonzero(judged))
         starts, ids = _remaining(starts, ids, judged)
-    return Block(X, y, starts, ids, docids, read, inexact, missing, infinite)
+    return Block(X, y, starts, ids, docids, read, inexact, missing, infinite, texts, numeric)
 
 
 def _fill_rows(X: Floats, columns: list[npt.NDArray[Any]]) -> None:

@@ -133,7 +133,11 @@ class PartJournal:
         """The finished parts and the counts up to them."""
         numbers = range(len(self._lines))
         runs = [PartRuns(*(np.load(path) for path in self._files(i))) for i in numbers]
-        return runs, self._lines[-1]["counts"] if self._lines else {}
+        texts: dict[str, list[str]] = {}
+        for line in self._lines:
+            for column, added in line["counts"]["texts"].items():
+                texts.setdefault(column, []).extend(added)
+        return runs, {**self._lines[-1]["counts"], "texts": texts} if self._lines else {}
 
     def add(self, runs: PartRuns, counts: dict[str, Any]) -> None:
         """Record that a part is complete in the sink."""

@@ -18,16 +18,18 @@ from twinrank.data.array_source import rounded_note
 from twinrank.data.column_roles import Roles, choose_columns, looks_like
 from twinrank.data.delimited import SEPARATORS, delimited_pieces, delimited_roles
 from twinrank.data.frames import polars_for, suspicious_names
-from twinrank.data.part_blocks import Block, Buffers, block_of
+from twinrank.data.part_blocks import Block, Buffers, JoinedTexts, block_of
 from twinrank.data.part_queries import PartRuns, grouped_queries
 from twinrank.data.parts import Part, Stream, lazy_stream
+from twinrank.data.saving import facts_of
 from twinrank.data.store import Arrays, Sink
 from twinrank.data.streams import FileState, file_crc32, plain_suffix
 from twinrank.data.table import ReadOptions, dropped_note, not_finite_notes
+from twinrank.data.text_columns import many_texts_note
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError, explained
 
-PARSER = "parts 1"  # part of the cache key; change it to invalidate old caches
+PARSER = "parts 2"  # part of the cache key; change it to invalidate old caches
 PIECE = 1 << 25  # bytes of X in a piece
 _MOST_THREADS = 4
 _SHOWN = 3  # columns in a message
@@ -81,7 +83,7 @@ def read_parts(
                     break
                 task = waiting.popleft()
                 if isinstance(result := task.future.result(), Block):
-                    reading.append(result)
+                    reading.append(result, task.part.name)
                 else:
                     _check_unchanged(task.part)
                     reading.complete(journal, result)
@@ -112,16 +114,20 @@ class _Reading:
         self.notes: list[str] = []
         self._counts = {
             "documents": 0, "comment_bytes": 0, "missing": 0, "infinite": 0, "dropped": 0,
-            "inexact": [], "checksums": [], **counts,
+            "inexact": [], "numeric": [], "checksums": [], **counts,
         }  # fmt: skip
+        self._texts = JoinedTexts(self._counts.pop("texts", {}))
         self.buffers = Buffers(PIECE)
         self._starts: list[Any] = []
         self._ids: list[Any] = []
 
-    def append(self, block: Block) -> None:
-        """Add a block to the arrays."""
+    def append(self, block: Block, where: str) -> None:
+        """Add a block of a part to the arrays."""
         assert self.roles is not None
         counts = self._counts
+        numeric = {*counts["numeric"], *np.flatnonzero(block.numeric).tolist()}
+        counts["numeric"] = sorted(numeric)
+        self._texts.join(block, numeric, self.roles.features, where)
         self.sink.append("X", block.X)
         self.buffers.give(block.X)
         self.sink.append("y", block.y)
@@ -144,7 +150,7 @@ class _Reading:
         self.runs.append(PartRuns.of(self._starts, self._ids))
         self._starts, self._ids = [], []
         if journal is not None:
-            journal.add(self.runs[-1], self._counts)
+            journal.add(self.runs[-1], {**self._counts, "texts": self._texts.added()})
 
     def finish(self, names: list[str]) -> tuple[Arrays, dict[str, Any]]:
         """Group the rows by query; return the arrays and their metadata."""
@@ -171,7 +177,12 @@ class _Reading:
         if counts["dropped"]:
             notes.append(dropped_note(counts["dropped"]))
         numbered = features == [str(i + 1) for i in range(len(features))]
+        texts = self._texts.categories()
+        for column, own in texts.items():
+            if len(own) > max(counts["documents"] / 2, 9):
+                notes.append(many_texts_note(features[column], len(own), counts["documents"]))
         facts = {"feature_names": None if numbered else features, "notes": notes}
+        facts |= facts_of(texts)
         return arrays, {**facts, "checksums": counts["checksums"]}
 
 

@@ -191,7 +191,7 @@ class Table:
         categories = facts.get("categories") or {}
         for key, texts in categories.items():
             column = X[:, int(key)] if key.isdecimal() and int(key) < X.shape[1] else None
-            fits = fits and column is not None and bool(np.all(column < len(texts)))
+            fits = fits and column is not None and not np.any(column >= len(texts))
         if not fits:
             raise InputError("its arrays have shapes or types that do not fit together")
         return cls(

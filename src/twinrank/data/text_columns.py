@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Categories = Mapping[int, tuple[str, ...]]
 """The texts of columns, by number; the column has their numbers, and −1 for missing values."""
 
+MOST_TEXTS = 1 << 24
+"""Above this, float32 cannot hold every number."""
+
 
 def text_codes(series: "nw.Series[Any]") -> tuple[Floats, tuple[str, ...]] | None:
     """Return the codes of a column of text, and the texts in the order of their first appearance.
@@ -36,11 +39,16 @@ def text_codes(series: "nw.Series[Any]") -> tuple[Floats, tuple[str, ...]] | Non
         text = "" if missing[row] else as_text(value)
         codes[row] = known.setdefault(text, len(known) - 1)
     texts = tuple(known)[1:]
-    if len(texts) >= 1 << 24:
-        raise InputError(f"column {series.name!r} has {len(texts):,} texts, more than 16,777,215")
+    if len(texts) >= MOST_TEXTS:
+        raise too_many_texts(series.name, len(texts))
     if series.dtype == nw.String and any(map(_is_number, texts)):
         return None
     return (codes, texts) if texts else (np.full_like(codes, np.nan), ())
+
+
+def too_many_texts(name: str, texts: int) -> InputError:
+    """Return the error about a column with more texts than can be numbered."""
+    return InputError(f"column {name!r} has {texts:,} texts, more than {MOST_TEXTS - 1:,}")
 
 
 def many_texts_note(name: str, texts: int, rows: int) -> str:
