@@ -3,8 +3,10 @@
     python benchmarks/large.py                       # 5 GB of features in 50 parts; half an hour
     python benchmarks/large.py --gb 1 --train none   # a minute
 
-Every figure is measured in a process of its own. The peak is private memory (RssAnon of Linux)
-above that of the process before it began; mapped files of the cache are not private memory.
+`load` writes the features to the cache, so that the speed of the disk matters; `--cache /dev/shm`
+puts the cache into memory. Every figure is measured in a process of its own. The peak is private
+memory (RssAnon of Linux) above that of the process before it began; mapped files of the cache are
+not private memory.
 """
 
 import argparse
@@ -36,6 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--gb", type=float, default=5.0, help="size of the features, as float32")
     parser.add_argument("--folder", type=Path, help="where the files go (default: temporary)")
+    parser.add_argument("--cache", type=Path, help="where the cache goes (default: beside them)")
     parser.add_argument("--runs", type=int, default=3, help="runs of each reader; the best counts")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of boosting")
     parser.add_argument("--train", default=",".join(ENGINES), help=f"of {', '.join(ENGINES)}; none")
@@ -51,15 +54,19 @@ def main() -> None:
         megabytes = sum(rows for _, rows in files) * FEATURES * 4 / 1e6
         stored = sum(path.stat().st_size for path, _ in files) / 1e6
         print(f"{megabytes:,.0f} MB of features, {stored:,.0f} MB of Parquet in {len(files)} parts")
-        runs: dict[str, list[Any]] = {"polars": [], "load": []}
+        chosen.cache = (chosen.cache or folder) / "twinrank-cache"
+        runs: dict[str, list[Any]] = {"polars": [], "write": [], "load": []}
         for _ in range(chosen.runs):
             for name, results in runs.items():
-                shutil.rmtree(folder / "cache", ignore_errors=True)
+                shutil.rmtree(chosen.cache, ignore_errors=True)
                 results.append(measure(name, folder, chosen))
         best = {name: min(results, key=lambda r: r["seconds"]) for name, results in runs.items()}
         for name, result in best.items():
             show(name, result, megabytes)
-        print(f"load takes {best['load']['seconds'] / best['polars']['seconds']:.2f} × polars")
+        seconds = {name: result["seconds"] for name, result in best.items()}
+        print(f"load takes {seconds['load'] / seconds['polars']:.2f} × polars")
+        both = seconds["polars"] + seconds["write"]
+        print(f"load takes {seconds['load'] / both:.2f} × polars and writing as many bytes")
         cpu = best["load"]["cpu"] / best["polars"]["cpu"]
         print(f"(processor time: {cpu:.2f} ×; best of {chosen.runs} runs)")
         figures = {"megabytes": megabytes, "parts": len(files), **runs}
@@ -67,6 +74,7 @@ def main() -> None:
             if name in ENGINES:
                 figures[name] = measure(f"train:{name}", folder, chosen)
                 show(name, figures[name], megabytes)
+        shutil.rmtree(chosen.cache, ignore_errors=True)
     if chosen.json:
         chosen.json.write_text(json.dumps(figures, indent=1))
 
@@ -110,9 +118,13 @@ def generate(folder: Path, gb: float) -> list[tuple[Path, int]]:
 
 def measure(name: str, folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
     """Run one measurement in a new process."""
-    options = ["--measure", name, "--folder", str(folder), "--rounds", str(chosen.rounds)]
+    options = ["--measure", name, "--folder", folder, "--cache", chosen.cache]
+    options += ["--gb", chosen.gb, "--rounds", chosen.rounds]
     done = subprocess.run(
-        [sys.executable, __file__, *options], stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, __file__, *map(str, options)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
@@ -167,12 +179,25 @@ def read_with_polars(chosen: argparse.Namespace) -> dict[str, float]:
     return timed(read)
 
 
+def write(chosen: argparse.Namespace) -> dict[str, float]:
+    """Write as many bytes as the features have."""
+    block, count = np.ones(1 << 22, np.float32), int(chosen.gb * 1e9) >> 24
+
+    def write_blocks() -> None:
+        with (chosen.cache / "bytes").open("wb", buffering=0) as file:
+            for _ in range(count):
+                file.write(block)
+
+    chosen.cache.mkdir(parents=True)
+    return timed(write_blocks)
+
+
 def load(chosen: argparse.Namespace) -> dict[str, float]:
     import polars  # noqa: F401
 
     import twinrank as tr
 
-    os.environ["TWINRANK_CACHE_DIR"] = str(chosen.folder / "cache")
+    os.environ["TWINRANK_CACHE_DIR"] = str(chosen.cache)
     read = tr.load  # imported before the clock starts
     return timed(lambda: read(chosen.folder / "parts"))
 
@@ -180,14 +205,14 @@ def load(chosen: argparse.Namespace) -> dict[str, float]:
 def train(chosen: argparse.Namespace) -> dict[str, float]:
     import twinrank as tr
 
-    os.environ["TWINRANK_CACHE_DIR"] = str(chosen.folder / "cache")
+    os.environ["TWINRANK_CACHE_DIR"] = str(chosen.cache)
     data = tr.load(chosen.folder / "parts")
     parameters = ENGINES[chosen.measure.partition(":")[2]]
     ranker = tr.BoostedRanker(n_estimators=chosen.rounds, ensemble_size=1, **parameters)
     return timed(lambda: ranker.fit(data))
 
 
-MEASURED = {"polars": read_with_polars, "load": load, "train": train}
+MEASURED = {"polars": read_with_polars, "write": write, "load": load, "train": train}
 
 if __name__ == "__main__":
     main()

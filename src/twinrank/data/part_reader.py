@@ -30,7 +30,7 @@ from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError, explained
 
 PARSER = "parts 2"  # part of the cache key; change it to invalidate old caches
-PIECE = 1 << 25  # bytes of X in a piece
+PIECE = 1 << 24  # bytes of X in a piece
 _MOST_THREADS = 4
 _SHOWN = 3  # columns in a message
 
