@@ -12,6 +12,7 @@ from sklearn.base import clone
 import twinrank as tr
 from twinrank.estimators.dask_partitions import prepare
 from twinrank.models.encoding import MOST, Encoding
+from twinrank.models.onnx_export import onnx_model
 
 QID = np.repeat(np.arange(20), 10)
 RANDOM = np.random.default_rng(0)
@@ -103,8 +104,8 @@ def test_missing_values_can_matter(name):
     assert scores.argmax() == 1
 
 
-def test_onnx_takes_text(tmp_path):
-    ranker = RANKERS["net"].fit(FRAME, Y, qid=QID)
+def test_onnx_takes_text(fitted, tmp_path):
+    ranker = fitted
     ranker.export(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     assert [each.name for each in session.get_inputs()] == ["X", "text:site", "text:kind"]
@@ -119,12 +120,38 @@ def test_onnx_takes_text(tmp_path):
     np.testing.assert_allclose(scores, ranker.predict(frame), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("engine", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("transforms", ["none", "none | QueryZScore", "Standardise"])
+@pytest.mark.parametrize("categorical", [[0, 2], [0, 1, 2, 3]])
+def test_onnx_has_the_splits_on_categories(engine, transforms, categorical):
+    pytest.importorskip(engine)
+    random = np.random.default_rng(1)
+    X = random.integers(0, 90, (600, 4)).astype(np.float32)
+    worth = random.normal(size=90)
+    y = np.digitize(worth[X[:, 0].astype(int)] + 0.5 * worth[X[:, 2].astype(int)], [0, 1])
+    small = {"cat_smooth": 1, "min_data_per_group": 1, "cat_l2": 0.1}
+    ranker = tr.BoostedRanker(
+        n_estimators=8,
+        ensemble_size=1,
+        transforms=transforms,
+        engine=engine,
+        categorical_features=categorical,
+        engine_params=small if engine == "lightgbm" else {},
+    ).fit(X, y, group=[20] * 30)
+    session = onnxruntime.InferenceSession(onnx_model(ranker.model_).SerializeToString())
+    probe = random.integers(-1, 99, (20, 4)).astype(np.float32)  # with missing and unknown ones
+    (scores,) = session.run(None, {"X": probe})
+    np.testing.assert_allclose(scores, ranker.predict(probe, group=[20]), rtol=0, atol=1e-6)
+    assert np.unique(scores).size > 10
+
+
 def test_a_blend_of_rankers_takes_text(tmp_path):
     rankers = {"net": RANKERS["net"], "trees": RANKERS["lightgbm"]}
     blend = tr.Blend(rankers).fit(FRAME, Y, qid=QID, eval_fraction=0.3)
     blend.save(tmp_path / "blend")
     moved = FRAME[FRAME.columns[::-1]]
     assert np.array_equal(tr.Blend.load(tmp_path / "blend").predict(moved), blend.predict(FRAME))
+    blend.export(tmp_path / "blend.onnx")  # compares scores
 
 
 @pytest.mark.parametrize("name", ["data.csv", "data.parquet", "folder"])

@@ -2,22 +2,26 @@
 
 The nodes compare in float64 and add up in float64, so that every document reaches the leaves that
 the engine gives it. Features are float32: LightGBM compares them with float64 thresholds (x ≤ t),
-XGBoost with float32 ones (x < t).
+XGBoost with float32 ones (x < t). A split on categories becomes a column of its own, 0 for the
+categories that go to the left and 1 for the others: a row of a table, found by the code.
 """
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from twinrank.boosting.engines import Trees
-from twinrank.data.transforms import Compose, SignedLog1p, Transform
-from twinrank.models.onnx_graph import Graph, transformed
+from twinrank.data.transforms import Compose, SignedLog1p
+from twinrank.models.onnx_graph import Graph, encoded, transformed
 from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    from twinrank.boosting.tree_model import TreeModel
 
 DOMAIN = "ai.onnx.ml"
 Floats = npt.NDArray[np.float64]
@@ -39,47 +43,93 @@ class Tree:
     """The threshold of a split, or the value of a leaf."""
     missing_left: npt.NDArray[np.bool_]
     """True if missing values (NaN) go to the left."""
+    categories: dict[int, tuple[frozenset[int], bool]] = field(default_factory=dict)
+    """The splits on categories: codes, and True if these go to the left, False for the others."""
 
 
-def add_trees(
-    graph: Graph, engine: str, trees: Trees, transform: Transform, features: int, per_query: bool
-) -> str:
+def add_trees(graph: Graph, model: "TreeModel") -> str:
     """Append the transforms and the trees, and return the name of the scores.
 
     A document with a value that `predict` refuses gets NaN. If a score depends on the other
     documents of the query, all of them get NaN.
     """
-    columns = np.arange(features, dtype=np.int64)
-    x, results = "X", list[str]()
-    if transform != Compose():
-        x, results = transformed(graph, "X", transform, features, columns)
-    mode, offset, nodes = _READERS[engine](trees)
+    transform, categorical = model.transform, model.categorical
+    if categorical and not model.encoding.columns:
+        raise _unable("the model was saved without the codes of its categories; train it again")
+    columns = np.delete(np.arange(model.features), categorical)
+    given = x = graph("Gather", "X", columns, axis=1) if categorical and columns.size else "X"
+    results = list[str]()
+    if transform != Compose() and columns.size:
+        x, results = transformed(graph, x, transform, model.features, columns)
+    mode, offset, grown = _READERS[model.engine](model.trees)
     if mode == "BRANCH_LT" and SignedLog1p.__name__ in str(transform):
         raise _unable(
             "XGBoost's thresholds are values of the training data, and logarithms of two libraries "
             "differ in the last bit; train without SignedLog1p, or with engine='lightgbm'"
         )
-    attributes = _attributes(graph, mode, offset, list(nodes))
-    wide = graph.cast(x, np.float64)
+    for column in model.encoding.texts:  # an input also if no tree uses it
+        graph.text_input(column, model.feature_names)
+    tables, nodes = _tabulated(list(grown), model)
+    codes = [graph.cast(encoded(graph, model, column), np.int64) for column in tables]
+    found = zip(tables.values(), codes, strict=True)
+    parts = [x] if columns.size or not tables else []
+    parts += [graph("Gather", table, code, axis=0) for table, code in found]
+    attributes = _attributes(graph, mode, offset, nodes)
+    wide = graph.cast(graph("Concat", *parts, axis=1) if len(parts) > 1 else parts[0], np.float64)
     scores = graph("TreeEnsembleRegressor", wide, domain=DOMAIN, **attributes)
-    return graph(
-        "Add",
-        graph("Squeeze", scores, np.array([1])),
-        _refused(graph, x, results, per_query),
-    )
+    scores = graph("Squeeze", scores, np.array([1]))
+    if not columns.size:
+        return scores
+    return graph("Add", scores, _refused(graph, given, x, results, model.per_query))
 
 
-def _refused(graph: Graph, x: str, results: list[str], per_query: bool) -> str:
+def _tabulated(
+    trees: list[Tree], model: "TreeModel"
+) -> tuple[dict[int, npt.NDArray[np.float32]], list[Tree]]:
+    """Tables of the splits on each categorical column, and trees that split on their columns.
+
+    A table has a row for each code. The columns of all tables follow the numeric columns.
+    """
+    if not model.categorical:
+        return {}, trees
+    inputs = model.transform.outputs(model.features)
+    place = np.full(inputs, -1)
+    numeric = np.delete(np.arange(inputs), model.categorical)
+    place[numeric] = np.arange(numeric.size)
+    splits = [
+        (int(tree.feature[node]), *split)
+        for tree in trees
+        for node, split in tree.categories.items()
+    ]
+    tables, found = {}, dict[Any, int]()
+    for column in sorted({column for column, _, _ in splits}):
+        own = [split for split in dict.fromkeys(splits) if split[0] == column]
+        codes = np.arange(model.encoding.counts[column])
+        tables[column] = np.stack(
+            [np.isin(codes, list(chosen)) != to_left for _, chosen, to_left in own], axis=1
+        ).astype(np.float32)
+        found |= {split: numeric.size + len(found) + i for i, split in enumerate(own)}
+    moved = []
+    for tree in trees:
+        feature, value = place[tree.feature], tree.value.copy()
+        for node, split in tree.categories.items():
+            feature[node] = found[int(tree.feature[node]), *split]
+            value[node] = 0.5
+        moved.append(replace(tree, feature=feature, value=value))
+    return tables, moved
+
+
+def _refused(graph: Graph, given: str, x: str, results: list[str], per_query: bool) -> str:
     """NaN for documents with an infinite value, or one that a transform cannot use, else 0.
 
     Trees take missing values. A result of a transform that is not finite counts if the query has
     an infinite value.
     """
     infinite = _any(graph, graph("IsInf", x), per_query)
-    given = _any(graph, graph("IsInf", "X"), per_query) if results else ""
+    was = _any(graph, graph("IsInf", given), per_query) if results else ""
     for result in results:
         zero = graph("Mul", result, np.float32(0))  # NaN if not finite
-        unusable = graph("And", _any(graph, graph("IsNaN", zero), per_query), given)
+        unusable = graph("And", _any(graph, graph("IsNaN", zero), per_query), was)
         infinite = graph("Or", infinite, unusable)
     return graph("Where", infinite, np.float32(np.nan), np.float32(0))
 
@@ -143,9 +193,8 @@ def _lightgbm_tree(block: str) -> Tree:
         return _leaf(leaves[0])
     decision, threshold = numbers("decision_type", np.int64), numbers("threshold", np.float64)
     kind = decision >> 2
-    if (decision & _CATEGORICAL).any():
-        raise _unable("it splits on categories; encode them as numbers instead")
-    if (kind == _ZERO_MISSING).any():
+    by_category = decision & _CATEGORICAL > 0
+    if (kind[~by_category] == _ZERO_MISSING).any():
         raise _unable("zero_as_missing treats 0 as missing; train without it")
     # Without missing values in training, LightGBM takes a missing value as 0.
     to_left = np.where(kind == _NAN_MISSING, decision & _DEFAULT_LEFT > 0, threshold >= 0)
@@ -160,7 +209,23 @@ def _lightgbm_tree(block: str) -> Tree:
         np.append(numbers("split_feature", np.int64), none),
         np.append(threshold, leaves),
         np.append(to_left, no),
+        _lightgbm_categories(by_category, threshold, numbers),
     )
+
+
+def _lightgbm_categories(
+    by_category: npt.NDArray[np.bool_], threshold: Floats, numbers: Callable[[str, Any], Any]
+) -> dict[int, tuple[frozenset[int], bool]]:
+    """The categories that go to the left, from words of 32 bits; the threshold counts them."""
+    words = numbers("cat_threshold", np.uint32)
+    bounds = numbers("cat_boundaries", np.int64)
+    splits = {}
+    for node in np.flatnonzero(by_category).tolist():
+        number = int(threshold[node])
+        own = words[bounds[number] : bounds[number + 1]]
+        bits = np.unpackbits(own.astype("<u4").view(np.uint8), bitorder="little")
+        splits[node] = frozenset(np.flatnonzero(bits).tolist()), True
+    return splits
 
 
 def _leaf(value: float) -> Tree:
@@ -186,8 +251,9 @@ def _xgboost(trees: Trees) -> tuple[str, float, Iterator[Tree]]:
 
 
 def _xgboost_tree(tree: dict[str, Any], factor: float) -> Tree:
-    if any(tree.get("split_type", ())):
-        raise _unable("it splits on categories; encode them as numbers instead")
+    values, owners, starts, sizes = (
+        tree.get(f"categories{part}", []) for part in ("", "_nodes", "_segments", "_sizes")
+    )
     left = np.array(tree["left_children"], np.int64)
     value = np.array(tree["split_conditions"], np.float32).astype(np.float64)
     return Tree(
@@ -196,6 +262,10 @@ def _xgboost_tree(tree: dict[str, Any], factor: float) -> Tree:
         np.array(tree["split_indices"], np.int64),
         np.where(left < 0, value * factor, value),
         np.array(tree["default_left"]).astype(bool),
+        {
+            node: (frozenset(values[start : start + size]), False)
+            for node, start, size in zip(owners, starts, sizes, strict=True)
+        },
     )
 
 

@@ -73,13 +73,7 @@ class TreeModel(Model):
         """Append the transforms and the trees to an ONNX graph."""
         from twinrank.boosting.onnx_trees import add_trees
 
-        if self.categorical:
-            raise InputError(
-                "Trees with categorical_features cannot be exported to ONNX. Export them in the "
-                "engine's own format, or encode categories as numbers and train again."
-            )
-        shape = self.features, self.per_query
-        return add_trees(graph, self.engine, self.trees, self.transform, *shape)
+        return add_trees(graph, self)
 
     def graph_metadata(self) -> dict[str, Any]:
         """The engine and the number of trees."""
@@ -105,10 +99,11 @@ class TreeModel(Model):
     def describe_export(self, path: Path | None = None) -> tuple[str, str, str | None]:
         """The engine's own file holds the trees, but no transform; an ONNX file holds all.
 
-        Without a path, trees with a transform go to an ONNX file, unless they have categories.
+        Without a path, trees with a transform or with codes of categories go to an ONNX file.
         """
         transformed = self.transform != Compose()
-        if path.suffix == ONNX if path is not None else transformed and not self.categorical:
+        needed = transformed or bool(self.encoding.columns)
+        if path.suffix == ONNX if path is not None else needed:
             return super().describe_export(path)
         held = f"{counted(self.trees.count, 'tree')} in {engine(self.engine).NAME}'s own format"
         lacking = (
