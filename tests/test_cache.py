@@ -254,7 +254,7 @@ def test_cache_dir_and_verify_on_the_command_line(source, base, tmp_path):
         file.write(TEXT.replace("9", "8"))
     os.utime(source, LONG_AGO)
     for options, highest in ([], 9), (["--verify"], 8):
-        words = ["convert", source, tmp_path / "copy.txt", "--force", *options]
+        words = ["convert", source, tmp_path / "copy.txt", "--overwrite", *options]
         words += ["--cache-dir", tmp_path / "here"]
         command = [sys.executable, "-m", "twinrank", *map(str, words)]
         subprocess.run(command, check=True, capture_output=True, timeout=60)

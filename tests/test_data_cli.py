@@ -183,17 +183,20 @@ def test_convert_keeps_what_is_odd(run, tmp_path):
 def test_convert_replaces_only_when_told(run, letor, tmp_path):
     (tmp_path / "a.csv").write_text("precious")
     code, _, err = run("convert", "train.txt", "a.csv")
-    assert (code, err) == (2, "Error: a.csv exists; add --force to replace it.\n")
+    assert (code, err) == (
+        2,
+        "Error: a.csv exists; add --overwrite to replace it, or choose another name.\n",
+    )
     assert (tmp_path / "a.csv").read_text() == "precious"
-    assert run("convert", "train.txt", "a.csv", "--force")[0] == 0
+    assert run("convert", "train.txt", "a.csv", "--overwrite")[0] == 0
     assert load("a.csv").documents == 4
     for _ in range(2):
-        assert run("convert", "a.csv", "folder", "--force")[0] == 0
-    assert run("convert", "folder", "folder", "--force")[0] == 0
-    assert run("convert", "a.csv", "a.csv", "--force")[0] == 0
+        assert run("convert", "a.csv", "folder", "--overwrite")[0] == 0
+    assert run("convert", "folder", "folder", "--overwrite")[0] == 0
+    assert run("convert", "a.csv", "a.csv", "--overwrite")[0] == 0
     assert_same(load("a.csv"), load("folder"))
     (tmp_path / "mine").mkdir()
-    code, _, err = run("convert", "train.txt", "mine", "--force")
+    code, _, err = run("convert", "train.txt", "mine", "--overwrite")
     assert (code, err) == (2, "Error: mine exists and is not TwinRank data; choose another name\n")
 
 

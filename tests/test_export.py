@@ -500,7 +500,9 @@ def test_export_trees_with_their_transforms(cli, fitted, tmp_path, monkeypatch):
     coded[:, 0] = np.arange(len(coded)) % 3
     coded = tr.Dataset.from_arrays(coded, fitted.y, group=fitted.lists.sizes)
     trees(coded, categorical_features=[0]).save("trees")
-    code, shown, errors = cli("export", "trees")
+    code, _, errors = cli("export", "trees")
+    assert (code, "model.onnx exists; add --overwrite to replace it" in errors) == (2, True)
+    code, shown, errors = cli("export", "trees", "--overwrite")
     assert (code, errors) == (0, "")
     assert shown.startswith("Wrote model.onnx: X [documents, 12] → scores [documents]")
 
@@ -524,7 +526,7 @@ def test_mistakes_of_export_are_one_line(cli, ranker, tmp_path, monkeypatch):
         (["net", "-o", "model.pt"], "choose a name with .onnx, for the format ONNX"),
         (["nowhere"], "nowhere is not a model"),
         (["net", "-o", "nowhere/model.onnx"], "can't write nowhere/model.onnx: No such file"),
-        (["net", "-o", "folder.onnx"], "can't write folder.onnx: Is a directory"),
+        (["net", "-o", "folder.onnx", "--overwrite"], "can't write folder.onnx: Is a directory"),
         ([], "Missing argument"),
     ):
         code, _, errors = cli("export", *words)

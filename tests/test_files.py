@@ -262,7 +262,7 @@ def test_no_space_on_the_command_line(tmp_path, small):
     (folder / "old.parquet").write_text("old")
     answer = run("inspect", tmp_path / "train.txt", "--cache-dir", folder)
     assert is_one_line(answer, "No space left", "--cache-dir")
-    words = ("--force", "--cache-dir", tmp_path / "cache")
+    words = ("--overwrite", "--cache-dir", tmp_path / "cache")
     answer = run("convert", tmp_path / "train.txt", folder / "old.parquet", *words)
     assert is_one_line(answer, f"can't write {folder / 'old.parquet'}", "No space left")
     assert [path.read_text() for path in folder.iterdir()] == ["old"]
@@ -345,7 +345,7 @@ def test_no_permission(open_folder, monkeypatch):
     ]
     for name in targets:
         target = full / name
-        words = ["convert", good, target, "--force"]
+        words = ["convert", good, target, "--overwrite"]
         cases.append((words, f"can't write {target}: {denied}"))
     first = [["inspect", good], *(["convert", good, here / "mine" / name] for name in targets)]
     for name in ("secret.txt", "secret.csv", "saved/y.npy", "closed"):

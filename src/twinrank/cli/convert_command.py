@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from twinrank.cli.data_options import load_data, show_notes, takes_data
-from twinrank.cli.output_options import show_done, show_json, takes_output
-from twinrank.support.errors import InputError, explained
+from twinrank.cli.output_options import Overwrite, check_free, show_done, show_json, takes_output
+from twinrank.support.errors import explained
 
 
 @takes_output
@@ -29,7 +29,7 @@ def convert(
             ".parquet; .feather. Without a suffix: a folder, which loads fastest.",
         ),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing target.")] = False,
+    overwrite: Overwrite = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Convert data from one format to another without loss.
@@ -46,8 +46,7 @@ def convert(
 
     with explained("write", target):
         check_target(target)
-        if target.exists() and not force:
-            raise InputError(f"{target} exists; add --force to replace it.")
+        check_free(target, overwrite)
     loaded = load_data(data, reading or {})
     show_notes(loaded)
     loaded.save(target)

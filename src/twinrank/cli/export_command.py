@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from twinrank.cli.output_options import show_done, show_json, show_note, takes_output
+from twinrank.cli.output_options import (
+    Overwrite,
+    check_free,
+    show_done,
+    show_json,
+    show_note,
+    takes_output,
+)
 
 
 @takes_output
@@ -23,10 +30,11 @@ def export(
             "-o",
             "--output",
             help="File to write: .onnx for any model; for trees also .txt (LightGBM), .json or "
-            ".ubj (XGBoost). Default: model.onnx; for trees without transforms, or with "
-            "categories, model.txt or model.json.",
+            ".ubj (XGBoost). Default: model.onnx; for trees without transforms and categories, "
+            "model.txt or model.json.",
         ),
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a trained model as one file that scores without TwinRank.
 
@@ -48,6 +56,7 @@ def export(
     ranker = load_model(model)
     default_name, description, note = ranker.model_.describe_export(output)
     output = output or Path(default_name)
+    check_free(output, overwrite)
     ranker.export(output)
     show_done(f"Wrote {output}: {description}")
     if note is not None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from twinrank.display.tables import Table
 
 FORMATS = ("text", "json")
+STANDARD_OUTPUT = Path("-")
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing target.")]
 
 
 @dataclass
@@ -80,6 +83,12 @@ def takes_output(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+def check_free(path: Path, overwrite: bool) -> None:
+    """Raise an error if a file or a folder would be replaced unasked."""
+    if path != STANDARD_OUTPUT and not overwrite and path.exists():
+        raise InputError(f"{path} exists; add --overwrite to replace it, or choose another name.")
 
 
 def wants_json() -> bool:

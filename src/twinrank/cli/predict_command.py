@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinrank.cli.data_options import load_data, show_notes, takes_data
-from twinrank.cli.output_options import show_done, show_json, takes_output, wants_json
+from twinrank.cli.output_options import (
+    STANDARD_OUTPUT,
+    Overwrite,
+    check_free,
+    show_done,
+    show_json,
+    takes_output,
+    wants_json,
+)
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,9 +60,7 @@ def predict(
             "or jsonl with --json).",
         ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing file.")
-    ] = False,
+    overwrite: Overwrite = False,
     tag: Annotated[
         str, typer.Option(help="Name of the system, the last column of a TREC run.")
     ] = "twinrank",
@@ -71,7 +77,7 @@ def predict(
 
     twinrank predict runs/ap - -o - --format run < test.txt
     """
-    from twinrank.cli.score_files import STANDARD_OUTPUT, check_free, format_of, write_scores
+    from twinrank.cli.score_files import format_of, write_scores
     from twinrank.estimators.model_loading import load_model
 
     if output == STANDARD_OUTPUT and wants_json():

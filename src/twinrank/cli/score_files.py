@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from twinrank.cli.output_options import STANDARD_OUTPUT, check_free
 from twinrank.data.dataset import Dataset
 from twinrank.ranks.exact import exact_ranks
 from twinrank.support.errors import InputError
 from twinrank.support.files import replacing
 
 FORMATS = ("txt", "run", "trec", "jsonl", "csv", "parquet")
-STANDARD_OUTPUT = Path("-")
 
 
 def format_of(path: Path, chosen: str | None) -> str:
@@ -49,12 +49,6 @@ def write_scores(
     check_free(path, overwrite)  # again: it may have appeared since
     with replacing(path) as partial:
         partial.write_bytes(content)
-
-
-def check_free(path: Path, overwrite: bool) -> None:
-    """Raise an error if a file would be replaced unasked."""
-    if path != STANDARD_OUTPUT and not overwrite and path.exists():
-        raise InputError(f"{path} exists; add --overwrite to replace it, or choose another -o.")
 
 
 def _content(scores: Any, data: Dataset, kind: str, tag: str) -> bytes:
