@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import twinrank as tr
 from tiny_bert import WORDS, save_tiny_bert
+from twinrank.support.arrays import device_path
 
 if importlib.util.find_spec("sentence_transformers") is None:
     pytest.skip("needs sentence-transformers", allow_module_level=True)
@@ -272,6 +273,8 @@ def test_refuses_columns_that_do_not_fit(model):
         next(model.parameters())[:] = float("nan")
     with pytest.raises(tr.InputError, match="embeddings of 2 of 2 queries contain NaN"):
         loss(two, None)
+    with device_path("torch"):  # as on a GPU
+        assert exact(model, validate=False)(two, None).isnan()
 
 
 def test_refuses_other_models_and_options(model):

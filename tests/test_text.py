@@ -19,6 +19,7 @@ if importlib.util.find_spec("sentence_transformers") is None:
 os.environ["HF_HUB_OFFLINE"] = "1"  # before that: nothing is fetched
 
 from tiny_bert import WORDS, save_tiny_bert
+from twinrank.support.arrays import device_path
 from twinrank.text import DirectRankingLoss, DistillRankingLoss
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "text_reranking.py"
@@ -182,6 +183,8 @@ def test_refuses_logits_that_are_not_numbers(model):
         tr.InputError, match=r"query .cat. and document .* is not finite; the training diverged"
     ):
         DirectRankingLoss(model)([QUERIES, DOCUMENTS], LABELS)
+    with device_path("torch"):  # as on a GPU
+        assert DirectRankingLoss(model, validate=False)([QUERIES, DOCUMENTS], LABELS).isnan()
 
 
 def test_a_teacher_gives_grades_whatever_its_scale(model):

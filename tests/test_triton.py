@@ -322,6 +322,20 @@ def test_a_step_of_a_baseline_does_not_wait(kernel, name, prepared):
     assert prepared[0].grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("kernel", ["torch", "triton"])
+def test_a_step_on_padded_scores_without_a_mask_does_not_wait(kernel, prepared):
+    scores = torch.randn(3, T + 1, requires_grad=True)
+    labels = (scores.detach() > 0).float()
+    function = tr.DirectLoss("nDCG", kernel=kernel, validate=False)
+    expected = function(scores, labels, mask=torch.ones(3, T + 1, dtype=torch.bool)).item()
+    assert function(scores, labels).item() == expected  # copies the lists to the device
+    with Refuse():
+        value = function(scores, labels)
+        value.backward()
+    assert value.item() == expected
+    assert scores.grad.abs().sum() > 0
+
+
 @pytest.mark.parametrize("ties", ["random", "stable", "average"])
 @pytest.mark.parametrize("kernel", ["torch", "triton"])
 def test_ranks_do_not_wait(kernel, ties, prepared):

@@ -5,13 +5,14 @@ Internal: import public names from `twinrank`.
 
 import weakref
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from twinrank.lists.per_list import Ints, PerList, frozen
-from twinrank.support.arrays import Array, is_tensor, namespace, to_numpy
+from twinrank.support.arrays import Array, is_tensor, to_numpy
 from twinrank.support.errors import InputError
 from twinrank.support.handles import handle_for
 
@@ -292,14 +293,14 @@ def flat_input(
         )
     if scores.ndim == 2 and lists is None:
         if mask is None:
-            mask = namespace(scores).ones_like(scores, dtype=bool)
+            return scores.reshape(-1), labels.reshape(-1), _equal_lists(*scores.shape)
         if mask.shape != scores.shape:
             raise InputError(
                 f"mask has shape {tuple(mask.shape)} but scores has shape {tuple(scores.shape)}; "
                 f"both must be the same"
             )
         lists = Lists.from_mask(mask)  # raises an error if the mask is not boolean
-        return scores[mask], labels[mask], lists
+        return _selected(scores, mask), _selected(labels, mask), lists
     if scores.ndim != 1 or mask is not None:
         raise InputError(
             f"pass flat scores with lists, or padded (lists, documents) scores with a mask; "
@@ -314,3 +315,17 @@ def flat_input(
     check_lists(lists)
     lists.check(scores=scores, labels=labels)
     return scores, labels, lists
+
+
+@lru_cache(16)
+def _equal_lists(count: int, size: int) -> Lists:
+    """Lists of the same size; kept, because they may have been copied to a GPU."""
+    return Lists.from_sizes([size] * count)
+
+
+def _selected(x: Array, mask: Array) -> Array:
+    """The values where a mask is True. With a mask on the CPU, a GPU does not wait."""
+    if not is_tensor(x) or not is_tensor(mask) or mask.device.type != "cpu":
+        return x[mask]
+    places = mask.reshape(-1).nonzero()[:, 0]
+    return x.reshape(-1)[places.to(x.device, non_blocking=True)]

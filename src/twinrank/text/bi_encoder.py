@@ -72,6 +72,9 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         The number of texts per forward pass, which turns on cached gradients.
     gather_across_devices : bool, default False
         In distributed training, also rank the documents of all other processes.
+    validate : bool, default True
+        Check that embeddings and labels are finite, for which the CPU waits for a GPU in every
+        step. If False, the loss on a GPU is NaN if an embedding is not finite.
 
     Raises
     ------
@@ -99,6 +102,7 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         similarity_fct: Callable[[Tensor, Tensor], Tensor] = cos_sim,
         mini_batch_size: int | None = None,
         gather_across_devices: bool = False,
+        validate: bool = True,
     ) -> None:
         super().__init__()
         if not hasattr(model, "get_embedding_dimension"):
@@ -123,7 +127,12 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         self.model = model
         self.temperature = temperature
         self.direct = DirectLoss(
-            measure, strategy, perturbation=perturbation, samples=samples, reduction="sum"
+            measure,
+            strategy,
+            perturbation=perturbation,
+            samples=samples,
+            reduction="sum",
+            validate=validate,
         )
         self.gradient_limit = gradient_limit
         self.similarity_fct = similarity_fct
@@ -173,11 +182,12 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         grades, mask, counts, divisor = labels
         queries = torch.cat(reps[0])
         documents = torch.cat([part for column in reps[1:] for part in column])
-        _check_finite("queries", queries)
-        _check_finite("documents", documents)
+        if self.direct.validate:
+            _check_finite("queries", queries)
+            _check_finite("documents", documents)
         if len(counts) > 1:
             documents = gathered_rows(documents, counts)
-        grades, mask = grades.to(queries.device), mask.to(queries.device)
+        grades = grades.to(queries.device, non_blocking=True)  # the mask stays on the CPU
         dtype = working_dtype(queries)  # in bfloat16, many similarities would be equal
         with torch.autocast(queries.device.type, enabled=False):
             scores = self.similarity_fct(queries.to(dtype), documents.to(dtype)) / self.temperature
@@ -252,6 +262,7 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
             "similarity_fct": similarity_fct_name(self.similarity_fct),
             "mini_batch_size": self.mini_batch_size,
             "gather_across_devices": self.gather_across_devices,
+            "validate": self.direct.validate,
         }
 
     @property

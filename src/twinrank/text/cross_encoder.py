@@ -63,6 +63,9 @@ class DirectRankingLoss(nn.Module):
         Recompute the activations of each mini-batch in the backward pass (Chen et al. 2016). The
         memory is then that of one mini-batch and each step has two forward passes; the gradients
         are the same.
+    validate : bool, default True
+        Check that logits and labels are finite, for which the CPU waits for a GPU in every
+        step. If False, the loss on a GPU is NaN if a logit is not finite.
 
     Raises
     ------
@@ -89,6 +92,7 @@ class DirectRankingLoss(nn.Module):
         activation_fn: nn.Module | None = None,
         mini_batch_size: int | None = None,
         recompute: bool = False,
+        validate: bool = True,
     ) -> None:
         super().__init__()
         outputs = getattr(model, "num_labels", None)
@@ -102,7 +106,7 @@ class DirectRankingLoss(nn.Module):
         if mini_batch_size is not None and not is_integer:
             raise InputError(f"mini_batch_size must be an integer, not {mini_batch_size!r}.")
         self.model = model
-        self.direct = DirectLoss(measure, strategy, alpha, perturbation, samples)
+        self.direct = DirectLoss(measure, strategy, alpha, perturbation, samples, validate=validate)
         self.activation_fn = nn.Identity() if activation_fn is None else activation_fn
         self.mini_batch_size = mini_batch_size
         self.recompute = recompute
@@ -146,13 +150,13 @@ class DirectRankingLoss(nn.Module):
             self._logits(pairs[i : i + step], prompt, task) for i in range(0, len(pairs), step)
         ]
         scores = self.activation_fn(torch.cat(logits).float())
-        if not torch.isfinite(scores).all():
+        if self.direct.validate and not torch.isfinite(scores).all():
             query, text = pairs[int(torch.isfinite(scores).int().argmin())]
             raise InputError(
                 f"The logit of query {query!r} and document {text!r:.60} is not finite; the "
                 f"training diverged. Lower the learning rate, or use float32 or bfloat16."
             )
-        loss: Tensor = self.direct(scores, grades.to(scores.device), lists)
+        loss: Tensor = self.direct(scores, grades.to(scores.device, non_blocking=True), lists)
         return loss
 
     def _grades(self, labels: Tensor, lists: Lists) -> Tensor:  # noqa: ARG002
@@ -187,6 +191,7 @@ class DirectRankingLoss(nn.Module):
             "activation_fn": fullname(self.activation_fn),
             "mini_batch_size": self.mini_batch_size,
             "recompute": self.recompute,
+            "validate": self.direct.validate,
         }
 
     @property
