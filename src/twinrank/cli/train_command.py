@@ -6,34 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import (
-    in_words_of_options,
-    load_data,
-    load_unlabelled,
-    show_notes,
-    source_of,
-    takes_data,
-    warnings_as_notes,
-)
-from twinrank.cli.output_options import (
-    is_quiet,
-    show,
-    show_error,
-    show_json,
-    show_note,
-    takes_output,
-    wants_json,
-)
-from twinrank.support.errors import FileError, InputError, TwinRankError, explained, unknown
+from twinrank.cli.data_options import takes_data
+from twinrank.cli.output_options import show_note, takes_output, wants_json
+from twinrank.cli.training_run import ONLY_NETS, own_net, run_training
+from twinrank.support.errors import InputError, TwinRankError, explained, unknown
 
 if TYPE_CHECKING:
-    from twinrank.data.dataset import Dataset
     from twinrank.estimators.base_ranker import BaseRanker
     from twinrank.training.callbacks import Callback
     from twinrank.training.distributed import ProcessGroup
 
-
-_ONLY_NETS = ("unlabelled", "teacher")  # options that `fit` of trees does not have
 
 _PANELS = {
     "Data": ("valid", "test", "fold", "unlabelled", "teacher"),
@@ -201,7 +183,7 @@ def train(
     kind = "trees" if trees else "blend" if blend else "net"
     try:
         if resume is None:
-            for name in _ONLY_NETS:
+            for name in ONLY_NETS:
                 if kind != "net" and files[name] is not None:
                     raise InputError(f"--{name} is for nets: remove --{kind}.")
             ranker = _ranker(
@@ -210,7 +192,7 @@ def train(
         else:
             ranker, source = _resumed(folder, architecture, kind, group)
         callbacks = _tracking(folder, tensorboard)
-        _train(ranker, folder, source, group, callbacks, resume is not None, save_every, log)
+        run_training(ranker, folder, source, group, callbacks, resume is not None, save_every, log)
     except TwinRankError:
         if group.is_main:
             raise
@@ -261,7 +243,7 @@ def _resumed(
         ranker = estimator(**loaded_parameters(about, estimator))
     except InputError as error:
         raise InputError(f"{folder / 'run.json'} is damaged: {error}") from error
-    own = _own_net(ranker)
+    own = own_net(ranker)
     chosen = [ranker.get_params()[name] for name in ranker._named("architecture")]
     if architecture is not None and architecture not in chosen:
         names = " and ".join(map(str, chosen)) or None
@@ -278,12 +260,6 @@ def _resumed(
     return ranker, about["source"]
 
 
-def _own_net(ranker: "BaseRanker") -> str | None:
-    """The import path of a user's own net, if the ranker has one."""
-    chosen = [ranker.get_params()[name] for name in ranker._named("architecture")]
-    return next((own for own in chosen if isinstance(own, str) and ":" in own), None)
-
-
 def _tracking(folder: Path, wanted: bool) -> "list[Callback]":
     """TensorBoard if it is wanted, or was when the run started."""
     from twinrank.training import TensorBoard
@@ -293,137 +269,12 @@ def _tracking(folder: Path, wanted: bool) -> "list[Callback]":
         return [TensorBoard(place)] if wanted or place.is_dir() else []
 
 
-def _train(
-    ranker: "BaseRanker",
-    folder: Path,
-    source: dict[str, Any],
-    group: "ProcessGroup",
-    callbacks: "list[Callback]",
-    resume: bool,
-    save_every: float,
-    log: str | None,
-) -> None:
-    from twinrank.training.callbacks import TrainingInterrupted
-    from twinrank.training.console import JsonLines, console
-    from twinrank.training.distributed import ProcessLostError
-    from twinrank.training.learner import TrainingError
-    from twinrank.training.run_folder import Run
-
-    ranker.check_parameters()  # before data is read
-    sets = _load(source, group)
-    if group.is_main:
-        show_notes(sets["train"])
-    run = Run(folder, resume, source, save_every, group)
-    more = {name: source[name] for name in _ONLY_NETS if source.get(name) is not None}
-    if "unlabelled" in more:
-        more["unlabelled"] = sets.pop("unlabelled")
-    evaluation = {name: data for name, data in sets.items() if name != "train"}
-    if log:
-        callbacks = [*([JsonLines()] if group.is_main else []), *callbacks]
-    elif not ranker.verbose:  # else the ranker shows its progress itself
-        callbacks = [*console(is_quiet() or not group.is_main), *callbacks]
-    try:
-        with warnings_as_notes(quiet=not group.is_main):
-            ranker.fit(sets["train"], eval_set=evaluation, callbacks=callbacks, run=run, **more)
-    except TrainingInterrupted as stop:
-        if group.is_main:
-            command = _command(folder, ranker)
-            show(f"{stop}. Continue with: {command}", err=True)
-        raise typer.Exit(130) from None
-    except TrainingError as error:
-        if group.reports(error):
-            # At once: if a process has died, the launcher is about to end this one.
-            lost = isinstance(error, ProcessLostError)
-            hint = _hint(run, ranker, "" if lost else "When the data is fixed, ")
-            if hint and not lost:
-                hint += "\nOther parameters need a new run."
-            show_error(f"{error}{hint}")
-        raise typer.Exit(2) from error
-    except FileError as error:
-        raise FileError(f"{error}{_hint(run, ranker, 'When that is fixed, ')}") from error
-    if group.is_main:
-        if not is_quiet():
-            show(f"Model in {folder / 'model'} ({_outcome(ranker)})", err=log is not None)
-        show_json(_result(ranker, folder))
-
-
-def _result(ranker: "BaseRanker", folder: Path) -> dict[str, Any]:
-    """The outcome of a training for JSON."""
-    return {
-        "model": folder / "model",
-        "kind": ranker.kind,
-        "unit": ranker.unit(),
-        "iterations": len(ranker.history_),
-        "best_iteration": ranker.best_iteration_,
-        "measure": str(ranker.validation_measure),
-        "best_score": ranker.best_score_,
-        **({"weights": ranker.weights_} if hasattr(ranker, "weights_") else {}),
-    }
-
-
-def _outcome(ranker: "BaseRanker") -> str:
-    """The length of a training and its best value, or the weights of a blend."""
-    from twinrank.support.quantities import counted
-
-    weights: dict[str, float] = getattr(ranker, "weights_", {})
-    length, place = counted(len(ranker.history_), ranker.unit()), ranker.best_iteration_
-    best = f" in {ranker.unit()} {place}"
-    if weights:
-        length = "weights " + " and ".join(f"{w:.2f} {name}" for name, w in weights.items())
-        best = ""
-    if ranker.best_score_ is None:
-        return length
-    return f"{length}, best {ranker.validation_measure} {ranker.best_score_:.4f}{best}"
-
-
-def _load(source: dict[str, Any], group: "ProcessGroup") -> "dict[str, Dataset]":
-    """The data sets. The main process goes first, so that the others find its cache."""
-    sets: dict[str, Dataset] = {}
-    problem: TwinRankError | None = None
-    if group.is_main:
-        try:
-            sets = _sets(source)
-            _check_widths(sets)
-        except TwinRankError as error:
-            problem = error
-    if any(group.all_gather("" if problem is None else "failed")):
-        raise typer.Exit(2) if problem is None else problem
-    return sets or _sets(source)
-
-
-def _command(folder: Path, ranker: "BaseRanker") -> str:
-    """The command that continues a run."""
-    words = ["twinrank", "train", "--resume", str(folder)]
-    own = _own_net(ranker)
-    if own is not None:
-        words += ["--architecture", own]
-    return shlex.join(words)
-
-
-def _hint(run: Any, ranker: "BaseRanker", when: str) -> str:
-    """How to continue from the last checkpoint, if there is one."""
-    if not run.has_checkpoint:
-        return ""
-    sentence = f"{when}continue from the last checkpoint with"
-    return f"\n{sentence[0].upper()}{sentence[1:]}: {_command(run.folder, ranker)}"
-
-
 def _text(value: Any) -> Any:
     if not isinstance(value, Path):
         return value
     from twinrank.data.parts import address_of
 
     return address_of(value) or str(value.absolute())
-
-
-def _check_widths(sets: "dict[str, Dataset]") -> None:
-    """LETOR text does not say how many features there are if the last ones are absent."""
-    widths = {data.features for data in sets.values()}
-    if len(widths) > 1 and any(data.feature_names is None for data in sets.values()):
-        counts = ", ".join(f"{data.name}: {data.features}" for data in sets.values())
-        raise InputError(
-            f"The numbers of features differ ({counts}). Pass --features {max(widths)}."
-        )
 
 
 def _note_changes(about: dict[str, Any], processes: int) -> None:
@@ -444,40 +295,3 @@ def _note_changes(about: dict[str, Any], processes: int) -> None:
                 f"the run started with {before} {singular if before == 1 else plural} and "
                 f"continues with {now}: {effect}"
             )
-
-
-def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
-    """Training and validation data, and perhaps test and unlabelled data."""
-    sets = _labelled_sets(source)
-    if source.get("unlabelled") is not None:
-        sets["unlabelled"] = load_unlabelled(Path(source["unlabelled"]), source["reading"])
-    return sets
-
-
-def _labelled_sets(source: dict[str, Any]) -> "dict[str, Dataset]":
-    """Training, validation and perhaps test data."""
-    try:
-        paths = [source[name] for name in ("data", "valid", "test")]
-        data, valid, test = (None if path is None else Path(path) for path in paths)
-        fold, reading = source["fold"], source["reading"]
-    except (KeyError, TypeError) as error:
-        raise InputError(
-            f"The run was started by fit() in Python ({error} is missing). Resume it there: "
-            f"fit(…, run=folder, resume=True)."
-        ) from None
-    with in_words_of_options():
-        whole_or_folds = source_of(data, reading, cut=1)
-        if data is None or whole_or_folds.has_folds:
-            if valid is not None or test is not None:
-                raise InputError("--valid and --test need a file of training data.")
-            return whole_or_folds.sets(fold or 1)
-    if fold is not None:
-        raise InputError(f"--fold needs a folder with folds, and {data} is none.")
-    whole = load_data(data, reading)
-    if valid is not None:
-        sets = {"train": whole, "validation": load_data(valid, reading)}
-    else:
-        sets = dict(zip(("train", "validation"), whole.split(0.8), strict=True))
-    if test is not None:
-        sets["test"] = load_data(test, reading)
-    return sets
