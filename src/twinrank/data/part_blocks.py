@@ -131,9 +131,10 @@ def block_of(
     for i, name in enumerate(roles.features):
         with converting(name, where):
             values = frame[name]
-            if (coded := text_codes(table[name])) is not None:
-                columns.append(coded[0] if coded[1] else np.full(len(frame), -1, np.float32))
+            coded = None if values.dtype.is_numeric() else text_codes(table[name])
+            if coded is not None:
                 texts[i] = coded[1]
+                columns.append(coded[0] if coded[1] else np.full(len(frame), -1, np.float32))
                 continue
             numeric[i] = values.null_count() < len(values)
             if values.dtype.is_float():  # without the detour
