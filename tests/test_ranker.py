@@ -1,6 +1,7 @@
 """`Ranker`: its input, its errors, reproducible training, saving, and scikit-learn's checks."""
 
 import copy
+import inspect
 import pickle
 import re
 import subprocess
@@ -499,7 +500,7 @@ def test_defaults_of_a_mode(mode, values):
         "device",
     }
     assert same(ranker, Ranker(mode=mode, epochs=2, **values).fit(LONG))
-    documented = re.findall(r"^    (\w+) : .*\"auto\"", Ranker.__doc__, re.MULTILINE)
+    documented = re.findall(r"^(\w+) : .*\"auto\"", inspect.getdoc(Ranker), re.MULTILINE)
     assert set(documented) == {*values, "device"}
 
 
