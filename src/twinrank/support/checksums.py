@@ -33,7 +33,7 @@ def checksum(content: Any) -> int:
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     """An object of JSON values with its own checksum."""
     marked = {**content, _MARK: True}
-    return {**marked, SEAL: _seal(marked)}
+    return {**marked, SEAL: _seal(json.loads(json.dumps(marked, default=str)))}
 
 
 def check_seal(content: dict[str, Any], path: str | Path, required: bool = False) -> None:
@@ -50,6 +50,6 @@ def check_seal(content: dict[str, Any], path: str | Path, required: bool = False
         raise InputError(f"{path} is damaged: its checksum is wrong{hint}")
 
 
-def _seal(content: Mapping[str, Any]) -> int:
-    plain = json.loads(json.dumps(content, default=str))
+def _seal(plain: Mapping[str, Any]) -> int:
+    """The checksum of an object that was read from JSON."""
     return zlib.crc32(json.dumps(plain, sort_keys=True).encode())
