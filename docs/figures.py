@@ -236,7 +236,8 @@ def text_curves(path: Path) -> None:
     with drawing(path, 1, 1, (7.0, 3.6)) as axes:
         for i, (name, own) in enumerate(found["losses"].items()):
             ours = name.startswith("direct")
-            style = {"color": COLOURS[i % len(COLOURS)], "lw": 2.2 if ours else 1.2, "ms": 3}
+            colour = "black" if ours else COLOURS[i % len(COLOURS)]
+            style = {"color": colour, "lw": 2.2 if ours else 1.2, "ms": 3}
             values, line = np.mean(own["dev"], axis=0), "o-" if ours else "o--"
             axes[0, 0].plot(own["steps"], values, line, label=name, **style)
         step = f"step of {found['setup']['batch']} questions"
