@@ -1,6 +1,5 @@
 """Rows of a table's part as checked arrays: features, labels, runs of query ids, document ids."""
 
-from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +17,7 @@ from twinrank.data.array_source import (
 from twinrank.data.column_roles import Roles
 from twinrank.data.frames import converting, numbers_in, query_ids_in, texts_in
 from twinrank.data.table import Floats, Ints, ReadOptions, Texts
-from twinrank.data.text_columns import MOST_TEXTS, text_codes, too_many_texts
-from twinrank.support.errors import InputError
+from twinrank.data.text_columns import text_codes
 
 _TILE = 4096  # rows that are transposed at a time; their values fit into a processor's cache
 
@@ -75,47 +73,6 @@ class Buffers:
         """Take memory back."""
         if isinstance(X.base, np.ndarray):
             self._free.append(X.base)
-
-
-class JoinedTexts:
-    """The texts of columns over all blocks, in the order of their first appearance."""
-
-    def __init__(self, texts: Mapping[str, Sequence[str]]) -> None:
-        self._known = {
-            int(column): {text: code for code, text in enumerate(own)}
-            for column, own in texts.items()
-        }
-        self._recorded = {column: len(own) for column, own in self._known.items()}
-
-    def join(
-        self, block: Block, numeric: Collection[int], features: Sequence[str], where: str
-    ) -> None:
-        """Number a block's texts as those of all blocks so far. `numeric` columns have numbers."""
-        for column in {*self._known, *block.texts}:
-            if column in numeric:
-                name = features[column]
-                raise InputError(
-                    f"{where}: column {name!r} has {'text' if column in block.texts else 'numbers'}"
-                    f" here and {'numbers' if column in block.texts else 'text'} in the rows "
-                    f"before; give it one type, or leave it out: ignore=[{name!r}]"
-                )
-            known, codes = self._known.setdefault(column, {}), block.X[:, column]
-            own = [known.setdefault(text, len(known)) for text in block.texts.get(column, ())]
-            if len(known) >= MOST_TEXTS:
-                raise too_many_texts(features[column], len(known))
-            codes[:] = np.array([*own, -1], np.float32)[np.nan_to_num(codes, nan=-1).astype(int)]
-
-    def added(self) -> dict[str, list[str]]:
-        """The texts since the last call."""
-        added = {}
-        for column, known in self._known.items():
-            added[str(column)] = list(known)[self._recorded.get(column, 0) :]
-            self._recorded[column] = len(known)
-        return added
-
-    def categories(self) -> dict[int, tuple[str, ...]]:
-        """The texts of all columns that have some."""
-        return {column: tuple(known) for column, known in self._known.items() if known}
 
 
 def block_of(

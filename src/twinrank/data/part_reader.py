@@ -18,14 +18,14 @@ from twinrank.data.array_source import rounded_note
 from twinrank.data.column_roles import Roles, choose_columns, looks_like
 from twinrank.data.delimited import SEPARATORS, delimited_pieces, delimited_roles
 from twinrank.data.frames import polars_for, suspicious_names
-from twinrank.data.part_blocks import Block, Buffers, JoinedTexts, block_of
+from twinrank.data.part_blocks import Block, Buffers, block_of
 from twinrank.data.part_queries import PartRuns, grouped_queries
 from twinrank.data.parts import Part, Stream, lazy_stream
 from twinrank.data.saving import facts_of
 from twinrank.data.store import Arrays, Sink
 from twinrank.data.streams import FileState, file_crc32, plain_suffix
 from twinrank.data.table import ReadOptions, dropped_note, not_finite_notes
-from twinrank.data.text_columns import many_texts_note
+from twinrank.data.text_columns import JoinedTexts, many_texts_note
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError, explained
 
@@ -127,7 +127,7 @@ class _Reading:
         counts = self._counts
         numeric = {*counts["numeric"], *np.flatnonzero(block.numeric).tolist()}
         counts["numeric"] = sorted(numeric)
-        self._texts.join(block, numeric, self.roles.features, where)
+        self._texts.join(block.X, block.texts, numeric, self.roles.features, where)
         self.sink.append("X", block.X)
         self.buffers.give(block.X)
         self.sink.append("y", block.y)

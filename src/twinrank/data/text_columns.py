@@ -1,6 +1,6 @@
 """Columns of text as codes: what a frame's categories become in a dataset."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,13 +40,59 @@ def text_codes(series: "nw.Series[Any]") -> tuple[Floats, tuple[str, ...]] | Non
         codes[row] = known.setdefault(text, len(known) - 1)
     texts = tuple(known)[1:]
     if len(texts) >= MOST_TEXTS:
-        raise too_many_texts(series.name, len(texts))
+        raise _too_many_texts(series.name, len(texts))
     if series.dtype == nw.String and any(map(_is_number, texts)):
         return None
     return (codes, texts) if texts else (np.full_like(codes, np.nan), ())
 
 
-def too_many_texts(name: str, texts: int) -> InputError:
+class JoinedTexts:
+    """The texts of columns over all blocks, in the order of their first appearance."""
+
+    def __init__(self, texts: Mapping[str, Sequence[str]]) -> None:
+        self._known = {
+            int(column): {text: code for code, text in enumerate(own)}
+            for column, own in texts.items()
+        }
+        self._recorded = {column: len(own) for column, own in self._known.items()}
+
+    def join(
+        self,
+        X: Floats,
+        texts: Categories,
+        numeric: Collection[int],
+        names: Sequence[str],
+        where: str,
+    ) -> None:
+        """Number a block's texts as those of all blocks so far. `numeric` columns have numbers."""
+        for column in {*self._known, *texts}:
+            if column in numeric:
+                name = names[column]
+                raise InputError(
+                    f"{where}: column {name!r} has {'text' if column in texts else 'numbers'}"
+                    f" here and {'numbers' if column in texts else 'text'} in the rows "
+                    f"before; give it one type, or leave it out: ignore=[{name!r}]"
+                )
+            known, codes = self._known.setdefault(column, {}), X[:, column]
+            own = [known.setdefault(text, len(known)) for text in texts.get(column, ())]
+            if len(known) >= MOST_TEXTS:
+                raise _too_many_texts(names[column], len(known))
+            codes[:] = np.array([*own, -1], np.float32)[np.nan_to_num(codes, nan=-1).astype(int)]
+
+    def added(self) -> dict[str, list[str]]:
+        """The texts since the last call."""
+        added = {}
+        for column, known in self._known.items():
+            added[str(column)] = list(known)[self._recorded.get(column, 0) :]
+            self._recorded[column] = len(known)
+        return added
+
+    def categories(self) -> dict[int, tuple[str, ...]]:
+        """The texts of all columns that have some."""
+        return {column: tuple(known) for column, known in self._known.items() if known}
+
+
+def _too_many_texts(name: str, texts: int) -> InputError:
     """Return the error about a column with more texts than can be numbered."""
     return InputError(f"column {name!r} has {texts:,} texts, more than {MOST_TEXTS - 1:,}")
 
