@@ -35,6 +35,7 @@ VALIDATION = "nDCG@5"
 MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP")
 BUILT_IN = "built-in"
 BUILT_IN_QUERIES = 600
+QUICK_QUERIES = 150
 
 _TREES: tuple[Setting, ...] = (
     {},
@@ -287,10 +288,10 @@ def available(methods: Sequence[Method], bench: Bench) -> list[Method]:
     return kept
 
 
-def open_source(name: str) -> Source:
-    """A folder with folds, a file, or the built-in data."""
+def open_source(name: str, queries: int) -> Source:
+    """A folder with folds, a file, or `queries` queries of the built-in data."""
     if name == BUILT_IN:
-        return Source.of(None, {}, queries=BUILT_IN_QUERIES, cut=3)
+        return Source.of(None, {}, queries=queries, cut=3)
     return Source.of(name, {})
 
 
@@ -303,15 +304,20 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=3, help="seeds of each method")
     options.add_argument("--folds", type=int, help="the first folds of each set only")
     options.add_argument("--no-ablation", action="store_true", help="the defaults only")
-    options.add_argument("--quick", action="store_true", help="one fold, one seed, no ablation")
+    options.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"one fold, one seed, no ablation, {QUICK_QUERIES} built-in queries; in OUT/quick",
+    )
     options.add_argument("--jobs", type=int, default=cores(), help="trainings at a time (cores)")
     given = options.parse_args()
     if given.quick:
         given.folds, given.seeds, given.no_ablation = 1, 1, True
+        given.out /= "quick"
     console.print(describe_environment())
     begun, benches = time.perf_counter(), []
     for name in given.data:
-        source = open_source(name)
+        source = open_source(name, QUICK_QUERIES if given.quick else BUILT_IN_QUERIES)
         folds = source.check()[: given.folds]
         out = given.out / source.name.replace(" ", "-")
         benches.append(Bench(source, out, folds, range(given.seeds), given.trials, given.jobs))

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from twinrank.data.batches import rows_of
 from twinrank.data.dataset import Dataset
 from twinrank.data.parts import is_source, is_stream
 from twinrank.estimators.checks import (
@@ -23,7 +22,7 @@ from twinrank.estimators.checks import (
     checked_scores,
     matched,
     matched_sets,
-    papers_parts,
+    papers_queries,
     trainable_part,
 )
 from twinrank.estimators.inputs import (
@@ -32,7 +31,6 @@ from twinrank.estimators.inputs import (
     as_unlabelled,
     labelled,
     split_queries,
-    trainable_queries,
 )
 from twinrank.estimators.parameters import loaded_parameters, saved_parameters
 from twinrank.estimators.teachers import teacher_scores
@@ -46,6 +44,7 @@ from twinrank.training.console import console
 from twinrank.training.fitting import check_parameters, train_model
 from twinrank.training.learner import learner_class
 from twinrank.training.run_folder import Run
+from twinrank.training.training_set import TrainingSet
 
 
 class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
@@ -135,20 +134,19 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         data, weights = labelled(X, y, qid, group, sample_weight)
         lists = as_unlabelled(unlabelled)
         scores = teacher_scores(teacher, data, own_order=data is X)
+        train = TrainingSet(data, weights, scores, lists)
         sets = as_evaluation_sets(eval_set, eval_qid, eval_group)
         if eval_fraction is not None:
             if sets:
                 raise InputError("Pass eval_set or eval_fraction, not both.")
             kept, held = split_queries(data, eval_fraction, self.random_state)
-            scores = None if scores is None else scores[rows_of(data.lists, kept)]
-            sets, data = {"validation": data.select(held)}, data.select(kept)
-            weights = None if weights is None else weights[kept]
+            sets, train = {"validation": data.select(held)}, train.select(kept)
         if resume and run is None:
             raise InputError("resume=True needs the folder of a run: pass run=.")
         if run is not None and not isinstance(run, Run):
             run = Run(Path(run).expanduser(), resume)
         with nullcontext() if run is None else run.locked():
-            self._train(data, weights, sets, callbacks, run, unlabelled=lists, teacher=scores)
+            self._train(train, sets, callbacks, run)
         return self
 
     def predict(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float32]:
@@ -291,15 +289,12 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _train(
         self,
-        data: Dataset,
-        weights: Any,
+        train: TrainingSet,
         sets: dict[str, Dataset],
         callbacks: Sequence[Callback] = (),
         run: Run | None = None,
         previous: Model | None = None,
         calls: int = 0,
-        unlabelled: Dataset | None = None,
-        teacher: Any = None,
     ) -> None:
         """Check the data, train and keep the model."""
         own = self._parameters()
@@ -308,16 +303,13 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             parameters = self._continued_parameters(parameters, previous)
         if parameters["mode"] == "paper":
             check_parameters(self.kind, parameters)  # before the data
-            queries = trainable_queries(data, mode="paper")
-            weights = None if weights is None else weights[queries]
-            teacher = None if teacher is None else teacher[rows_of(data.lists, queries)]
-            parts, note = papers_parts([("training", data), *sets.items()])
-            data, sets = parts[0], dict(zip(sets, parts[1:], strict=True))
+            (kept, *others), note = papers_queries([("training", train.data), *sets.items()])
+            train = train.select(kept)
+            sets = {n: sets[n].select(queries) for n, queries in zip(sets, others, strict=True)}
             if note:
                 warnings.warn(note, DataWarning, stacklevel=4)
-        trainable, used = trainable_part(data, weights)
-        if teacher is not None:
-            teacher = teacher[rows_of(data.lists, trainable_queries(data, weights))]
+        train = trainable_part(train)
+        data, unlabelled = train.data, train.unlabelled
         names, estimator = data.feature_names, type(self).__name__
         sets = matched_sets(sets, data, estimator)
         if unlabelled is not None:
@@ -325,30 +317,26 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             unlabelled = matched(unlabelled, data.features, names, estimator, what)
         if previous is None:
             chosen = columns_of(own["categorical_features"], data.features, names)
-            encoding = Encoding.learned(trainable, chosen)
+            encoding = Encoding.learned(data, chosen)
         else:
             encoding = previous.encoding
-        trainable = encoding(trainable)
+        data = encoding(data)
         sets = {name: encoding(part) for name, part in sets.items()}
         unlabelled = None if unlabelled is None else encoding(unlabelled)
-        for part in (trainable, *sets.values(), *(() if unlabelled is None else (unlabelled,))):
+        for part in (data, *sets.values(), *(() if unlabelled is None else (unlabelled,))):
             self._check_values(part, previous, tuple(encoding.columns))
         shown = console() if self.verbose and (run is None or run.group.is_main) else []
-        saved = saved_parameters(own)
         model = train_model(
             self.kind,
             parameters,
-            saved,
-            trainable,
-            used,
+            saved_parameters(own),
+            replace(train, data=data, unlabelled=unlabelled),
             sets,
-            [*shown, *callbacks],
-            run,
-            previous,
-            calls,
-            unlabelled,
-            teacher,
             encoding,
+            callbacks=[*shown, *callbacks],
+            run=run,
+            previous=previous,
+            calls=calls,
         )
         if names is None and previous is not None:
             names = previous.feature_names

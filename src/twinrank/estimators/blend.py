@@ -38,6 +38,7 @@ from twinrank.training.fitting import fingerprints, identities
 from twinrank.training.learner import learner_class
 from twinrank.training.run_folder import Run
 from twinrank.training.settings import Plan
+from twinrank.training.training_set import TrainingSet
 from twinrank.training.validation import selecting_set
 
 if TYPE_CHECKING:
@@ -227,31 +228,28 @@ class Blend(BaseRanker):
 
     def _train(
         self,
-        data: Dataset,
-        weights: Any,
+        train: TrainingSet,
         sets: dict[str, Dataset],
         callbacks: Sequence[Callback] = (),
         run: Run | None = None,
         previous: Model | None = None,  # noqa: ARG002
         calls: int = 0,  # noqa: ARG002
-        unlabelled: Dataset | None = None,  # noqa: ARG002
-        teacher: Any = None,  # noqa: ARG002
     ) -> None:
         """Train every ranker, choose the weights and keep the model."""
-        trainable, used = trainable_part(data, weights)
+        trainable, data = trainable_part(train), train.data
         sets = matched_sets(sets, data, type(self).__name__)
-        self.check_parameters(trainable.documents)
+        self.check_parameters(trainable.data.documents)
         plan, rankers = self._plan(), self._prepared()
         selecting = selecting_set(plan, sets)
         for ranker in rankers.values():
             chosen = columns_of(ranker.categorical_features, data.features, data.feature_names)
-            for part in (trainable, *sets.values()):
+            for part in (trainable.data, *sets.values()):
                 ranker._check_values(part, None, (*chosen, *data.categories))
-        about = self._about(rankers, trainable, plan)
+        about = self._about(rankers, trainable.data, plan)
         if run is not None:
             if run.group.size > 1:
                 raise InputError("torchrun trains nets only: train a blend without it.")
-            prints = fingerprints(trainable, used, sets)
+            prints = fingerprints(trainable, sets)
             for name, ranker in rankers.items():
                 own = identities(ranker._parameters())
                 prints |= {f"{name} {key}": value for key, value in own.items()}
@@ -262,7 +260,7 @@ class Blend(BaseRanker):
                 what = f"{name} ({type(ranker).__name__})"
                 print(f"Ranker {number} of {len(rankers)}: {what}", file=sys.stderr, flush=True)
             own_callbacks = [callback.for_ranker(name) for callback in callbacks]
-            _train_ranker(ranker, name, data, weights, sets, own_callbacks, run)
+            _train_ranker(ranker, name, train, sets, own_callbacks, run)
         model = self._blended(rankers, data if selecting is None else sets[selecting], sets, plan)
         model = replace(model, feature_names=data.feature_names, provenance=about)
         if run is not None:
@@ -385,8 +383,7 @@ class _Interrupted(Callback):
 def _train_ranker(
     ranker: BaseRanker,
     name: str,
-    data: Dataset,
-    weights: Any,
+    train: TrainingSet,
     sets: dict[str, Dataset],
     callbacks: Sequence[Callback],
     run: Run | None,
@@ -399,7 +396,7 @@ def _train_ranker(
         return
     watch = _Interrupted()
     try:
-        ranker._train(data, weights, sets, [*callbacks, watch], part)
+        ranker._train(train, sets, [*callbacks, watch], part)
         if watch.interrupted:
             raise TrainingInterrupted(f"Stopped after the ranker {name}")
     except TrainingInterrupted as stop:

@@ -1,7 +1,7 @@
 """Checks that data fits an estimator: features and their names, missing values, queries."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from twinrank.support.errors import InputError
 from twinrank.support.quantities import counted
 from twinrank.training.callbacks import Callback
 from twinrank.training.settings import FEWEST
+from twinrank.training.training_set import TrainingSet
 
 _INSTEAD = {
     "early_stopping": "the parameter early_stopping of the ranker",
@@ -130,14 +131,14 @@ def matched_sets(sets: dict[str, Dataset], data: Dataset, estimator: str) -> dic
     return fitting
 
 
-def papers_parts(sets: Sequence[tuple[str, Dataset]]) -> tuple[list[Dataset], str]:
-    """The queries of each named set that the paper keeps, and a note on those left out, or "".
+def papers_queries(sets: Iterable[tuple[str, Dataset]]) -> tuple[list[Any], str]:
+    """The numbers of the queries of each set that the paper keeps; a note on the others, or "".
 
     InputError if a set has none.
     """
     documents, relevant = FEWEST["paper"]
     rule = f"queries with at least {documents} documents, {relevant} of them relevant"
-    parts, left_out = [], []
+    kept, left_out = [], []
     for name, data in sets:
         queries = trainable_queries(data, mode="paper")
         if not queries.size:
@@ -148,17 +149,17 @@ def papers_parts(sets: Sequence[tuple[str, Dataset]]) -> tuple[list[Dataset], st
         if queries.size < data.queries:
             number = data.queries - queries.size
             left_out.append(f"{number:,} of {counted(data.queries, 'query')} ({name})")
-            data = data.select(queries)
-        parts.append(data)
+        kept.append(queries)
     note = f"mode='paper' keeps {rule}. It leaves out {' and '.join(left_out)}."
-    return parts, note if left_out else ""
+    return kept, note if left_out else ""
 
 
-def trainable_part(data: Dataset, weights: Any) -> tuple[Dataset, Any]:
-    """The trainable queries and their weights; InputError if there are none."""
-    queries = trainable_queries(data, weights)
+def trainable_part(train: TrainingSet) -> TrainingSet:
+    """The trainable queries; InputError if there are none."""
+    data = train.data
+    queries = trainable_queries(data, train.weights)
     if queries.size:
-        return data.select(queries), None if weights is None else weights[queries]
+        return train.select(queries)
     if data.documents == 1:
         raise InputError("Cannot train on one sample: a query needs at least two documents.")
     if data.queries == 1:

@@ -20,6 +20,7 @@ from twinrank.support.errors import InputError
 from twinrank.training.callbacks import Callback
 from twinrank.training.learner import learner_class
 from twinrank.training.run_folder import Run
+from twinrank.training.training_set import TrainingSet
 
 
 class Ranker(BaseRanker):
@@ -282,11 +283,11 @@ class Ranker(BaseRanker):
         data, weights = labelled(X, y, qid, group, sample_weight)
         previous = getattr(self, "model_", None)
         if previous is None:
-            self._train(data, weights, {})
+            self._train(TrainingSet(data, weights), {})
             return self
-        data = self._matched(data)
         calls = self.partial_fits_ + 1
-        self._train(data, weights, {}, previous=previous, calls=calls)
+        train = TrainingSet(self._matched(data), weights)
+        self._train(train, {}, previous=previous, calls=calls)
         self.model_.provenance["partial_fits"] = calls
         return self
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.display.tables import Cell, Table
-from twinrank.estimators.checks import papers_parts
+from twinrank.estimators.checks import papers_queries
 from twinrank.evaluation.comparison import Comparison
 from twinrank.evaluation.result import systems_csv
 from twinrank.report.content import ReportContent
@@ -107,7 +107,7 @@ def note_on_left_out(study: Study) -> str:
     sets = whole.sets(fold)
     if study.source.min_documents < FEWEST["paper"][0]:
         del sets["test"]  # other methods are tested on all queries
-    note = papers_parts(list(sets.items()))[1]
+    note = papers_queries(sets.items())[1]
     return f"fold {fold}: {note}" if note else ""
 
 

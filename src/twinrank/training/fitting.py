@@ -5,9 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from twinrank.data.dataset import Dataset
 from twinrank.data.summary import fingerprint
 from twinrank.measures import Measure
@@ -23,6 +20,7 @@ from twinrank.training.learner import Task, learner_class
 from twinrank.training.loop import Trainer
 from twinrank.training.run_folder import Run
 from twinrank.training.settings import Plan, is_auto
+from twinrank.training.training_set import TrainingSet
 from twinrank.training.validation import selecting_set
 
 
@@ -41,24 +39,22 @@ def train_model(
     kind: str,
     parameters: Mapping[str, Any],
     saved: Mapping[str, Any],
-    data: Dataset,
-    weights: npt.NDArray[np.float64] | None,
+    train: TrainingSet,
     evaluation: Mapping[str, Dataset],
+    encoding: Encoding,
+    *,
     callbacks: Sequence[Callback] = (),
     run: Run | None = None,
     previous: Model | None = None,
     calls: int = 0,
-    unlabelled: Dataset | None = None,
-    teacher: npt.NDArray[np.float32] | None = None,
-    encoding: Encoding | None = None,
 ) -> Model:
     """Train a model, in a run's folder if there is one.
 
-    `data` holds trainable queries only, `weights` one weight per query. `saved` are the parameters
-    as JSON. `previous` is the model to continue from, and `calls` how often that has happened:
-    each call has its own random numbers. `unlabelled` has lists for pre-training, and `teacher` a
-    score for each document of `data`. All data has the codes of `encoding`.
+    `train` holds trainable queries only. `saved` are the parameters as JSON. All data has the codes
+    of `encoding`. `previous` is the model to continue from, and `calls` how often that has
+    happened: each call has its own random numbers.
     """
+    data, unlabelled, teacher = train.data, train.unlabelled, train.teacher
     resolved = check_parameters(kind, parameters, data.documents)
     learner_type = learner_class(kind)
     plan = Plan.of(resolved, learner_type.iterations_parameter, calls)
@@ -83,7 +79,7 @@ def train_model(
     if teacher is not None:
         about["teacher"] = f"{zlib.crc32(teacher.tobytes()):08x}"
     if run is not None:
-        prints = fingerprints(data, weights, evaluation) | identities(parameters)
+        prints = fingerprints(train, evaluation) | identities(parameters)
         if unlabelled is not None:
             prints["unlabelled"] = fingerprint(unlabelled)
         if teacher is not None:
@@ -97,7 +93,7 @@ def train_model(
 
     task = Task(
         data,
-        weights,
+        train.weights,
         evaluation,
         plan,
         group,
@@ -105,7 +101,7 @@ def train_model(
         unlabelled=None if resumes else unlabelled,  # a checkpoint holds the pre-trained weights
         teacher=teacher,
         report=report,
-        categories={} if encoding is None else encoding.counts,
+        categories=encoding.counts,
     )
     learner = learner_type.prepare(resolved, task)
     if run is not None:  # after all errors in data and parameters, so that they leave no folder
@@ -123,7 +119,7 @@ def train_model(
     best, history = trainer.best, trainer.progress.history
     model = replace(
         learner.finish(),
-        encoding=encoding or Encoding(),
+        encoding=encoding,
         history=history,
         best_iteration=len(history) if best is None else best.iteration,
         best_score=None if best is None else best.value,
@@ -138,13 +134,11 @@ def _described(data: Dataset) -> dict[str, Any]:
     return {"name": data.name, "queries": data.queries, "documents": data.documents}
 
 
-def fingerprints(
-    data: Dataset, weights: npt.NDArray[np.float64] | None, evaluation: Mapping[str, Dataset]
-) -> dict[str, str]:
+def fingerprints(train: TrainingSet, evaluation: Mapping[str, Dataset]) -> dict[str, str]:
     """What tells apart training data and evaluation sets, by name."""
-    own = fingerprint(data)
-    if weights is not None:
-        own = f"{own}-{zlib.crc32(weights.tobytes()):08x}"
+    own = fingerprint(train.data)
+    if train.weights is not None:
+        own = f"{own}-{zlib.crc32(train.weights.tobytes()):08x}"
     sets = {name: fingerprint(part) for name, part in evaluation.items()}
     return {**sets, "train": own}  # an evaluation set may be called "train" too
 
