@@ -4,6 +4,7 @@
     python benchmarks/text.py WikiQA --losses LambdaLoss,direct --rates 5e-5 --seeds 1
     python benchmarks/text.py SciFact --losses LambdaLoss,direct --length 160
     python benchmarks/text.py WikiQA --layers 2                 # only two layers learn: a quarter
+    python benchmarks/text.py WikiQA --layers 2 --losses "direct;MSE;distill" --teacher 4
     python benchmarks/text.py WikiQA --report                   # the tables, without training
 
 A pre-trained MiniLM gets a new head and learns to order the documents of each query. For every
@@ -12,12 +13,15 @@ seeds use it. A seed fixes the head, the dropout, the batches and the negatives,
 the same. The best step on the development questions is evaluated on the test questions.
 
 `direct` is `DirectRankingLoss` with its defaults; `direct:measure=AP,strategy=type3` sets options.
+`MSE` and `distill` (`DistillRankingLoss`) learn from the scores of a teacher instead of the labels:
+the whole model, trained with `ListNet` for `--teacher` epochs.
 Every training is one file in `--out`; the same command continues where it was stopped. Run one
 process per core, with OMP_NUM_THREADS=1; several may share a folder if their losses differ. Times
 are CPU seconds, so that other processes do not count.
 """
 
 import argparse
+import copy
 import json
 import math
 import os
@@ -33,6 +37,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import losses as theirs
 from torch import Tensor
@@ -44,6 +49,7 @@ from common import console, show_table
 from twinrank.support.files import replacing
 from twinrank.text import (
     DirectRankingLoss,
+    DistillRankingLoss,
     TextCollection,
     bm25_candidates,
     read_scifact,
@@ -57,7 +63,12 @@ THEIRS = {
     "PListMLE": theirs.PListMLELoss,
     "ADR-MSE": theirs.ADRMSELoss,
     "RankNet": theirs.RankNetLoss,
+    "MSE": theirs.MSELoss,
 }
+POINTWISE = ("BCE", "MSE")
+TAUGHT = ("MSE", "distill")
+TEACHER = ("ListNet", 1e-4)
+"""The loss and the learning rate of the teacher."""
 MEASURES = {"wikiqa": ("nDCG@10", "AP", "RR"), "scifact": ("nDCG@10", "AP@50", "RR@50")}
 UNSEEN = -1e9  # the score of relevant documents that the first stage did not find
 
@@ -208,6 +219,7 @@ class Data:
         self.tokenizer = AutoTokenizer.from_pretrained(options.model)
         self.parts: dict[str, Pairs] = {}
         self.kept: dict[tuple[int, ...], Tensor] = {}
+        self.teacher: Net | None = None
         read = read_wikiqa if self.name == "wikiqa" else read_scifact
         self.train: TextCollection = read(options.data, "train")
         self.candidates = None if self.name == "wikiqa" else bm25_candidates(self.train, 50)
@@ -256,9 +268,10 @@ def make_loss(name: str, model: Scores) -> Any:
     kind, _, options = name.partition(":")
     if kind in THEIRS:
         loss = THEIRS[kind]
-        return loss(model) if kind == "BCE" else loss(model, mini_batch_size=-1)
-    if kind != "direct":
-        raise SystemExit(f"Unknown loss {kind!r}. Choose from {', '.join(THEIRS)}, direct.")
+        return loss(model) if kind in POINTWISE else loss(model, mini_batch_size=-1)
+    ours = {"direct": DirectRankingLoss, "distill": DistillRankingLoss}
+    if kind not in ours:
+        raise SystemExit(f"Unknown loss {kind!r}. Choose from {', '.join([*THEIRS, *ours])}.")
     chosen: dict[str, Any] = {}
     for option in filter(None, options.split(",")):
         key, _, value = option.partition("=")
@@ -266,7 +279,7 @@ def make_loss(name: str, model: Scores) -> Any:
             chosen[key] = json.loads(value)
         except ValueError:
             chosen[key] = value
-    return DirectRankingLoss(model, mini_batch_size=-1, **chosen)
+    return ours[kind](model, mini_batch_size=-1, **chosen)
 
 
 def gradient(
@@ -276,7 +289,7 @@ def gradient(
     began = time.process_time()
     model.known = logits.detach().requires_grad_()
     grades = [torch.tensor(own) for own in labels]
-    if name.startswith("BCE"):
+    if name in POINTWISE:
         value = loss([[0] * len(logits), list(range(len(logits)))], torch.cat(grades))
     else:
         value = loss([list(range(len(lists))), [list(own) for own in lists]], grades)
@@ -285,8 +298,8 @@ def gradient(
     return model.known.grad, time.process_time() - began
 
 
-def train(data: Data, name: str, rate: float, seed: int) -> dict[str, Any]:
-    """One training: per-question values at each evaluation, and what it cost."""
+def train(data: Data, name: str, rate: float, seed: int) -> tuple[dict[str, Any], Net]:
+    """One training: per-question values at each evaluation, what it cost, and the best net."""
     options = data.options
     measures = MEASURES[data.name]
     torch.manual_seed(seed)
@@ -310,6 +323,8 @@ def train(data: Data, name: str, rate: float, seed: int) -> dict[str, Any]:
     shares: list[float] = []
     best, state, seconds, pairs_seen = -1.0, None, 0.0, 0
     for step, (pairs, labels) in enumerate(data.batches(seed), 1):
+        if data.teacher is not None and name.partition(":")[0] in TAUGHT:
+            labels = taught(data.teacher, pairs, pad)
         began = time.process_time()
         torch.manual_seed(100_000 * seed + step)  # the same dropout for all losses
         logits = net.scores(pairs, range(len(pairs.tokens)), pad, options.mini_batch)
@@ -334,7 +349,7 @@ def train(data: Data, name: str, rate: float, seed: int) -> dict[str, Any]:
         if step == steps:
             break
     net.net.load_state_dict(state)
-    return {
+    run = {
         "loss": name,
         "rate": rate,
         "seed": seed,
@@ -347,6 +362,36 @@ def train(data: Data, name: str, rate: float, seed: int) -> dict[str, Any]:
         "gradients": gradients,  # per step: mean and least norm per query, spread of logits
         "setup": setup(options, data.name),
     }
+    return run, net
+
+
+def taught(teacher: Net, pairs: Pairs, pad: int) -> list[list[float]]:
+    """The teacher's scores of the pairs of each query."""
+    with torch.no_grad():
+        scores = teacher.scores(pairs, range(len(pairs.tokens)), pad, 32).tolist()
+    return [scores[own.start : own.stop] for own in pairs.lists]
+
+
+def trained_teacher(data: Data, options: argparse.Namespace) -> Net:
+    """The teacher, kept in the folder of the runs."""
+    file = options.out / "teacher.safetensors"
+    own = copy.copy(options)
+    own.layers, own.epochs = 0, options.teacher
+    net = Net(own, {})
+    if file.exists():
+        net.net.load_state_dict(load_file(file))
+    else:
+        data.options = own
+        run, net = train(data, *TEACHER, seed=0)
+        data.options = options
+        with replacing(options.out / "teacher.json") as partial:
+            partial.write_text(json.dumps(run), "utf-8")
+        with replacing(file) as partial:
+            save_file({k: v.contiguous() for k, v in net.net.state_dict().items()}, partial)
+        quality = ", ".join(f"{m} {mean(values):.4f}" for m, values in run["test"].items())
+        console.print(f"teacher, {options.teacher:g} epochs: {quality}; {run['seconds']:.0f} s")
+    net.net.eval()
+    return net
 
 
 def setup(options: argparse.Namespace, data: str) -> dict[str, Any]:
@@ -446,6 +491,8 @@ def curves(runs: list[dict[str, Any]], choose: str) -> dict[str, Any]:
 
 def run_missing(options: argparse.Namespace, runs: dict[Path, Any], data: Data) -> None:
     """Train what is missing: the rates with the first seed, then the best rate with the others."""
+    if any(name.partition(":")[0] in TAUGHT for name in options.losses):
+        data.teacher = trained_teacher(data, options)
     for name in options.losses:
         for seed in range(1, options.seeds + 1):
             if seed == 1:
@@ -457,7 +504,7 @@ def run_missing(options: argparse.Namespace, runs: dict[Path, Any], data: Data) 
                 path = file_of(options.out, data.name, name, rate, seed)
                 if path in runs:
                     continue
-                run = train(data, name, rate, seed)
+                run, _ = train(data, name, rate, seed)
                 with replacing(path) as partial:
                     partial.write_text(json.dumps(run), "utf-8")
                 runs[path] = run
@@ -481,6 +528,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rates", default="3e-5,1e-4", help="learning rates")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=float, default=1.0)
+    parser.add_argument("--teacher", type=float, default=4.0, help="epochs of the teacher")
     parser.add_argument("--batch", type=int, default=8, help="queries per step")
     parser.add_argument("--layers", type=int, default=0, help="train only the last layers")
     parser.add_argument("--negatives", type=int, default=5, help="irrelevant documents per query")
@@ -493,7 +541,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--report", action="store_true", help="only show the tables")
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
     options = parser.parse_args()
-    text = options.losses or ",".join([*THEIRS, "direct"])
+    text = options.losses or ",".join([*(name for name in THEIRS if name != "MSE"), "direct"])
     options.losses = text.split(";") if ";" in text or ":" in text else text.split(",")
     options.rates = [float(rate) for rate in options.rates.split(",")]
     options.marks = [float(mark) for mark in options.marks.split(",")]
