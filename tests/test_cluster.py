@@ -12,6 +12,9 @@ import pandas as pd
 import pytest
 
 import twinrank as tr
+from twinrank.boosting.engines import TreeSettings
+from twinrank.boosting.sampling import sample_size
+from twinrank.boosting.xgboost_engine import params_of
 from twinrank.estimators import dask_workers
 from twinrank.estimators.dask_fit import _Course, _grow_and_stop
 from twinrank.estimators.dask_partitions import (
@@ -254,6 +257,15 @@ def test_twenty_files_on_two_workers(workers, tmp_path, engine):
     assert np.mean(sums) == pytest.approx(ranker.best_score_, abs=1e-6)
 
 
+@pytest.mark.parametrize("features", [3, 5, 46, 137])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.99])
+def test_xgboost_draws_as_many_columns_as_elsewhere(share, features):
+    settings = TreeSettings(learning_rate=0.1, num_leaves=7, colsample_bytree=share)
+    params = params_of(settings, features)
+    drawn = int(np.float32(params["colsample_bytree"]) * features)  # as XGBoost rounds
+    assert drawn == sample_size(share, features)
+
+
 @pytest.fixture(scope="module")
 def workers():
     with warnings.catch_warnings():
@@ -279,6 +291,7 @@ def workers():
 )
 def test_two_workers_learn_what_one_process_learns(workers, objective, engine, ensemble_size):
     settings = {"n_estimators": 40, "num_leaves": 8, "ensemble_size": ensemble_size}
+    settings["colsample_bytree"] = 0.7 if ensemble_size > 1 else 1.0  # the draws differ
     ranker = tr.BoostedRanker(objective, engine=engine, categorical_features=[2], **settings)
     new = queries(2_000, 1)
     local = ranker.fit(X, Y, qid=QID).score(*new[:2], qid=new[2])

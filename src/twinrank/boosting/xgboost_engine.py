@@ -104,12 +104,8 @@ class Grower:
         # XGBoost chooses bins by the weights, and so the sample, of the first round it sees.
         resamples = objective is None and settings.subsample < 1 and settings.subsample_freq > 0
         self.exact = _EXACT.issuperset(settings.engine_params) and not resamples
-        params, earlier = params_of(settings), None if state is None else bytearray(state)
-        if settings.colsample_bytree < 1:
-            # XGBoost rounds down. A half more protects the number from its single precision.
-            features = data.rows.X.shape[1]
-            drawn = sample_size(settings.colsample_bytree, features)
-            params["colsample_bytree"] = min(1.0, (drawn + 0.5) / features)
+        params = params_of(settings, data.rows.X.shape[1])
+        earlier = None if state is None else bytearray(state)
         with explained_by(NAME, xgb.core.XGBoostError):
             self._booster = xgb.Booster(params, [data.train, *data.sets.values()], earlier)
 
@@ -226,12 +222,15 @@ def _loaded(content: bytes) -> Any:
     return booster
 
 
-def params_of(settings: TreeSettings) -> dict[str, Any]:
-    """XGBoost's parameters."""
+def params_of(settings: TreeSettings, features: int) -> dict[str, Any]:
+    """XGBoost's parameters for so many columns."""
     own: dict[str, Any] = {} if settings.objective is None else {"objective": settings.objective}
     if settings.objective is None or settings.ensemble_size > 1:
         own["base_score"] = 0.0
-    share = settings.colsample_bytree
+    if settings.colsample_bytree < 1:
+        # XGBoost rounds down. A half more protects the number from its single precision.
+        drawn = sample_size(settings.colsample_bytree, features)
+        own["colsample_bytree"] = min(1.0, (drawn + 0.5) / features)
     return {
         **own,
         "disable_default_eval_metric": True,
@@ -240,7 +239,6 @@ def params_of(settings: TreeSettings) -> dict[str, Any]:
         "max_leaves": settings.num_leaves,
         "max_depth": 0,
         "learning_rate": settings.learning_rate,
-        **({} if share == 1 else {"colsample_bytree": share}),
         "nthread": thread_count(settings.n_jobs),
         "seed": settings.model_seed % 2**31,
         **settings.engine_params,

@@ -134,9 +134,9 @@ def grow_xgboost(
     from xgboost import dask as xgb_dask
     from xgboost.core import XGBoostError
 
-    params = params_of(settings)
-    del params["nthread"]
     features = rows.X.shape[1]
+    params = params_of(settings, features)
+    del params["nthread"]
     with explained_by("XGBoost", XGBoostError):
         data = xgb_dask.DaskDMatrix(
             client,
