@@ -1,42 +1,61 @@
-"""When to stop: rules that select an iteration, judged on test queries.
+"""Which iteration to keep: rules that select one by validation, judged on test queries.
 
-    python benchmarks/stopping.py MQ2008 OHSUMED
+    python benchmarks/stopping.py MQ2008 OHSUMED built-in --out results
 
-Models train to the end. Each rule selects an iteration from the validation queries, and the tables
-show what the selected models have on the test queries: singly, and as an ensemble in which each
-model is at its own iteration. `--queries 50` selects with fewer validation queries.
+Models train to the end, and their scores after every evaluation are kept in --out, so that the
+script continues where it was interrupted. Early stopping is then simulated, and each rule selects
+an iteration from 20, 50 or all validation queries. The tables show what the selected models have
+on the test queries, compared with the best iteration: singly, and as an ensemble in which each
+model is at its own iteration.
 """
 
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from common import console, describe_environment, parser, save, show_table
-from twinrank import BoostedRanker, Ranker
+from quality import BUILT_IN_QUERIES, open_source
+from twinrank import BoostedRanker, Lists, Ranker
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.study.source import Source
+from twinrank.support.files import replacing
+from twinrank.support.quantities import counted
 from twinrank.training import Callback
 
-MEASURE = "nDCG@5"
-MODELS = 4
-LEARNERS: dict[str, Callable[[], Any]] = {
-    "trees": lambda: BoostedRanker(
-        ensemble_size=MODELS, n_estimators=300, early_stopping=None, validate_every=10
+MEASURES = ("nDCG@5", "nDCG@10", "AP")  # the first one selects
+MODELS = 5
+QUERIES = (20, 50, None)  # validation queries that select
+LEARNERS: dict[str, tuple[Callable[[], Any], int]] = {
+    "trees": (
+        lambda: BoostedRanker(
+            ensemble_size=MODELS, n_estimators=400, early_stopping=None, validate_every=5
+        ),
+        50 // 5,
     ),
-    "nets": lambda: Ranker(ensemble_size=MODELS, epochs=40, early_stopping=None),
+    "nets": (lambda: Ranker(ensemble_size=MODELS, epochs=40, early_stopping=None), 10),
 }
+"""A learner, and the evaluations without improvement after which early stopping ends it."""
 
 
-def best(values: Any) -> int:
-    """The iteration with the best mean: the rule in use."""
-    return int(np.nanmean(values, axis=1).argmax())
+def within(errors: float, share: float) -> Callable[[Any], int]:
+    """Of all iterations within so many standard errors of the best: the last, middle, ….
+
+    The error is that of the difference, paired by query.
+    """
+
+    def rule(values: Any) -> int:
+        loss = values[_best(values)] - values
+        error = np.nanstd(loss, axis=1) / np.sqrt(np.isfinite(loss).sum(axis=1))
+        level = np.flatnonzero(np.nanmean(loss, axis=1) <= errors * error)
+        return int(np.quantile(level, share, method="nearest"))
+
+    return rule
 
 
 def smoothed(width: int) -> Callable[[Any], int]:
-    """The best iteration of a moving average over `width` iterations on both sides."""
+    """The best iteration of a moving average over `width` evaluations on both sides."""
 
     def rule(values: Any) -> int:
         curve, window = np.nanmean(values, axis=1), np.ones(2 * width + 1)
@@ -46,24 +65,18 @@ def smoothed(width: int) -> Callable[[Any], int]:
     return rule
 
 
-def plateau(share: float) -> Callable[[Any], int]:
-    """The middle of all iterations within a share of a standard error of the best, by query."""
-
-    def rule(values: Any) -> int:
-        loss = values[best(values)] - values
-        error = np.nanstd(loss, axis=1) / np.sqrt(np.isfinite(loss).sum(axis=1))
-        return int(np.median(np.flatnonzero(np.nanmean(loss, axis=1) <= share * error)))
-
-    return rule
+def _best(values: Any) -> int:
+    return int(np.nanmean(values, axis=1).argmax())
 
 
 RULES: dict[str, Callable[[Any], int]] = {
-    "the best iteration": best,
-    "moving average, ±1": smoothed(1),
+    "the best": _best,
+    "the last within ½ standard error": within(0.5, 1),
+    "the last within 1 standard error": within(1, 1),
+    "the last within 2 standard errors": within(2, 1),
+    "the middle within 1 standard error": within(1, 0.5),
     "moving average, ±3": smoothed(3),
-    "middle of the plateau, ¼ standard error": plateau(0.25),
-    "middle of the plateau, ½ standard error": plateau(0.5),
-    "the last iteration": lambda values: len(values) - 1,
+    "where training stopped": lambda values: len(values) - 1,
 }
 
 
@@ -80,53 +93,98 @@ class Scores(Callback):
                 kept.append(np.array(trainer.learner.scores(name), np.float32))
 
 
-def gains(make: Callable[[], Any], source: Source, fold: int, queries: int | None) -> Any:
-    """The test value of each rule minus that of the best iteration: [rules, (one, ensemble)]."""
-    sets, keep = source.sets(fold), Scores()
-    watched = {name: sets[name] for name in ("validation", "test")}
-    make().fit(sets["train"], eval_set=watched, callbacks=[keep])
-    valid, test = watched.values()
-    by_model = [
-        np.array([_values(scores[:, model], valid) for scores in keep.scores["validation"]])
-        for model in range(MODELS)
+def trained(make: Callable[[], Any], source: Source, fold: int, file: Path) -> dict[str, Any]:
+    """Scores [evaluation, document, model], labels and list sizes of both sets."""
+    if not file.exists():
+        sets, keep = source.sets(fold), Scores()
+        watched = {name: sets[name] for name in ("validation", "test")}
+        make().fit(sets["train"], eval_set=watched, callbacks=[keep])
+        arrays = {}
+        for name, data in watched.items():
+            arrays[name] = np.array(keep.scores[name])
+            arrays[f"{name} labels"], arrays[f"{name} sizes"] = data.y, data.lists.sizes
+        with replacing(file) as partial, partial.open("wb") as handle:
+            np.savez_compressed(handle, **arrays)
+    with np.load(file) as arrays:
+        return dict(arrays)
+
+
+def gains(arrays: dict[str, Any], patience: int) -> dict[int | None, Any]:
+    """Test values of each rule minus those of the best iteration, by number of queries.
+
+    Their shape is [rule, one model or ensemble, measure, test query].
+    """
+
+    def values(name: str, scores: Any) -> Any:
+        lists = Lists.from_sizes(arrays[f"{name} sizes"])
+        return evaluate(scores, arrays[f"{name} labels"], lists, MEASURES).values
+
+    valid = [
+        np.array(
+            [values("validation", scores[:, i])[MEASURES[0]] for scores in arrays["validation"]]
+        )
+        for i in range(MODELS)
     ]
-    rows = []
-    for rule in RULES.values():
-        chosen = [rule(values[:, :queries]) for values in by_model]
-        columns = [keep.scores["test"][i][:, model] for model, i in enumerate(chosen)]
-        single = fmean(float(np.nanmean(_values(column, test))) for column in columns)
-        rows.append([single, float(np.nanmean(_values(np.mean(columns, axis=0), test)))])
-    return np.array(rows) - rows[0]
+    known = np.flatnonzero(np.isfinite(valid[0][0]))
+    drawn = np.random.default_rng(0).permutation(known)
+    found = {}
+    for queries in QUERIES:
+        seen = [own[:, drawn[:queries]] for own in valid]
+        end = max(_stop(own, patience) for own in seen)  # when no model improves
+        rows = []
+        for rule in RULES.values():
+            columns = [arrays["test"][rule(own[:end])][:, i] for i, own in enumerate(seen)]
+            singles = [values("test", column) for column in columns]
+            mean = values("test", np.mean(columns, axis=0))
+            rows.append([[np.mean([one[m] for one in singles], axis=0), mean[m]] for m in MEASURES])
+        found[queries] = np.swapaxes(np.array(rows) - rows[0], 1, 2)
+    return found
 
 
-def _values(scores: Any, data: Any) -> Any:
-    return evaluate(scores, data.y, data.lists, [MEASURE]).values[MEASURE]
+def _stop(values: Any, patience: int) -> int:
+    """The number of evaluations before early stopping."""
+    curve = np.nanmean(values, axis=1)
+    for i in range(len(curve)):
+        if i - int(curve[: i + 1].argmax()) >= patience:
+            return i + 1
+    return len(curve)
 
 
 def main() -> None:
     options = parser((__doc__ or "").partition("\n")[0])
-    options.add_argument("data", nargs="+", type=Path, help="folders with folds, or files")
+    options.add_argument("data", nargs="+", help="folders with folds, files, or 'built-in'")
+    options.add_argument("--out", type=Path, required=True, help="keeps every training")
+    options.add_argument("--learners", default="trees,nets", help="trees, nets or both")
     options.add_argument("--folds", type=int, help="the first folds of each set only")
-    options.add_argument("--queries", type=int, help="validation queries that select (all)")
     given = options.parse_args()
     console.print(describe_environment())
+    given.out.mkdir(parents=True, exist_ok=True)
     figures: dict[str, Any] = {}
-    for learner, make in LEARNERS.items():
+    for learner in given.learners.split(","):
+        make, patience = LEARNERS[learner]
         results = []
         for path in given.data:
-            source = Source.of(path, {})
+            source = open_source(path, BUILT_IN_QUERIES)
             for fold in source.check()[: given.folds]:
-                results.append(gains(make, source, fold, given.queries))
+                name = f"{learner}_{source.name.replace(' ', '-')}_{fold}.npz"
+                results.append(gains(trained(make, source, fold, given.out / name), patience))
                 console.print(f"{learner}, {source.name}, fold {fold}")
-        mean = np.mean(results, axis=0)
-        error = np.std(results, axis=0) / np.sqrt(len(results))
-        rows = [
-            [name, *(f"{m:+.4f} ± {e:.4f}" for m, e in zip(mean[i], error[i], strict=True))]
-            for i, name in enumerate(RULES)
-        ]
-        title = f"{learner}: test {MEASURE} minus that of the best iteration, {len(results)} folds"
-        show_table(title, ["rule", "one model", f"ensemble of {MODELS}"], rows)
-        figures[learner] = {name: mean[i].tolist() for i, name in enumerate(RULES)}
+        for queries in QUERIES:
+            every = np.concatenate([own[queries] for own in results], axis=-1)
+            mean = np.nanmean(every, axis=-1)
+            error = np.nanstd(every, axis=-1) / np.sqrt(np.isfinite(every).sum(axis=-1))
+            rows = [
+                [name, *(f"{m * 1e4:+.0f} ± {e * 1e4:.0f}" for m, e in zip(*pair, strict=True))]
+                for name, *pair in zip(
+                    RULES, mean.reshape(len(RULES), -1), error.reshape(len(RULES), -1), strict=True
+                )
+            ]
+            chosen = "all" if queries is None else f"{queries} of the"
+            folds = counted(len(results), "fold")
+            title = f"{learner}, {folds}, selected by {chosen} validation queries (in 0.0001)"
+            head = [f"{m}, {what}" for what in ("one", f"{MODELS} models") for m in MEASURES]
+            show_table(title, ["rule", *head], rows)
+            figures[f"{learner}, {queries}"] = dict(zip(RULES, mean.tolist(), strict=True))
     save(given.json, figures)
 
 

@@ -496,7 +496,7 @@ def test_early_stopping_keeps_the_best_round(engine):
     noise = random.integers(0, 3, Y.size)  # nothing to learn: the best comes early
     sets = (X[::-1], noise, QID)
     callback = Events()
-    ranker = small(engine, n_estimators=60, early_stopping=3, ensemble_size=1)
+    ranker = small(engine, n_estimators=60, early_stopping=3, ensemble_size=1, tolerance=0)
     ranker.fit(X, Y, qid=QID, eval_set=sets, callbacks=[callback])
     values = [record["validation"] for record in ranker.history_]
     best = int(np.argmax(values)) + 1
@@ -511,6 +511,23 @@ def test_early_stopping_keeps_the_best_round(engine):
     np.testing.assert_allclose(
         [r["validation"] for r in never.history_][: len(values)], values[:12]
     )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("ensemble_size", [1, 3])
+def test_later_rounds_are_kept_while_they_are_about_as_good(engine, ensemble_size):
+    settings = {"n_estimators": 40, "ensemble_size": ensemble_size, "random_state": 1}
+    new = (X[::-1], np.roll(Y, 3), QID)
+    best, level, always = (
+        small(engine, tolerance=tolerance, **settings).fit(X, Y, qid=QID, eval_set=new)
+        for tolerance in (0, 1, 1e9)
+    )
+    rounds = [ranker.model_.trees.count for ranker in (best, level, always)]
+    assert rounds[0] <= rounds[1] <= rounds[2] == ensemble_size * len(always.history_)
+    assert rounds[0] < rounds[2]
+    for ranker in (best, level, always):
+        assert ranker.best_score_ == ranker.history_[ranker.best_iteration_ - 1]["validation"]
+        assert ranker.best_score_ == pytest.approx(ranker.score(*new[:2], qid=QID), abs=1e-6)
 
 
 def test_callbacks_can_stop_training_and_are_closed_on_errors():

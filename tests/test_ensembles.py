@@ -120,7 +120,7 @@ class TestTrees:
 
     @both
     def test_each_model_is_kept_at_its_own_best_round(self, engine):
-        ranker = boosted(3, engine=engine).fit(DATA, eval_set=NEW)
+        ranker = boosted(3, engine=engine, tolerance=0).fit(DATA, eval_set=NEW)
         assert ranker.best_score_ == pytest.approx(ranker.score(NEW))
         expected, best = 0.0, []
         for model in range(3):
@@ -324,7 +324,7 @@ class TestNets:
         assert len({single.best.iteration for single in singles}) > 1
         assert_same_weights(together, singles)
         best = together.best
-        assert best.values == pytest.approx([single.best.value for single in singles])
+        assert best.tops == pytest.approx([single.best.value for single in singles])
         assert best.iteration == max(single.best.iteration for single in singles)
         scores = together.learner.finish().score(NEW)
         assert best.value == pytest.approx(tr.evaluate(scores, NEW.y, NEW.lists)["nDCG@5"])
@@ -340,7 +340,12 @@ class TestNets:
 
     def test_training_stops_when_no_model_improves(self, capsys):
         ranker = tr.Ranker(
-            architecture="Small", ensemble_size=3, epochs=60, early_stopping=2, verbose=True
+            architecture="Small",
+            ensemble_size=3,
+            epochs=60,
+            early_stopping=2,
+            tolerance=0,
+            verbose=True,
         ).fit(DATA, eval_set=NEW)
         assert len(ranker.history_) == ranker.best_iteration_ + 2 < 60
         output = capsys.readouterr().err

@@ -490,7 +490,8 @@ def measured(monkeypatch):
 
     def set_values(**values):
         series = {name: iter(numbers) for name, numbers in values.items()}
-        monkeypatch.setattr(Validation, "_value", lambda _, name, scores: next(series[name]))
+        measure = lambda _, name, scores: np.array([next(series[name])])  # noqa: E731
+        monkeypatch.setattr(Validation, "_values", measure)
 
     return set_values
 
@@ -564,7 +565,7 @@ def test_history(name, tmp_path):
     for number, record in enumerate(ranker.history_, 1):
         assert list(record) == ["iteration", *learner, "validation", "train", "seconds"]
         assert record["iteration"] == number
-    assert ranker.best_score_ == max(record["validation"] for record in ranker.history_)
+    assert ranker.best_score_ == ranker.history_[ranker.best_iteration_ - 1]["validation"]
     assert ranker.best_score_ == pytest.approx(ranker.score(NEW))
     ranker.save(tmp_path / "saved")
     for path in (run / "history.jsonl", run / "model" / "history.jsonl", own.path):
@@ -738,7 +739,7 @@ def test_wrong_checkpoints_are_refused(name, tmp_path):
     arrays = load_file(other / CHECKPOINT)
     about = {"format": "twinrank-checkpoint", "version": 1}
     save_file(arrays, path, {"twinrank": json.dumps(about)})
-    refused(path.read_bytes(), "has version 1 of the format; this TwinRank reads 3")
+    refused(path.read_bytes(), "has version 1 of the format; this TwinRank reads 4")
     save_file(arrays, path)
     refused(path.read_bytes(), "is not a checkpoint of TwinRank")
     path.write_bytes(good)
@@ -771,7 +772,10 @@ def test_checkpoints_with_missing_parts_are_refused(name, tmp_path):
 def test_console_output(name, capsys):
     ranker = make(name, verbose=True).fit(TRAIN, eval_set=NEW)
     unit = ranker.unit()
-    best = f"best {ranker.best_score_:.4f} ({unit} {ranker.best_iteration_})"
+    values = [record["validation"] for record in ranker.history_]
+    best = f"best {max(values):.4f} ({unit} {values.index(max(values)) + 1})"
+    if ranker.best_score_ < max(values):
+        best += f", kept {ranker.best_score_:.4f} ({unit} {ranker.best_iteration_})"
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"{unit} {ITERATIONS}/{ITERATIONS}  ")
     assert f"  validation nDCG@5 {ranker.history_[-1]['validation']:.4f}  {best}  " in last

@@ -468,13 +468,13 @@ def test_the_validation_measure_may_be_an_object():
 PAPER_VALUES = {
     "architecture": "CE4.L", "ensemble_size": 1, "perturbation": 0.0, "samples": 1,
     "learning_rate": 1e-3, "batch_documents": 1, "shuffle": False, "weight_decay": 1e-3,
-    "schedule": "halve", "validate_every": 2, "early_stopping": None,
+    "schedule": "halve", "validate_every": 2, "early_stopping": None, "tolerance": 0.0,
     "transforms": "QueryZScore", "feature_noise": 0.0,
 }  # fmt: skip
 DEFAULT_VALUES = {
     "architecture": "Small", "ensemble_size": 5, "perturbation": 2.0, "samples": 5,
     "learning_rate": 3e-3, "batch_documents": 500, "shuffle": True, "weight_decay": 0.0,
-    "schedule": "constant", "validate_every": 1, "early_stopping": 10,
+    "schedule": "constant", "validate_every": 1, "early_stopping": 10, "tolerance": 1.0,
     "transforms": "QueryZScore | Quantile(output_distribution=normal) + Clip(low=-3, high=3)",
     "feature_noise": 0.2,
 }  # fmt: skip
@@ -493,7 +493,7 @@ def test_defaults_of_a_mode(mode, values):
     assert provenance["resolved"] == values
     plan = provenance["plan"]
     assert {name: plan[name] for name in values if name in plan} == {
-        name: values[name] for name in ("validate_every", "early_stopping")
+        name: values[name] for name in ("validate_every", "early_stopping", "tolerance")
     }
     assert {name for name, value in ranker.get_params().items() if value == "auto"} == {
         *values,
@@ -600,7 +600,7 @@ def test_batches_are_in_order_without_shuffling():
 def test_select_names_the_set_that_selects_the_best_epoch():
     sets = {"first": LAST, "validation": OTHER}
     for name in sets:
-        ranker = small(epochs=6, select=name).fit(DATA, eval_set=sets)
+        ranker = small(epochs=6, select=name, tolerance=0).fit(DATA, eval_set=sets)
         values = [record[name] for record in ranker.history_]
         assert ranker.best_score_ == max(values)
         assert ranker.best_iteration_ == 1 + values.index(max(values))
@@ -794,7 +794,7 @@ def test_several_evaluation_sets():
     as_tuple = small().fit(DATA, eval_set=tuple(pairs), eval_qid=[OTHER[2], LAST[2]])
     for ranker in (listed, as_tuple):
         assert ranker.history_[0]["validation_2"] == named.history_[0]["second"]
-    chosen = small().fit(DATA, eval_set={"first": OTHER, "validation": LAST})
+    chosen = small(tolerance=0).fit(DATA, eval_set={"first": OTHER, "validation": LAST})
     assert chosen.best_score_ == max(record["validation"] for record in chosen.history_)
 
 

@@ -30,7 +30,10 @@ from twinrank.training.settings import Plan
 
 DATA = tr.synthetic_web_search(queries=12)
 EVALUATION = tr.synthetic_web_search(queries=6, seed=1)
-PLAN = {"iterations", "early_stopping", "validation_measure", "validate_every", "select", "seed"}
+PLAN = {
+    "iterations", "early_stopping", "tolerance", "validation_measure", "validate_every", "select",
+    "seed",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -93,8 +96,9 @@ class OnEvent(Callback):
 
 
 def with_values(trainer, *values):
-    """Let the trainer measure these values, one per epoch."""
-    trainer.validation._value = lambda name, scores: values[trainer.progress.iteration - 1]
+    """Let the trainer measure these values, one per epoch; a value may be a list, by query."""
+    own = [np.atleast_1d(value) for value in values]
+    trainer.validation._values = lambda name, scores: own[trainer.progress.iteration - 1]
     return trainer
 
 
@@ -227,6 +231,24 @@ def test_the_weights_of_the_best_epoch_are_kept():
     assert not trainer.learner.net.training
 
 
+@pytest.mark.parametrize(("tolerance", "kept"), [(0.0, 2), (0.3, 3), (1.0, 4), (3.0, 5)])
+def test_the_last_epoch_within_the_tolerance_is_kept(tolerance, kept):
+    """Epochs 3 to 6 are 0, 0.5, 1.9 and 12 standard errors below epoch 2, paired by query."""
+    values = [[0.1, 0.1, 0.1], [0.5, 0.5, 0.5], [0.6, 0.4, 0.5]]
+    values += [[0.5, 0.6, 0.3], [0.2, 0.4, 0.5], [0.1, 0.2, 0.2]]
+    trainer = make_trainer(
+        evaluation={"validation": EVALUATION},
+        iterations=6,
+        early_stopping=4,
+        tolerance=tolerance,
+    )
+    finished(with_values(trainer, *values))
+    best = trainer.best
+    assert (best.kept, best.value) == (kept, pytest.approx(np.mean(values[kept - 1])))
+    assert (best.iteration, best.tops) == (2, [0.5])  # patience counts from the best
+    assert trainer.progress.iteration == 6
+
+
 def test_early_stopping():
     trainer = make_trainer(evaluation={"validation": EVALUATION}, iterations=9, early_stopping=2)
     with_values(trainer, 0.2, 0.1, 0.3, 0.1, 0.3, 0.9).run()
@@ -301,6 +323,8 @@ def test_invalid_settings_are_refused():
         ({"weight_decay": "x"}, "weight_decay must be"),
         ({"clip": 0}, "clip must be"),
         ({"early_stopping": 0}, "early_stopping must be"),
+        ({"tolerance": -1}, "tolerance must be a number of at least 0"),
+        ({"tolerance": "x"}, "tolerance must be a number of at least 0"),
         ({"optimiser": "adma"}, "Did you mean 'adam'"),
         ({"schedule": "cosin"}, "Did you mean 'cosine'"),
         ({"validation_measure": "nDGC@5"}, "Did you mean 'nDCG'"),
@@ -541,7 +565,7 @@ def test_wrong_checkpoints_are_refused(tmp_path):
         load_checkpoint(make_trainer(), path)
     about = {"format": "twinrank-checkpoint", "version": 1}
     save_file({"x": torch.zeros(2)}, path, metadata={"twinrank": json.dumps(about)})
-    with pytest.raises(tr.InputError, match="has version 1 of the format; this TwinRank reads 3"):
+    with pytest.raises(tr.InputError, match="has version 1 of the format; this TwinRank reads 4"):
         load_checkpoint(make_trainer(), path)
     with pytest.raises(tr.FileError, match="can't read"):
         load_checkpoint(make_trainer(), tmp_path / "nowhere")

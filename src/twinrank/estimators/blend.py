@@ -327,8 +327,8 @@ class Blend(BaseRanker):
 
     def _plan(self) -> Plan:
         """The measure and the evaluation set that select."""
-        own = {**super()._parameters(), "validate_every": 1, "early_stopping": None, "stages": 1}
-        return Plan.of(own, "stages")
+        fixed = {"validate_every": 1, "early_stopping": None, "tolerance": 0.0, "stages": 1}
+        return Plan.of({**super()._parameters(), **fixed}, "stages")
 
     def _prepared(self) -> dict[str, BaseRanker]:
         """Unfitted copies of the rankers, with the parameters that all share."""

@@ -79,7 +79,11 @@ class BoostedRanker(BaseRanker):
         The name of the evaluation set that selects the best round; by default "validation", or
         else the first.
     early_stopping : int, None or "auto" (50 / 200)
-        Stop after so many rounds without improvement; None grows all rounds and keeps the best.
+        Stop after so many rounds without improvement; None grows all rounds.
+    tolerance : float or "auto" (1 / 0)
+        Keep the last round that is not worse than the best by more than so many standard errors
+        of the difference, paired by query; 0 keeps the best round. The default is 0 for the
+        engine's own objectives.
     n_jobs : int, optional
         The number of threads; -1 is all cores. The default is 1 for small data, else all cores.
     verbose : bool, default False
@@ -128,6 +132,7 @@ class BoostedRanker(BaseRanker):
         validate_every: int = 1,
         select: str | None = None,
         early_stopping: int | str | None = "auto",
+        tolerance: float | str = "auto",
         n_jobs: int | None = None,
         verbose: bool = False,
         random_state: int = 0,
@@ -152,6 +157,7 @@ class BoostedRanker(BaseRanker):
         self.validate_every = validate_every
         self.select = select
         self.early_stopping = early_stopping
+        self.tolerance = tolerance
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state

@@ -108,7 +108,10 @@ class Ranker(BaseRanker):
         The name of the evaluation set that selects the best epoch; by default "validation", or
         else the first.
     early_stopping : int, None or "auto" (10 / None)
-        Stop after so many epochs without improvement; None trains all epochs and keeps the best.
+        Stop after so many epochs without improvement; None trains all epochs.
+    tolerance : float or "auto" (1 / 0)
+        Keep the last epoch that is not worse than the best by more than so many standard errors
+        of the difference, paired by query; 0 keeps the best epoch.
     device : str, default "auto"
         "cpu", "cuda", "mps", "xpu", …; "auto" is a CUDA device if there is one.
     verbose : bool, default False
@@ -157,6 +160,7 @@ class Ranker(BaseRanker):
         validate_every: int | str = "auto",
         select: str | None = None,
         early_stopping: int | str | None = "auto",
+        tolerance: float | str = "auto",
         device: str = "auto",
         verbose: bool = False,
         random_state: int = 0,
@@ -189,6 +193,7 @@ class Ranker(BaseRanker):
         self.validate_every = validate_every
         self.select = select
         self.early_stopping = early_stopping
+        self.tolerance = tolerance
         self.device = device
         self.verbose = verbose
         self.random_state = random_state

@@ -131,8 +131,8 @@ class EarlyStopping(Callback):
         if record["iteration"] - best.iteration < self.patience:
             return
         measure, unit = trainer.plan.validation_measure, trainer.unit
-        what = f"no better {measure} than {best.value:.4f} ({unit} {best.iteration})"
-        if best.values:
+        what = f"no better {measure} than {best.tops[0]:.4f} ({unit} {best.iteration})"
+        if len(best.tops) > 1:
             what = f"no model of the ensemble improved its {measure} after {unit} {best.iteration}"
         trainer.stop_reason = f"{what} for {self.patience} {unit}s"
 

@@ -22,8 +22,8 @@ from twinrank.training.validation import Best
 if TYPE_CHECKING:
     from twinrank.training.loop import Trainer
 
-FORMAT, VERSION = "twinrank-checkpoint", 3
-_LEARNER, _KEPT = "learner.", "kept."
+FORMAT, VERSION = "twinrank-checkpoint", 4
+_LEARNER, _KEPT, _TOP = "learner.", "kept.", "top"
 _SHARE = 0.05  # of the training time that checkpoints may take
 
 
@@ -75,6 +75,8 @@ def save_checkpoint(trainer: "Trainer", path: Path) -> None:
         f"{_LEARNER}{name}": np.frombuffer(part, np.uint8) for name, part in state.items()
     }
     arrays |= {f"{_KEPT}{name}": scores for name, scores in trainer.validation.kept.items()}
+    if trainer.validation.top is not None:
+        arrays[_TOP] = trainer.validation.top
     best = trainer.best
     about = {
         "format": FORMAT,
@@ -155,6 +157,7 @@ def _restore(trainer: "Trainer", about: dict[str, Any], arrays: dict[str, Any]) 
     trainer.stop_reason = str(about["stop_reason"])
     trainer.progress = Progress(**about["progress"])
     trainer.validation.best = None if about["best"] is None else Best(**about["best"])
+    trainer.validation.top = arrays.get(_TOP)
     trainer.validation.kept = {
         name.removeprefix(_KEPT): array for name, array in arrays.items() if name.startswith(_KEPT)
     }

@@ -121,7 +121,7 @@ def train_model(
         learner.finish(),
         encoding=encoding,
         history=history,
-        best_iteration=len(history) if best is None else best.iteration,
+        best_iteration=len(history) if best is None else best.kept,
         best_score=None if best is None else best.value,
         provenance=about,
     )

@@ -52,10 +52,8 @@ class NetSettings:
         check_number("batch_documents", self.batch_documents, whole=True)
         check_number("halve_every", self.halve_every, whole=True)
         check_number("learning_rate", self.learning_rate)
-        if self.weight_decay != 0:
-            check_number("weight_decay", self.weight_decay)
-        if self.feature_noise != 0:
-            check_number("feature_noise", self.feature_noise)
+        check_number("weight_decay", self.weight_decay, least=0)
+        check_number("feature_noise", self.feature_noise, least=0)
         if self.clip is not None:
             check_number("clip", self.clip)
         check_number("pretrain_epochs", self.pretrain_epochs, whole=True)

@@ -60,6 +60,7 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
             "schedule": "constant",
             "validate_every": 1,
             "early_stopping": 10,
+            "tolerance": 1.0,
         },
         "paper": {
             "architecture": "CE4.L",
@@ -75,6 +76,7 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
             "schedule": "halve",
             "validate_every": 2,
             "early_stopping": None,
+            "tolerance": 0.0,
         },
     },
     "trees": {
@@ -89,6 +91,7 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
             "subsample": 1.0,
             "subsample_freq": 0,
             "early_stopping": 50,
+            "tolerance": 1.0,
             "transforms": "none | QueryZScore",
         },
         # LambdaMART(L) of the paper, and measures on the same trees. The paper's LightGBM cut the
@@ -104,6 +107,7 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
             "subsample": 1.0,
             "subsample_freq": 0,
             "early_stopping": 200,
+            "tolerance": 0.0,
             "transforms": "QueryZScore",
         },
     },
@@ -114,7 +118,12 @@ The values of "default" were chosen on validation queries (docs/choosing.md), th
 are the paper's or its author's.
 """
 
-BASELINE: dict[str, Any] = {"ensemble_size": 1, "colsample_bytree": 1.0, "transforms": "none"}
+BASELINE: dict[str, Any] = {
+    "ensemble_size": 1,
+    "colsample_bytree": 1.0,
+    "tolerance": 0.0,
+    "transforms": "none",
+}
 """What "auto" means for the engines' own objectives, which are trained as usual."""
 
 
@@ -148,6 +157,8 @@ class Plan:
     """Epochs or rounds at most."""
     early_stopping: int | None = None
     """Stop after so many iterations without a better validation value."""
+    tolerance: float = 0.0
+    """Keep the last iteration that is at most so many standard errors below the best."""
     validation_measure: str | Measure = "nDCG@5"
     validate_every: int = 1
     select: str | None = None
@@ -159,6 +170,7 @@ class Plan:
         check_number("validate_every", self.validate_every, whole=True)
         if self.early_stopping is not None:
             check_number("early_stopping", self.early_stopping, whole=True)
+        check_number("tolerance", self.tolerance, least=0)
         if not isinstance(self.select, str | None):
             raise InputError(f"select must be the name of an evaluation set, not {self.select!r}")
         measure(self.validation_measure)
@@ -172,6 +184,7 @@ class Plan:
         return cls(
             iterations=int(iterations),
             early_stopping=as_plain(patience),
+            tolerance=as_plain(parameters["tolerance"]),
             validation_measure=parameters["validation_measure"],
             validate_every=as_plain(parameters["validate_every"]),
             select=parameters["select"],
@@ -184,13 +197,13 @@ class Plan:
         return {**plain, "validation_measure": str(self.validation_measure)}
 
 
-def check_number(name: str, value: Any, whole: bool = False, least: float = 0) -> None:
+def check_number(name: str, value: Any, whole: bool = False, least: float | None = None) -> None:
     """Raise InputError unless a value is a number above 0, or at least `least`."""
     kinds = int | np.integer if whole else int | float | np.integer | np.floating
     number = isinstance(value, kinds) and not isinstance(value, bool)
-    if not number or not (value >= least if least else value > 0) or value == math.inf:
+    if not number or not (value > 0 if least is None else value >= least) or value == math.inf:
         kind = "whole number" if whole else "number"
-        bound = f"{kind} of at least {least}" if least else f"positive {kind}"
+        bound = f"positive {kind}" if least is None else f"{kind} of at least {least}"
         raise InputError(f"{name} must be a {bound}, not {value!r}")
 
 

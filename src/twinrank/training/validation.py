@@ -3,36 +3,48 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
+from twinrank.evaluation.result import mean_of
 from twinrank.support.errors import InputError, unknown
 from twinrank.training.learner import Learner, Scores
 from twinrank.training.settings import RESERVED, Plan
 
+Values = npt.NDArray[np.float64]
+
 
 @dataclass
 class Best:
-    """The best value so far. An ensemble keeps each of its models at its own best iteration."""
+    """What is kept so far. An ensemble keeps each of its models at an iteration of its own."""
 
     value: float
+    """The measure of what is kept."""
+    kept: int
+    """The iteration that is kept; of an ensemble, the latest of its models."""
     iteration: int
-    """Of an ensemble: the last iteration in which one of its models improved."""
-    values: list[float] = field(default_factory=list)
-    """The best value of each model of an ensemble; empty for a single model."""
+    """The last iteration with a better measure; of an ensemble, for one of its models."""
+    tops: list[float]
+    """The best measure of each model."""
 
     def text(self, unit: str) -> str:
         """The best value as people read it."""
-        if self.values:
+        if len(self.tops) > 1:
             return f"best ensemble {self.value:.4f} (last gain in {unit} {self.iteration})"
-        return f"best {self.value:.4f} ({unit} {self.iteration})"
+        best = f"best {self.tops[0]:.4f} ({unit} {self.iteration})"
+        kept = f", kept {self.value:.4f} ({unit} {self.kept})"
+        return best if self.kept == self.iteration else best + kept
 
 
 class Validation:
     """Measures a learner on evaluation sets, and tells it when to take a snapshot.
+
+    The last iteration is kept that is not worse than the best by more than `plan.tolerance`
+    standard errors of the difference, paired by query.
 
     For a single model, the record shows its current value. For an ensemble it shows the value of
     the snapshots: what training would leave if it ended now.
@@ -44,6 +56,8 @@ class Validation:
         self.best: Best | None = None
         self.kept: dict[str, Scores] = {}
         """Of an ensemble: the scores of its snapshots on every set."""
+        self.top: Values | None = None
+        """The best values of each model on the queries of the selecting set."""
         self._learner, self._plan = learner, plan
 
     def evaluate(self, iteration: int) -> dict[str, float | None]:
@@ -54,49 +68,65 @@ class Validation:
         for name in self.sets:
             with _naming(name):
                 scores[name] = self._learner.scores(name)
-        if self._learner.selected_models > 1:
-            self._keep_each(scores, self.selecting, iteration)
-            scores = self.kept
-        values = {name: self._value(name, columns.mean(axis=1)) for name, columns in scores.items()}
-        value = values[self.selecting]
-        if not math.isfinite(value):
+        selecting = self.selecting
+        own = np.array([self._values(selecting, column) for column in scores[selecting].T])
+        if not np.isfinite(own).any():
             raise InputError(
-                f"Evaluation set {self.selecting!r} cannot select the best {self._learner.unit}: "
+                f"Evaluation set {selecting!r} cannot select the best {self._learner.unit}: "
                 f"{self._plan.validation_measure} has no value on any of its queries. "
                 f"Add queries with relevant documents."
             )
-        if self.best is not None and self.best.values:
-            self.best.value = value
-        elif self.best is None or value > self.best.value:
-            self._learner.snapshot([0])
-            self.best = Best(value, iteration)
-        return {name: value if math.isfinite(value) else None for name, value in values.items()}
+        best, models = self._select(own, iteration)
+        means = {selecting: mean_of(own[0])}
+        if len(own) > 1:
+            self._keep(models, scores)
+            scores, means = self.kept, {}
+        for name in self.sets:
+            if name not in means:
+                means[name] = mean_of(self._values(name, scores[name].mean(axis=1)))
+        if models:
+            self._learner.snapshot(models)
+            best.value, best.kept = means[selecting], iteration
+        return {name: means[name] if math.isfinite(means[name]) else None for name in self.sets}
 
-    def _keep_each(self, scores: dict[str, Scores], selecting: str, iteration: int) -> None:
-        """Keep each model of the ensemble at its own best iteration.
+    def _select(self, values: Values, iteration: int) -> tuple[Best, list[int]]:
+        """The best so far, and the models that are kept as they are now.
 
-        The models peak at different times, so that the mean of their best beats the best mean.
+        The models of an ensemble peak at different times, so that each has its own best.
         """
-        values = [self._value(selecting, column) for column in scores[selecting].T]
-        if self.best is None:
-            self._learner.snapshot(list(range(len(values))))
-            self.best = Best(0.0, iteration, values)
-            self.kept = {name: columns.copy() for name, columns in scores.items()}
-            return
-        best = self.best
-        better = [i for i, value in enumerate(values) if value > best.values[i]]
-        if better:
-            self._learner.snapshot(better)
-            best.iteration = iteration
-        for i in better:
-            best.values[i] = values[i]
-            for name, columns in scores.items():
-                self.kept[name][:, i] = columns[:, i]
+        means = [mean_of(own) for own in values]
+        if self.best is None or self.top is None:
+            self.best, self.top = Best(0.0, iteration, iteration, means), values
+            return self.best, list(range(len(means)))
+        models = []
+        for i, mean in enumerate(means):
+            if mean > self.best.tops[i]:
+                self.best.tops[i], self.top[i], self.best.iteration = mean, values[i], iteration
+                models.append(i)
+            elif _level(values[i], self.top[i], self._plan.tolerance):
+                models.append(i)
+        return self.best, models
 
-    def _value(self, name: str, scores: Scores) -> float:
+    def _keep(self, models: list[int], scores: dict[str, Scores]) -> None:
+        """Keep the scores of these models on every set."""
+        for name, columns in scores.items():
+            kept = self.kept.setdefault(name, columns.copy())
+            kept[:, models] = columns[:, models]
+
+    def _values(self, name: str, scores: Scores) -> Values:
+        """The measure of each query of a set."""
         data, measure = self.sets[name], self._plan.validation_measure
         with _naming(name):
-            return evaluate(np.asarray(scores), data.y, data.lists, [measure])[measure]
+            result = evaluate(np.asarray(scores), data.y, data.lists, [measure])
+        return result.values[str(measure)]
+
+
+def _level(values: Values, top: Values, tolerance: float) -> bool:
+    """True if the values are fewer than so many standard errors below the best, by query."""
+    if not tolerance:
+        return False
+    loss = (top - values)[~np.isnan(values)]
+    return bool(loss.mean() < tolerance * loss.std() / math.sqrt(loss.size))
 
 
 @contextmanager
