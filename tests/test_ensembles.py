@@ -18,6 +18,7 @@ from twinrank.data.transforms import transform
 from twinrank.losses import loss
 from twinrank.models.architecture import architecture
 from twinrank.models.ensemble import build_net
+from twinrank.support.compiled import threads
 from twinrank.training import Callback
 from twinrank.training.checkpoints import load_checkpoint, save_checkpoint
 from twinrank.training.distributed import ProcessGroup
@@ -201,6 +202,7 @@ class TestTrees:
         monkeypatch.setattr("twinrank.training.tree_learner._WORTH_THREADS", 1)
         assert threads(n_jobs=None) == 0  # as many as there are
 
+    @pytest.mark.skipif(threads() < 2, reason="one thread")
     def test_models_grow_beside_each_other_quietly(self, capfd):
         started = []
 
