@@ -340,6 +340,15 @@ class TestNets:
         assert kept["validation"] == ranker.best_score_ == pytest.approx(ranker.score(NEW))
         assert kept["train"] == pytest.approx(ranker.score(DATA))
 
+    @pytest.mark.parametrize("tolerance", [0, 1])
+    def test_nets_that_share_weights_are_kept_together(self, tolerance):
+        shared = "MLP(width=8, shared=true)"
+        ranker = tr.Ranker(architecture=shared, ensemble_size=3, epochs=6, tolerance=tolerance)
+        ranker.fit(DATA, eval_set={"validation": NEW, "train": DATA})
+        kept = ranker.history_[ranker.best_iteration_ - 1]
+        assert kept["validation"] == ranker.best_score_ == pytest.approx(ranker.score(NEW))
+        assert kept["train"] == pytest.approx(ranker.score(DATA))
+
     def test_training_stops_when_no_model_improves(self, capsys):
         ranker = tr.Ranker(
             architecture="Small",

@@ -69,7 +69,10 @@ class Validation:
             with _naming(name):
                 scores[name] = self._learner.scores(name)
         selecting = self.selecting
-        own = np.array([self._values(selecting, column) for column in scores[selecting].T])
+        columns = scores[selecting].T
+        if self._learner.selected_models == 1:  # its nets may share weights
+            columns = columns.mean(axis=0, keepdims=True)
+        own = np.array([self._values(selecting, column) for column in columns])
         if not np.isfinite(own).any():
             raise InputError(
                 f"Evaluation set {selecting!r} cannot select the best {self._learner.unit}: "
