@@ -49,8 +49,9 @@ def model(folder):
 
 
 def exact(model, *arguments, **options):
-    """The loss on exact ranks, in which nothing is random."""
-    return DirectRankingLoss(model, *arguments, perturbation=0, samples=1, **options)
+    """The measure alone, on exact ranks, in which nothing is random."""
+    settings = {"perturbation": 0, "samples": 1, "listnet_weight": 0, **options}
+    return DirectRankingLoss(model, *arguments, **settings)
 
 
 def gradient(model, loss):
@@ -185,6 +186,20 @@ def test_refuses_logits_that_are_not_numbers(model):
         DirectRankingLoss(model)([QUERIES, DOCUMENTS], LABELS)
     with device_path("torch"):  # as on a GPU
         assert DirectRankingLoss(model, validate=False)([QUERIES, DOCUMENTS], LABELS).isnan()
+
+
+def test_listnet_is_that_of_sentence_transformers(model):
+    from sentence_transformers.cross_encoder.losses import ListNetLoss
+
+    inputs, labels = [QUERIES[::2], DOCUMENTS[::2]], LABELS[::2]  # all with several documents
+    both = exact(model, listnet_weight=2.5)(inputs, labels)
+    measure, listnet = exact(model)(inputs, labels), ListNetLoss(model)(inputs, labels)
+    torch.testing.assert_close(
+        gradient(model, both), gradient(model, measure) + 2.5 * gradient(model, listnet)
+    )
+    for weight in (-1, "x", float("nan"), True):
+        with pytest.raises(tr.InputError, match="listnet_weight must be a number of at least 0"):
+            DirectRankingLoss(model, listnet_weight=weight)
 
 
 def test_a_teacher_gives_grades_whatever_its_scale(model):

@@ -1,5 +1,6 @@
 """`DirectRankingLoss`: direct optimisation of a measure for the CrossEncoder of text models."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from twinrank.lists import Lists
 from twinrank.losses.direct import DirectLoss
+from twinrank.losses.listnet import ListNet
 from twinrank.measures import Measure
 from twinrank.ranks.strategies import Strategy
 from twinrank.support.errors import InputError
@@ -26,7 +28,7 @@ CITATION = """
 
 
 class DirectRankingLoss(nn.Module):
-    """Direct optimisation of a measure for a CrossEncoder: minus the mean of the measure.
+    """Direct optimisation of a measure for a CrossEncoder: minus its mean, plus ListNet's loss.
 
     The loss is used as LambdaLoss and ListNetLoss of sentence-transformers. The dataset has a
     column of queries, a column of lists of documents, and a column of lists of labels. The number
@@ -35,8 +37,9 @@ class DirectRankingLoss(nn.Module):
 
     By default, ranks are perturbed and the strategy is "swap". The logits of a new model are all
     close to 0, so their exact order is arbitrary, and the slope of the discount is small for a
-    relevant document at a low rank. `strategy="type3", perturbation=0, samples=1` is the method of
-    the paper.
+    relevant document at a low rank. ListNet's loss keeps logits close to their labels, so that no
+    query stops teaching the model. `strategy="type3", perturbation=0, samples=1, listnet_weight=0`
+    is the method of the paper.
 
     Yu, "Optimize What You Evaluate With" (2020).
 
@@ -54,6 +57,9 @@ class DirectRankingLoss(nn.Module):
         The scale of Gumbel noise that is added to the scores before ranking.
     samples : int, default 8
         The number of perturbed rankings per step.
+    listnet_weight : float, default 3.0
+        The weight of ListNet's loss, the cross-entropy between the softmax of the labels and that
+        of the scores, against the measure; 0 leaves it out.
     activation_fn : nn.Module, optional
         A function of the logits; the default is the identity.
     mini_batch_size : int, optional
@@ -89,6 +95,7 @@ class DirectRankingLoss(nn.Module):
         perturbation: float = 3.0,
         samples: int = 8,
         *,
+        listnet_weight: float = 3.0,
         activation_fn: nn.Module | None = None,
         mini_batch_size: int | None = None,
         recompute: bool = False,
@@ -107,6 +114,12 @@ class DirectRankingLoss(nn.Module):
             raise InputError(f"mini_batch_size must be an integer, not {mini_batch_size!r}.")
         self.model = model
         self.direct = DirectLoss(measure, strategy, alpha, perturbation, samples, validate=validate)
+        is_number = isinstance(listnet_weight, int | float) and not isinstance(listnet_weight, bool)
+        if not is_number or not 0 <= listnet_weight < math.inf:
+            raise InputError(
+                f"listnet_weight must be a number of at least 0, not {listnet_weight!r}."
+            )
+        self.listnet, self.listnet_weight = ListNet(validate=validate), listnet_weight
         self.activation_fn = nn.Identity() if activation_fn is None else activation_fn
         self.mini_batch_size = mini_batch_size
         self.recompute = recompute
@@ -156,7 +169,10 @@ class DirectRankingLoss(nn.Module):
                 f"The logit of query {query!r} and document {text!r:.60} is not finite; the "
                 f"training diverged. Lower the learning rate, or use float32 or bfloat16."
             )
-        loss: Tensor = self.direct(scores, grades.to(scores.device, non_blocking=True), lists)
+        grades = grades.to(scores.device, non_blocking=True)
+        loss: Tensor = self.direct(scores, grades, lists)
+        if self.listnet_weight:
+            loss = loss + self.listnet_weight * self.listnet(scores, grades, lists)
         return loss
 
     def _grades(self, labels: Tensor, lists: Lists) -> Tensor:  # noqa: ARG002
@@ -188,6 +204,7 @@ class DirectRankingLoss(nn.Module):
             "alpha": self.direct.alpha,
             "perturbation": self.direct.perturbation,
             "samples": self.direct.samples,
+            "listnet_weight": self.listnet_weight,
             "activation_fn": fullname(self.activation_fn),
             "mini_batch_size": self.mini_batch_size,
             "recompute": self.recompute,
