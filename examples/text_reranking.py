@@ -139,9 +139,9 @@ def losses() -> dict[str, Callable[[Any], Any] | None]:
     return {
         "not fine-tuned": None,
         "DirectRankingLoss nDCG@10": partial(DirectRankingLoss, mini_batch_size=-1),
-        "DirectRankingLoss AP": partial(DirectRankingLoss, measure="AP", mini_batch_size=-1),
-        "DirectRankingLoss, type3": partial(
-            DirectRankingLoss, strategy="type3", mini_batch_size=-1
+        "nDCG@10 alone": partial(DirectRankingLoss, listnet_weight=0, mini_batch_size=-1),
+        "nDCG@10 alone, type3": partial(
+            DirectRankingLoss, strategy="type3", listnet_weight=0, mini_batch_size=-1
         ),
         "LambdaLoss": partial(LambdaLoss, mini_batch_size=-1),
         "ListNetLoss": partial(ListNetLoss, mini_batch_size=-1),
