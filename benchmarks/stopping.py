@@ -9,7 +9,7 @@ on the test queries, compared with the best iteration: singly, and as an ensembl
 model is at its own iteration.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,8 @@ def within(errors: float, share: float) -> Callable[[Any], int]:
     def rule(values: Any) -> int:
         loss = values[_best(values)] - values
         error = np.nanstd(loss, axis=1) / np.sqrt(np.isfinite(loss).sum(axis=1))
-        level = np.flatnonzero(np.nanmean(loss, axis=1) <= errors * error)
+        level = np.flatnonzero(np.nanmean(loss, axis=1) < errors * error)
+        level = np.union1d(level, [_best(values)])
         return int(np.quantile(level, share, method="nearest"))
 
     return rule
@@ -127,27 +128,30 @@ def gains(arrays: dict[str, Any], patience: int) -> dict[int | None, Any]:
     ]
     known = np.flatnonzero(np.isfinite(valid[0][0]))
     drawn = np.random.default_rng(0).permutation(known)
-    found = {}
+    gained = {}
     for queries in QUERIES:
         seen = [own[:, drawn[:queries]] for own in valid]
-        end = max(_stop(own, patience) for own in seen)  # when no model improves
+        together = _stop(seen, patience)
         rows = []
         for rule in RULES.values():
-            columns = [arrays["test"][rule(own[:end])][:, i] for i, own in enumerate(seen)]
-            singles = [values("test", column) for column in columns]
-            mean = values("test", np.mean(columns, axis=0))
-            rows.append([[np.mean([one[m] for one in singles], axis=0), mean[m]] for m in MEASURES])
-        found[queries] = np.swapaxes(np.array(rows) - rows[0], 1, 2)
-    return found
+            single, columns = [], []
+            for i, own in enumerate(seen):
+                alone = rule(own[: _stop([own], patience)])
+                single.append(values("test", arrays["test"][alone][:, i]))
+                columns.append(arrays["test"][rule(own[:together])][:, i])
+            ensemble = values("test", np.mean(columns, axis=0))
+            rows.append([[np.mean([v[m] for v in single], axis=0), ensemble[m]] for m in MEASURES])
+        gained[queries] = np.swapaxes(np.array(rows) - rows[0], 1, 2)
+    return gained
 
 
-def _stop(values: Any, patience: int) -> int:
-    """The number of evaluations before early stopping."""
-    curve = np.nanmean(values, axis=1)
-    for i in range(len(curve)):
-        if i - int(curve[: i + 1].argmax()) >= patience:
+def _stop(models: Sequence[Any], patience: int) -> int:
+    """The number of evaluations before early stopping: no model has improved for a while."""
+    curves = [np.nanmean(values, axis=1) for values in models]
+    for i in range(len(curves[0])):
+        if i - max(int(curve[: i + 1].argmax()) for curve in curves) >= patience:
             return i + 1
-    return len(curve)
+    return len(curves[0])
 
 
 def main() -> None:
@@ -182,9 +186,10 @@ def main() -> None:
             chosen = "all" if queries is None else f"{queries} of the"
             folds = counted(len(results), "fold")
             title = f"{learner}, {folds}, selected by {chosen} validation queries (in 0.0001)"
-            head = [f"{m}, {what}" for what in ("one", f"{MODELS} models") for m in MEASURES]
+            kinds = ("single model", f"{MODELS} models")
+            head = [f"{m}, {kind}" for kind in kinds for m in MEASURES]
             show_table(title, ["rule", *head], rows)
-            figures[f"{learner}, {queries}"] = dict(zip(RULES, mean.tolist(), strict=True))
+            figures[f"{learner}, {queries or 'all'}"] = dict(zip(RULES, mean.tolist(), strict=True))
     save(given.json, figures)
 
 

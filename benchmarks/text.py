@@ -362,6 +362,8 @@ def train(data: Data, name: str, rate: float, seed: int) -> tuple[dict[str, Any]
         "gradients": gradients,  # per step: mean and least norm per query, spread of logits
         "setup": setup(options, data.name),
     }
+    if name.partition(":")[0] in TAUGHT:
+        run["teacher"] = options.teacher
     return run, net
 
 
@@ -374,17 +376,20 @@ def taught(teacher: Net, pairs: Pairs, pad: int) -> list[list[float]]:
 
 def trained_teacher(data: Data, options: argparse.Namespace) -> Net:
     """The teacher, kept in the folder of the runs."""
-    file = options.out / "teacher.safetensors"
     own = copy.copy(options)
     own.layers, own.epochs = 0, options.teacher
+    file = options.out / f"teacher_{data.name}_{options.teacher:g}.safetensors"
     net = Net(own, {})
     if file.exists():
+        stored = json.loads(file.with_suffix(".json").read_bytes())["setup"]
+        if stored != setup(own, data.name):
+            raise SystemExit(f"{file} has another setup: {stored}; choose another --out.")
         net.net.load_state_dict(load_file(file))
     else:
         data.options = own
         run, net = train(data, *TEACHER, seed=0)
         data.options = options
-        with replacing(options.out / "teacher.json") as partial:
+        with replacing(file.with_suffix(".json")) as partial:
             partial.write_text(json.dumps(run), "utf-8")
         with replacing(file) as partial:
             save_file({k: v.contiguous() for k, v in net.net.state_dict().items()}, partial)
@@ -569,6 +574,8 @@ def main() -> None:
     for path, run in runs.items():
         if run["setup"] != wanted:
             raise SystemExit(f"{path} has another setup: {run['setup']}; choose another --out.")
+        if run.get("teacher", options.teacher) != options.teacher:
+            raise SystemExit(f"{path} has another teacher; choose another --out.")
     if not options.report:
         run_missing(options, runs, Data(options))
     report(list(runs.values()), options.choose)

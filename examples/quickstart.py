@@ -17,7 +17,7 @@ print(data)
 # %% [markdown]
 # By default a `Ranker` is an ensemble of five small nets; the mean of their scores ranks the
 # documents. `objective` is the measure to optimise. `strategy` chooses how gradients flow through
-# the ranks. The validation queries choose the best epoch of each net.
+# the ranks. The validation queries choose the epoch of each net.
 
 # %%
 net = tr.Ranker(objective="nDCG", strategy="type3", epochs=12, random_state=0)

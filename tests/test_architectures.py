@@ -311,6 +311,7 @@ def test_nets_that_share_weights_are_selected_as_a_whole():
         epochs=4,
         clip=0.5,
         learning_rate=0.01,
+        tolerance=0,
         random_state=0,
     ).fit(data, eval_set=new)
     values = [record["validation"] for record in ranker.history_]

@@ -361,7 +361,7 @@ class TestNets:
         assert len(ranker.history_) == ranker.best_iteration_ + 2 < 60
         output = capsys.readouterr().err
         best, epoch = ranker.best_score_, ranker.best_iteration_
-        assert f"best ensemble {best:.4f} (last gain in epoch {epoch})" in output
+        assert f"kept ensemble {best:.4f} (last gain in epoch {epoch})" in output
         reason = f"no model of the ensemble improved its nDCG@5 after epoch {epoch}"
         assert f"stopped: {reason} for 2 epochs" in output
 

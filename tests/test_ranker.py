@@ -778,15 +778,17 @@ LAST = X[30:], Y[30:], QID[30:]
     ],
 )
 def test_forms_of_evaluation_sets(arguments):
-    ranker = small(epochs=4).fit(*LAST, **arguments)
+    ranker = small(epochs=4, tolerance=0).fit(*LAST, **arguments)
     values = [record["validation"] for record in ranker.history_]
     assert ranker.best_score_ == max(values) == ranker.score(*OTHER)
     assert values[ranker.best_iteration_ - 1] == ranker.best_score_
-    assert ranker.best_score_ == small(epochs=4).fit(*LAST, eval_set=OTHER).best_score_
+    again = small(epochs=4, tolerance=0).fit(*LAST, eval_set=OTHER)
+    assert ranker.best_score_ == again.best_score_
 
 
 def test_several_evaluation_sets():
-    named = small().fit(DATA, eval_set={"first": OTHER, "second": LAST, "third": DATA})
+    sets = {"first": OTHER, "second": LAST, "third": DATA}
+    named = small(tolerance=0).fit(DATA, eval_set=sets)
     assert {"first", "second", "third"} < named.history_[0].keys()
     assert named.best_score_ == max(record["first"] for record in named.history_)
     pairs = [OTHER[:2], LAST[:2]]

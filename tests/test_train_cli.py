@@ -114,7 +114,7 @@ def test_folds_and_all_ways_to_set_a_parameter(files, tmp_path, cli):
     words += ["--epochs", 1, "--strategy", "type1", "--seed", 3, "--fold", 1]
     code, out, err = cli("train", files.parent, *words, "--out", tmp_path / "run")
     assert code == 0
-    assert re.fullmatch(r"Model in .*run/model \(1 epoch, best nDCG@5 0\.\d{4} in epoch 1\)\n", out)
+    assert re.fullmatch(r"Model in .*run/model \(1 epoch, nDCG@5 0\.\d{4} in epoch 1\)\n", out)
     assert re.fullmatch(r"epoch 1/1  loss .* validation nDCG@5 .* test nDCG@5 .*\n", err)
     used = json.loads((tmp_path / "run" / "run.json").read_text())["parameters"]
     expected = {
@@ -581,7 +581,7 @@ def test_trees_have_the_same_run_folder_as_nets(files, run_folder, tmp_path, cli
     more = ["--epochs", 6, "--config", config, "--set", "n_jobs=1", "--seed", 3, "--out", run]
     code, out, err = cli(*words, *more)
     assert code == 0
-    assert re.search(r"Model in .*model \(6 rounds, best nDCG@5 0\.\d{4} in round \d\)\n", out)
+    assert re.search(r"Model in .*model \(6 rounds, nDCG@5 0\.\d{4} in round \d\)\n", out)
     assert "round 6/6" in err
     assert [record["iteration"] for record in history_of(run)] == [1, 2, 3, 4, 5, 6]
     assert {p.name for p in run.iterdir()} == {p.name for p in run_folder.iterdir()}

@@ -101,7 +101,7 @@ def compare(
     """Train methods on the same data and compare them, with significance tests.
 
     On every fold each method is trained on the training queries. The validation
-    queries choose its best epoch or round, and the test queries measure it. The
+    queries choose its epoch or round, and the test queries measure it. The
     best value of each column is bold; an asterisk marks values that differ from
     it significantly. Every training is saved when it ends: the same command
     continues after an interruption, and trains only what has changed.

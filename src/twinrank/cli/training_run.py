@@ -97,18 +97,18 @@ def _result(ranker: "BaseRanker", folder: Path) -> dict[str, Any]:
 
 
 def _outcome(ranker: "BaseRanker") -> str:
-    """The length of a training and its best value, or the weights of a blend."""
+    """The length of a training and the value of its model, or the weights of a blend."""
     from twinrank.support.quantities import counted
 
     weights: dict[str, float] = getattr(ranker, "weights_", {})
     length, place = counted(len(ranker.history_), ranker.unit()), ranker.best_iteration_
-    best = f" in {ranker.unit()} {place}"
+    kept = f" in {ranker.unit()} {place}"
     if weights:
         length = "weights " + " and ".join(f"{w:.2f} {name}" for name, w in weights.items())
-        best = ""
+        kept = ""
     if ranker.best_score_ is None:
         return length
-    return f"{length}, best {ranker.validation_measure} {ranker.best_score_:.4f}{best}"
+    return f"{length}, {ranker.validation_measure} {ranker.best_score_:.4f}{kept}"
 
 
 def _load(source: dict[str, Any], group: "ProcessGroup") -> "dict[str, Dataset]":

@@ -40,7 +40,7 @@ class BoostedRanker(BaseRanker):
     samples : int or "auto" (5 / 1)
         The number of perturbed rankings that a gradient is averaged over.
     ensemble_size : int or "auto" (5 or 1 / 1)
-        The number of models, each with its own random draws and kept at its own best round. The
+        The number of models, each with its own random draws and kept at a round of its own. The
         mean of their standardised scores ranks. Training takes that many times as long. The default
         is 5 on up to 100,000 documents, else 1, and 1 for the engine's own objectives. All trees
         are in one booster.
@@ -76,14 +76,14 @@ class BoostedRanker(BaseRanker):
     validate_every : int, default 1
         The number of rounds between evaluations.
     select : str, optional
-        The name of the evaluation set that selects the best round; by default "validation", or
+        The name of the evaluation set that selects the round; by default "validation", or
         else the first.
     early_stopping : int, None or "auto" (50 / 200)
         Stop after so many rounds without improvement; None grows all rounds.
     tolerance : float or "auto" (1 / 0)
-        Keep the last round that is not worse than the best by more than so many standard errors
-        of the difference, paired by query; 0 keeps the best round. The default is 0 for the
-        engine's own objectives.
+        Keep the last round that is less than so many standard errors of the difference, paired
+        by query, below the best; 0 keeps the best round. The default is 0 for the
+        engine's own objectives and on Dask.
     n_jobs : int, optional
         The number of threads; -1 is all cores. The default is 1 for small data, else all cores.
     verbose : bool, default False
@@ -96,7 +96,7 @@ class BoostedRanker(BaseRanker):
     Attributes
     ----------
     booster_ : lightgbm.Booster or xgboost.Booster
-        The engine's own object, with the trees of the best rounds.
+        The engine's own object, with the trees of the kept rounds.
     feature_importances_ : array of float, shape (n_features,)
         The share of each feature in the total gain of all splits.
 
@@ -253,7 +253,7 @@ class BoostedRanker(BaseRanker):
 
     @property
     def booster_(self) -> Any:
-        """The engine's own object, with the trees of the best rounds."""
+        """The engine's own object, with the trees of the kept rounds."""
         self._check_fitted()
         return self.model_.trees.booster
 

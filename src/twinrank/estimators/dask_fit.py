@@ -89,6 +89,10 @@ def train_on_dask(
     if len({(summary.features, summary.names) for summary in summaries}) > 1:
         raise InputError("Partitions have different features; all need the same columns.")
     parameters = resolve(sum(summary.documents for _, summary in trainable))
+    if sets and saved["tolerance"] != "auto" and parameters["tolerance"]:
+        raise InputError(
+            "On a Dask cluster, the best round is kept. Choose tolerance=0, or leave it out."
+        )
     if sets and parameters["ensemble_size"] > 1:
         if saved["ensemble_size"] != "auto":
             raise InputError(

@@ -51,7 +51,7 @@ class Ranker(BaseRanker):
         "package.module:name". It is called as `net(X, lists)` or `net(X)` and returns one score
         per document.
     ensemble_size : int or "auto" (5 or 1 / 1)
-        The number of nets that are trained and averaged, each kept at its own best epoch unless
+        The number of nets that are trained and averaged, each kept at an epoch of its own unless
         they share weights. The default is 5 for the default architecture on up to 100,000
         documents, else 1.
     mode : {"default", "paper"}, default "default"
@@ -105,13 +105,13 @@ class Ranker(BaseRanker):
     validate_every : int or "auto" (1 / 2)
         The number of epochs between evaluations.
     select : str, optional
-        The name of the evaluation set that selects the best epoch; by default "validation", or
+        The name of the evaluation set that selects the epoch; by default "validation", or
         else the first.
     early_stopping : int, None or "auto" (10 / None)
         Stop after so many epochs without improvement; None trains all epochs.
     tolerance : float or "auto" (1 / 0)
-        Keep the last epoch that is not worse than the best by more than so many standard errors
-        of the difference, paired by query; 0 keeps the best epoch.
+        Keep the last epoch that is less than so many standard errors of the difference, paired
+        by query, below the best; 0 keeps the best epoch.
     device : str, default "auto"
         "cpu", "cuda", "mps", "xpu", …; "auto" is a CUDA device if there is one.
     verbose : bool, default False
@@ -235,7 +235,7 @@ class Ranker(BaseRanker):
         eval_set : optional
             Evaluation sets: (X, y, qid), a Dataset, a dict of these by name, or [(X, y)] with
             `eval_qid=[qid]` or `eval_group`. They are evaluated after every epoch. The set
-            "validation", or else the first, selects the best epoch.
+            "validation", or else the first, selects the epoch that is kept.
         eval_qid, eval_group : list, optional
             The queries of each set in a list `eval_set`.
         eval_fraction : float, optional

@@ -252,7 +252,7 @@ def _data_summary(results: Results) -> list[tuple[str, str]]:
 def _settings(results: Results) -> list[tuple[str, str]]:
     study = results.study
     lines = [
-        ("Best epoch or round by", f"{study.validation_measure} on the validation queries"),
+        ("Epoch or round selected by", f"{study.validation_measure} on the validation queries"),
         ("Seeds", ", ".join(map(str, study.seeds))),
     ]
     parameters = {unit.method: unit.parameters for unit in study.units()}

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -24,6 +25,12 @@ CITATION = """
     journal={arXiv preprint},
     year={2020}
 }
+@inproceedings{cao2007learning,
+    title={Learning to Rank: From Pairwise Approach to Listwise Approach},
+    author={Cao, Zhe and Qin, Tao and Liu, Tie-Yan and Tsai, Ming-Feng and Li, Hang},
+    booktitle={Proceedings of the 24th International Conference on Machine Learning},
+    year={2007}
+}
 """  # noqa: E501
 
 
@@ -37,11 +44,13 @@ class DirectRankingLoss(nn.Module):
 
     By default, ranks are perturbed and the strategy is "swap". The logits of a new model are all
     close to 0, so their exact order is arbitrary, and the slope of the discount is small for a
-    relevant document at a low rank. ListNet's loss keeps logits close to their labels, so that no
-    query stops teaching the model. `strategy="type3", perturbation=0, samples=1, listnet_weight=0`
-    is the method of the paper.
+    relevant document at a low rank. ListNet's loss keeps the differences between logits close to
+    those between labels, so that every query keeps a gradient; it counts all queries with a label
+    above 0. `strategy="type3", perturbation=0, samples=1, listnet_weight=0` is the method of the
+    paper.
 
-    Yu, "Optimize What You Evaluate With" (2020).
+    Yu, "Optimize What You Evaluate With" (2020); Cao, Qin, Liu, Tsai & Li, "Learning to rank: from
+    pairwise approach to listwise approach" (ICML 2007).
 
     Parameters
     ----------
@@ -114,12 +123,13 @@ class DirectRankingLoss(nn.Module):
             raise InputError(f"mini_batch_size must be an integer, not {mini_batch_size!r}.")
         self.model = model
         self.direct = DirectLoss(measure, strategy, alpha, perturbation, samples, validate=validate)
-        is_number = isinstance(listnet_weight, int | float) and not isinstance(listnet_weight, bool)
+        kinds = int | float | np.integer | np.floating
+        is_number = isinstance(listnet_weight, kinds) and not isinstance(listnet_weight, bool)
         if not is_number or not 0 <= listnet_weight < math.inf:
             raise InputError(
                 f"listnet_weight must be a number of at least 0, not {listnet_weight!r}."
             )
-        self.listnet, self.listnet_weight = ListNet(validate=validate), listnet_weight
+        self.listnet, self.listnet_weight = ListNet(validate=validate), float(listnet_weight)
         self.activation_fn = nn.Identity() if activation_fn is None else activation_fn
         self.mini_batch_size = mini_batch_size
         self.recompute = recompute

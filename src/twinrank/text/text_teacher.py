@@ -19,7 +19,8 @@ class DistillRankingLoss(DirectRankingLoss):
     The labels are real numbers, such as the logits of a larger model. Within each query they are
     scaled linearly to grades from 0 to `top_grade`: grade_i = top_grade · (t_i − min t) / (max t −
     min t). So only the order and the relative distances of the teacher's scores count, not their
-    scale, which differs between models. Queries with equal teacher scores are left out.
+    scale, which differs between models. Queries with equal teacher scores are left out. ListNet's
+    loss of these grades is added, as in `DirectRankingLoss`.
 
     Parameters
     ----------
@@ -31,7 +32,7 @@ class DistillRankingLoss(DirectRankingLoss):
     top_grade : float, default 4.0
         The grade of the document that the teacher ranks first.
     **options
-        Other arguments of `DirectRankingLoss`.
+        Other arguments of `DirectRankingLoss`, such as `listnet_weight`.
 
     Raises
     ------

@@ -77,7 +77,7 @@ class Learner(ABC):
     """Progress is printed after so many iterations, where there is no live bar."""
 
     selected_models: int = 1
-    """How many parts of the model are selected separately, each at its own best iteration."""
+    """How many parts of the model are selected separately, each at an iteration of its own."""
 
     @classmethod
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The training loop: iterations, evaluation, the best model, early stopping, callbacks."""
+"""The training loop: iterations, evaluation, the model that is kept, early stopping, callbacks."""
 
 import time
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Progress:
 
 
 class Trainer:
-    """Trains a learner, and keeps the model of its best iteration.
+    """Trains a learner, and keeps the model of one iteration.
 
     Callbacks get this object. They may read its attributes, and set `stop_reason` to end training
     after the current iteration.
@@ -42,7 +42,8 @@ class Trainer:
     Attributes
     ----------
     plan : Plan
-        `iterations`, `early_stopping`, `validation_measure`, `validate_every`, `select`, `seed`.
+        `iterations`, `early_stopping`, `tolerance`, `validation_measure`, `validate_every`,
+        `select`, `seed`.
     progress : Progress
         `iteration` and `step` completed so far, and the `history`.
     steps : int
@@ -50,7 +51,7 @@ class Trainer:
     step_documents : int
         The number of documents in the latest step.
     best : Best or None
-        The best value so far and its iteration.
+        The best values so far, and what is kept.
     note : str
         What users should know about how the training started; usually empty.
     stop_reason : str
@@ -75,7 +76,7 @@ class Trainer:
 
     @property
     def best(self) -> Best | None:
-        """The best value so far and its iteration; None before the first evaluation."""
+        """The best values so far, and what is kept; None before the first evaluation."""
         return self.validation.best
 
     @property
@@ -89,7 +90,7 @@ class Trainer:
         return self.progress.seconds + time.monotonic() - self.started
 
     def run(self) -> None:
-        """Train to the end. `learner.finish()` then gives the best model."""
+        """Train to the end. `learner.finish()` then gives the model that is kept."""
         self.started = time.monotonic()
         with self.learner.training():
             try:

@@ -204,7 +204,7 @@ class NetLearner(Learner):
                 self._best[name] = weight.detach().clone()
 
     def state(self) -> dict[str, bytes]:
-        """The weights, the best weights, the optimiser and the loss of the current epoch."""
+        """The weights, the kept weights, the optimiser and the loss of the current epoch."""
         optimiser = {
             f"{i}.{key}": torch.as_tensor(value)
             for i, values in self.optimiser.state_dict()["state"].items()
@@ -233,7 +233,7 @@ class NetLearner(Learner):
         self._loss_sum, self._queries = loss, int(queries)
 
     def finish(self) -> NetModel:
-        """The model with the best weights, on the CPU."""
+        """The model with the kept weights, on the CPU."""
         if self._best:
             self.net.load_state_dict(self._best)
         net = self.net.cpu().eval()

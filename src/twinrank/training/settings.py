@@ -151,18 +151,18 @@ def is_auto(value: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How the loop trains any learner: how long, and what selects the best iteration."""
+    """How the loop trains any learner: how long, and what selects the iteration that is kept."""
 
     iterations: int
     """Epochs or rounds at most."""
     early_stopping: int | None = None
     """Stop after so many iterations without a better validation value."""
     tolerance: float = 0.0
-    """Keep the last iteration that is at most so many standard errors below the best."""
+    """Keep the last iteration that is less than so many standard errors below the best."""
     validation_measure: str | Measure = "nDCG@5"
     validate_every: int = 1
     select: str | None = None
-    """The evaluation set that selects the best iteration; None: "validation", else the first."""
+    """The evaluation set that selects the iteration; None: "validation", else the first."""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -93,7 +93,7 @@ class TreeLearner(Learner):
         self._growing = [True] * size
         """False for a model that no split can improve."""
         self._deviations, self._best_deviations = [0.0] * size, [0.0] * size
-        """The standard deviation of each model's scores, now (0: unknown) and in its best round."""
+        """The standard deviation of each model's scores, now (0: unknown) and in its kept round."""
         self._data = engine(engine_name).Data(settings, rows, sets)
         self._growers: list[Grower] = [self._new_grower(model) for model in range(size)]
 
@@ -267,7 +267,7 @@ class TreeLearner(Learner):
         return self._growers[0].exact
 
     def finish(self) -> TreeModel:
-        """The model with the trees of each model up to its best round.
+        """The model with the trees of each model up to its kept round.
 
         The mean of standardised scores ranks, so that models that stopped early count as much.
         """

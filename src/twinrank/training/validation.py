@@ -1,4 +1,4 @@
-"""Exact measures on evaluation sets, and the selection of the best iteration."""
+"""Exact measures on evaluation sets, and the selection of the iteration that is kept."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ class Best:
     def text(self, unit: str) -> str:
         """The best value as people read it."""
         if len(self.tops) > 1:
-            return f"best ensemble {self.value:.4f} (last gain in {unit} {self.iteration})"
+            return f"kept ensemble {self.value:.4f} (last gain in {unit} {self.iteration})"
         best = f"best {self.tops[0]:.4f} ({unit} {self.iteration})"
         kept = f", kept {self.value:.4f} ({unit} {self.kept})"
         return best if self.kept == self.iteration else best + kept
@@ -43,8 +43,8 @@ class Best:
 class Validation:
     """Measures a learner on evaluation sets, and tells it when to take a snapshot.
 
-    The last iteration is kept that is not worse than the best by more than `plan.tolerance`
-    standard errors of the difference, paired by query.
+    It keeps the last iteration that is less than `plan.tolerance` standard errors below the best.
+    The standard error is that of the difference, paired by query.
 
     For a single model, the record shows its current value. For an ensemble it shows the value of
     the snapshots: what training would leave if it ended now.
@@ -125,7 +125,7 @@ class Validation:
 
 
 def _level(values: Values, top: Values, tolerance: float) -> bool:
-    """True if the values are fewer than so many standard errors below the best, by query."""
+    """True if the values are less than so many standard errors below the best, by query."""
     if not tolerance:
         return False
     loss = (top - values)[~np.isnan(values)]

@@ -181,7 +181,7 @@ def run_trial(
 def _train(
     tuning: Tuning, model: str, parameters: Mapping[str, Any], report: "ReportToTrial"
 ) -> tuple[float, int | None]:
-    """The best validation value, and the epoch or round in which it was reached."""
+    """The validation value of the model, and its epoch or round."""
     sets = tuning.split.sets()
     with one_thread():
         ranker = KINDS[model].estimator().set_params(**parameters)
