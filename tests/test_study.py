@@ -442,10 +442,13 @@ class TestProgress:
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setenv("FORCE_COLOR", "1")
         shown = Shown()
+        seen, end = "", time.monotonic() + 30
         with watching(shown):
-            time.sleep(0.8)
+            while "3/4  0.5000" not in seen and time.monotonic() < end:
+                time.sleep(0.1)
+                seen += capsys.readouterr().err
             shown.ended = True
-        seen = capsys.readouterr().err
+        seen += capsys.readouterr().err
         assert "All trials" in seen
         assert "3/4  0.5000" in seen
         assert "[2/3] b is complete  best 0.5000 (b)" in seen
