@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from twinrank.data.dataset import Dataset
 from twinrank.estimators.base_ranker import BaseRanker, estimator_class
+from twinrank.estimators.blend_training import train_ranker
 from twinrank.estimators.blend_weights import best_weights, equal_weights, given_weights, spread
 from twinrank.estimators.checks import matched_sets, trainable_part
 from twinrank.estimators.named_rankers import as_ranker, check_shared, named_rankers
@@ -25,14 +26,13 @@ from twinrank.models.saved_model import (
     CONFIG,
     RUN_MODEL,
     Model,
-    needs_architecture,
     read_model,
     save_model,
 )
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.versions import versions
-from twinrank.training.callbacks import Callback, TrainingInterrupted
+from twinrank.training.callbacks import Callback
 from twinrank.training.console import Bar, Lines
 from twinrank.training.fitting import fingerprints, identities
 from twinrank.training.learner import learner_class
@@ -40,9 +40,6 @@ from twinrank.training.run_folder import Run
 from twinrank.training.settings import Plan
 from twinrank.training.training_set import TrainingSet
 from twinrank.training.validation import selecting_set
-
-if TYPE_CHECKING:
-    from twinrank.training.loop import Trainer
 
 _SHARED = ("validation_measure", "select", "random_state")
 """Parameters that a blend sets for all its rankers."""
@@ -260,7 +257,7 @@ class Blend(BaseRanker):
                 what = f"{name} ({type(ranker).__name__})"
                 print(f"Ranker {number} of {len(rankers)}: {what}", file=sys.stderr, flush=True)
             own_callbacks = [callback.for_ranker(name) for callback in callbacks]
-            _train_ranker(ranker, name, train, sets, own_callbacks, run)
+            train_ranker(ranker, name, train, sets, own_callbacks, run)
         model = self._blended(rankers, data if selecting is None else sets[selecting], sets, plan)
         model = replace(model, feature_names=data.feature_names, provenance=about)
         if run is not None:
@@ -368,39 +365,3 @@ class Blend(BaseRanker):
                 ranker.__sklearn_tags__().input_tags.allow_nan for ranker in rankers
             )
         return tags
-
-
-class _Interrupted(Callback):
-    """Remembers an interrupt in the last iteration of a ranker, which completes its training."""
-
-    interrupted = False
-
-    def on_train_end(self, trainer: "Trainer") -> None:
-        """Keep the flag."""
-        self.interrupted = trainer.interrupted
-
-
-def _train_ranker(
-    ranker: BaseRanker,
-    name: str,
-    train: TrainingSet,
-    sets: dict[str, Dataset],
-    callbacks: Sequence[Callback],
-    run: Run | None,
-) -> None:
-    """Train a ranker, in its own run if the blend has one; a finished one is only loaded."""
-    part = None if run is None else run.part(name)
-    if part is not None and part.resume and (part.folder / RUN_MODEL).is_dir():
-        own = needs_architecture(part.folder)
-        ranker._adopt(read_model(part.folder, ranker.architecture if own else None))
-        return
-    watch = _Interrupted()
-    try:
-        ranker._train(train, sets, [*callbacks, watch], part)
-        if watch.interrupted:
-            raise TrainingInterrupted(f"Stopped after the ranker {name}")
-    except TrainingInterrupted as stop:
-        if run is None or run.source:
-            raise
-        how = f"fit(…, run={str(run.folder)!r}, resume=True)"
-        raise TrainingInterrupted(f"{stop}. Continue with {how}.") from None
