@@ -112,9 +112,10 @@ class Validation:
 
     def _keep(self, models: list[int], scores: dict[str, Scores]) -> None:
         """Keep the scores of these models on every set."""
+        if not self.kept:
+            self.kept = {name: columns.copy() for name, columns in scores.items()}
         for name, columns in scores.items():
-            kept = self.kept.setdefault(name, columns.copy())
-            kept[:, models] = columns[:, models]
+            self.kept[name][:, models] = columns[:, models]
 
     def _values(self, name: str, scores: Scores) -> Values:
         """The measure of each query of a set."""
