@@ -15,6 +15,9 @@ the same. The best step on the development questions is evaluated on the test qu
 `direct` is `DirectRankingLoss` with its defaults; `direct:measure=AP,strategy=type3` sets options.
 `MSE` and `distill` (`DistillRankingLoss`) learn from the scores of a teacher instead of the labels:
 the whole model, trained with `ListNet` for `--teacher` epochs.
+On SciFact, the net re-ranks the first 50 abstracts of BM25. The tables also show BM25 itself, and
+both together: the logits of a claim as z-scores, minus a weight times the logarithm of BM25's rank.
+The development claims choose the weight.
 Every training is one file in `--out`; the same command continues where it was stopped. Run one
 process per core, with OMP_NUM_THREADS=1; several may share a folder if their losses differ. Times
 are CPU seconds, so that other processes do not count.
@@ -71,6 +74,8 @@ TEACHER = ("ListNet", 1e-4)
 """The loss and the learning rate of the teacher."""
 MEASURES = {"wikiqa": ("nDCG@10", "AP", "RR"), "scifact": ("nDCG@10", "AP@50", "RR@50")}
 UNSEEN = -1e9  # the score of relevant documents that the first stage did not find
+FUSION_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""Weights of the first stage against the net, of which the development claims choose one."""
 
 
 class Scores(CrossEncoder):
@@ -175,9 +180,14 @@ class Net:
         """Keep the output of the frozen layers, which see no dropout."""
         training = self.net.training
         self.net.eval()
+        tokens = padded(pairs, chosen, pad)
+        mask = tokens.pop("attention_mask").bool()[:, None, None]
         with torch.no_grad():
-            found = self.net.bert(**padded(pairs, chosen, pad), output_hidden_states=True)
-        for key, row in zip(keys, found.hidden_states[-1 - self.layers], strict=True):
+            hidden = self.net.bert.embeddings(**tokens)
+            for layer in self.net.bert.encoder.layer[: -self.layers]:
+                output = layer(hidden, mask)
+                hidden = output[0] if isinstance(output, tuple) else output
+        for key, row in zip(keys, hidden, strict=True):
             self.kept[key] = row[: len(key)].to(torch.bfloat16).clone()
         self.net.train(training)
 
@@ -195,19 +205,52 @@ def padded(pairs: Pairs, chosen: list[int], pad: int) -> dict[str, Tensor]:
     return {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
 
 
-def evaluated(net: Net, pairs: Pairs, pad: int, measures: Sequence[str]) -> dict[str, list[float]]:
-    """The value of each measure, one per query."""
+def scored(net: Net, pairs: Pairs, pad: int) -> list[Any]:
+    """The logits of each query's pairs, in evaluation mode."""
     net.net.eval()
     with torch.no_grad():
         scores = net.scores(pairs, range(len(pairs.tokens)), pad, 32).numpy()
     net.net.train()
-    lists = [scores[list(own)] for own in pairs.lists]
+    return [scores[list(own)] for own in pairs.lists]
+
+
+def measured(lists: list[Any], pairs: Pairs, measures: Sequence[str]) -> dict[str, list[float]]:
+    """The value of each measure, one per query, from the scores of each query's pairs."""
     unseen = pairs.unseen or [[] for _ in lists]
     flat = np.concatenate([[*s, *[UNSEEN] * len(u)] for s, u in zip(lists, unseen, strict=True)])
     labels = np.concatenate([[*y, *u] for y, u in zip(pairs.labels, unseen, strict=True)])
     sizes = [len(s) + len(u) for s, u in zip(lists, unseen, strict=True)]
     values = {m: tr.measure(m)(flat, labels, tr.Lists.from_sizes(sizes)) for m in measures}
     return {m: [round(float(v), 5) for v in own] for m, own in values.items()}
+
+
+def log_ranks(lists: list[Any]) -> list[Any]:
+    """The logarithm of the first stage's rank; its documents come in order."""
+    return [np.log(1 + np.arange(len(own))) for own in lists]
+
+
+def fused(lists: list[Any], weight: float) -> list[Any]:
+    """The z-scores of each query's logits, minus the weight times the log rank."""
+    return [
+        (own - own.mean()) / (own.std() + 1e-9) - weight * first
+        for own, first in zip(lists, log_ranks(lists), strict=True)
+    ]
+
+
+def with_first_stage(scores: dict[str, list[Any]], data: "Data", choose: str) -> dict[str, Any]:
+    """The test values of the first stage, and of the net and the first stage together."""
+    dev, test = data.parts["dev"], data.parts["test"]
+    measures = MEASURES[data.name]
+    quality = {
+        w: mean(measured(fused(scores["dev"], w), dev, [choose])[choose]) for w in FUSION_WEIGHTS
+    }
+    weight = max(quality, key=lambda w: quality[w])
+    return {
+        "weight": weight,
+        "dev": round(quality[weight], 5),
+        "test": measured(fused(scores["test"], weight), test, measures),
+        "first_stage": measured([-own for own in log_ranks(scores["test"])], test, measures),
+    }
 
 
 class Data:
@@ -241,8 +284,8 @@ class Data:
         ]
         return columns
 
-    def batches(self, seed: int) -> Iterator[tuple[Pairs, list[list[float]]]]:
-        """The batches of a seed: an epoch draws new negatives and a new order."""
+    def parts_of_training(self, seed: int) -> Iterator[dict[str, Any]]:
+        """The texts of each batch of a seed: an epoch draws new negatives and a new order."""
         options = self.options
         for epoch in range(math.ceil(options.epochs)):
             columns = self.train.columns(
@@ -252,14 +295,18 @@ class Data:
             order = np.random.default_rng([seed, epoch]).permutation(useful)
             for start in range(0, len(order) - options.batch + 1, options.batch):
                 rows = order[start : start + options.batch]
-                part = {name: [column[i] for i in rows] for name, column in columns.items()}
-                yield tokenised(part, self.tokenizer, options.length), part["labels"]
+                yield {name: [column[i] for i in rows] for name, column in columns.items()}
+
+    def batches(self, seed: int) -> Iterator[tuple[Pairs, list[list[float]]]]:
+        """The batches of a seed, tokenised."""
+        for part in self.parts_of_training(seed):
+            yield tokenised(part, self.tokenizer, self.options.length), part["labels"]
 
     def steps(self) -> int:
         """The number of steps of a run."""
         if self.options.quick:
             return 4
-        per_epoch = sum(1 for _ in self.batches(0)) / math.ceil(self.options.epochs)
+        per_epoch = sum(1 for _ in self.parts_of_training(0)) / math.ceil(self.options.epochs)
         return round(per_epoch * self.options.epochs)
 
 
@@ -341,7 +388,7 @@ def train(data: Data, name: str, rate: float, seed: int) -> tuple[dict[str, Any]
         spreads = [float(logits.detach()[list(r)].std()) for r in pairs.lists]
         gradients.append([float(f"{x:.4g}") for x in (mean(norms), min(norms), mean(spreads))])
         if step in marks:
-            values = evaluated(net, data.parts["dev"], pad, measures)
+            values = measured(scored(net, data.parts["dev"], pad), data.parts["dev"], measures)
             curve.append({"step": step, "seconds": round(seconds, 2), "dev": values})
             if mean(values[options.choose]) > best:
                 best = mean(values[options.choose])
@@ -349,12 +396,13 @@ def train(data: Data, name: str, rate: float, seed: int) -> tuple[dict[str, Any]
         if step == steps:
             break
     net.net.load_state_dict(state)
+    scores = {part: scored(net, data.parts[part], pad) for part in ("dev", "test")}
     run = {
         "loss": name,
         "rate": rate,
         "seed": seed,
         "curve": curve,
-        "test": evaluated(net, data.parts["test"], pad, measures),
+        "test": measured(scores["test"], data.parts["test"], measures),
         "seconds": round(seconds, 2),
         "loss_share": round(mean(shares[1:]), 5),  # the first step compiles
         "pairs_per_second": round(pairs_seen / seconds, 1),
@@ -364,6 +412,8 @@ def train(data: Data, name: str, rate: float, seed: int) -> tuple[dict[str, Any]
     }
     if name.partition(":")[0] in TAUGHT:
         run["teacher"] = options.teacher
+    if data.candidates is not None:
+        run["fused"] = with_first_stage(scores, data, options.choose)
     return run, net
 
 
@@ -466,6 +516,18 @@ def report(runs: list[dict[str, Any]], choose: str) -> None:
         name: {m: np.mean([r["test"][m] for r in own[:common]], axis=0) for m in measures}
         for name, own in chosen.items()
     }
+    for name, own in chosen.items():
+        if "fused" in own[0]:
+            found = [run["fused"] for run in own[:common]]
+            weights = ", ".join(f"{each['weight']:g}" for each in found)
+            console.print(
+                f"{name} + BM25: dev {choose} {mean(each['dev'] for each in found):.4f}; "
+                f"weights of BM25 {weights}"
+            )
+            table[f"{name} + BM25"] = {
+                m: np.mean([each["test"][m] for each in found], axis=0) for m in measures
+            }
+            table["BM25"] = {m: np.array(found[0]["first_stage"][m]) for m in measures}
     reference = max((name for name in order if name in THEIRS), key=dev.get, default=order[0])
     if len(table) > 1:
         console.print(f"Test questions, mean of {common} seed(s); best of theirs: {reference}")
