@@ -421,6 +421,7 @@ def test_from_raw_files_to_tables(monkeypatch, capsys, tmp_path):
         assert text.rpartition(nerr)[0] in page
     for name in ("claims", "correlations"):
         assert (out / "tables" / f"{name}.md").read_text().rstrip("\n") in page
+    assert "**Architectures**" not in page  # there was no choice
     assert set(about["correlations"]) >= {"LambdaMART(L)", "WassRank (CE4.L)", "AP-type3 (CE4.L)"}
     check_against_own_training(data, out)
 
@@ -492,6 +493,8 @@ def test_the_whole_experiment_in_small(monkeypatch, capsys, tmp_path):
     assert ties["R5"] > 0.1  # what ReLU in the last layer does
     assert ties["CE4.L"] == ties["CE5"] == 0
     assert sum(int(x["chosen"]) for x in lines) == 21
+    shown = (out / "tables" / "architectures.md").read_text().rstrip("\n")
+    assert shown in (out / "tables.md").read_text()
     kept = per_query(out)
     assert kept["values"].shape == (69, 15, 40)
     assert not np.isnan(kept["values"]).any()

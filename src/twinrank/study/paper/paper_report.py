@@ -123,10 +123,15 @@ def write_results(out: Path, results: ReproductionResults) -> list[tuple[str, li
 
 
 def write_page(out: Path, results: ReproductionResults, command: str) -> Path:
-    """Write tables.md: the command, the data and the tables, without nERR and architectures."""
+    """Write tables.md: the command, the data and the tables, without nERR.
+
+    Architectures are listed if validation chose among them.
+    """
     parts = [f"```sh\n{command}\n```", _sentence(results)]
     for table in results.tables:
         parts += [each.to_markdown() for each in table.tables()[:2]]
+    if len(results.measured) > len(results.chosen):
+        parts.append(architecture_table(results.measured, results.chosen).to_markdown())
     if claims := claims_of(results):
         parts.append(claim_table(claims).to_markdown())
     if results.panels:
