@@ -517,7 +517,7 @@ def report(runs: list[dict[str, Any]], choose: str) -> None:
         for name, own in chosen.items()
     }
     for name, own in chosen.items():
-        if "fused" in own[0]:
+        if all("fused" in run for run in own[:common]):
             found = [run["fused"] for run in own[:common]]
             weights = ", ".join(f"{each['weight']:g}" for each in found)
             console.print(
