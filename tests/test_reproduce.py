@@ -14,7 +14,7 @@ import twinrank as tr
 from twinrank.cli import main
 from twinrank.evaluation.conventions import CONVENTIONS
 from twinrank.evaluation.result import Evaluation
-from twinrank.study.paper import reproduction
+from twinrank.study.paper import reproduction, time_estimate
 from twinrank.study.paper.paper_claims import claim_csv, claim_table, claims_of
 from twinrank.study.paper.paper_figures import (
     Panel,
@@ -359,6 +359,18 @@ def test_expected_time_follows_the_work():
     assert seconds[stopping.key] == pytest.approx(4 * seconds[short.key])
     assert in_parallel([4, 1, 1], 2) == 4
     assert in_parallel([1, 1, 1, 1], 2) == 2
+
+
+@pytest.mark.parametrize(("epochs", "evaluations"), [(1, 1), (2, 1), (3, 2), (4, 2)])
+def test_expected_time_has_every_evaluation(epochs, evaluations, monkeypatch):
+    source = Source(queries=30, cut=3, min_documents=10, min_relevant=1)
+    parameters = {"mode": "paper", "epochs": epochs, "validate_every": 2}
+    unit = Unit.of("ListNet (R5)", 1, 0, source, parameters, ("train", "validation", "test"))
+    monkeypatch.setattr(time_estimate, "_time", lambda unit, sets: (3.0, 0.01))
+    sets = source.sets(1)
+    documents = sum(data.documents for data in sets.values())
+    expected = epochs * 3.0 * sets["train"].queries + evaluations * 0.01 * documents
+    assert expected_seconds([unit], source)[unit.key] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

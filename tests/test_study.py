@@ -13,10 +13,10 @@ import pytest
 import twinrank as tr
 from twinrank.study import study as study_module
 from twinrank.study.progress import Item, watching
-from twinrank.study.results import read_unit
+from twinrank.study.results import read_unit, status_path, write_failure
 from twinrank.study.scheduler import run_jobs
 from twinrank.study.source import Source
-from twinrank.study.study import Study, run_unit
+from twinrank.study.study import Study, UnitQueue, run_unit
 from twinrank.study.units import (
     StatusFile,
     Unit,
@@ -452,6 +452,31 @@ class TestProgress:
         assert "All trials" in seen
         assert "3/4  0.5000" in seen
         assert "[2/3] b is complete  best 0.5000 (b)" in seen
+
+    def test_a_look_reads_only_units_that_have_begun(self, tmp_path, monkeypatch):
+        units = small().units()
+        waiting, running, failed, finished = units[0], units[1], units[2], units[3]
+        run_unit(finished, SOURCE.to_text(), str(tmp_path))
+        queue = UnitQueue([waiting, running, failed], SOURCE, tmp_path)
+        StatusFile(status_path(tmp_path, running), running)
+        write_failure(tmp_path, failed, "no luck")
+        read = []
+
+        def record(out, unit):
+            read.append(unit)
+            return read_unit(out, unit)
+
+        monkeypatch.setattr(study_module, "read_unit", record)
+        items = queue.items()
+        assert [(item.name, item.ended) for item in items.values()] == [
+            (str(failed), True),
+            (str(running), False),
+        ]
+        assert read == [running, failed]
+        assert queue.items() == items
+        assert read == [running, failed, running]
+        run_unit(waiting, SOURCE.to_text(), str(tmp_path))
+        assert queue.items()[waiting.key].ended
 
 
 class TestFolders:

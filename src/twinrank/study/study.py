@@ -13,8 +13,10 @@ from twinrank.study.methods import method
 from twinrank.study.progress import Item, watching
 from twinrank.study.result_files import saved_settings, write_json
 from twinrank.study.results import (
+    FAILURES,
     RUNNING,
     SETTINGS,
+    UNITS,
     Failure,
     Results,
     failure_path,
@@ -218,9 +220,12 @@ class UnitQueue:
 
     def items(self) -> dict[str, Item]:
         """The units that run or have ended."""
+        # Called twice a second for up to a thousand units: read only those that have files.
+        folders = (self._out / name for name in (UNITS, FAILURES, RUNNING))
+        begun = {path.stem for folder in folders for path in folder.glob("*")}
         running = {}
         for key, unit in self.lacking.items():
-            if key in self._ended:
+            if key in self._ended or key not in begun:
                 continue
             ended = read_unit(self._out, unit) or read_failure(self._out, unit)
             if ended is not None:

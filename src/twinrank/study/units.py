@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ class Unit:
         full = full_parameters(name, parameters)
         return cls(str(method(name)), fold, seed, full, source.fingerprint(fold), tuple(watch))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A hash of everything that the result depends on."""
         text = json.dumps({**self.to_json(), "protocol": PROTOCOL}, sort_keys=True)

@@ -1,7 +1,8 @@
 """An estimate of training times, from a few real steps of each method on a sample of the data."""
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,20 +27,21 @@ class _Cost:
     """The attribute of the data that the time is proportional to."""
     sample: int
     """The size of the sample that is timed."""
-    evaluation: bool
-    """True if the time of evaluation matters."""
+    evaluates: bool
+    """True if an iteration is timed with its evaluation, as where each iteration has one."""
 
     def size_of(self, data: Dataset) -> int:
         return int(getattr(data, self.size))
 
     def queries(self, data: Dataset) -> int:
         """The number of queries of the sample."""
-        return max(1, data.queries * self.sample // max(self.size_of(data), 1))
+        share = self.sample / max(self.size_of(data), 1)
+        return max(1, int(data.queries * min(share, 1.0)))
 
 
 _COSTS = {
-    NET.name: _Cost("queries", sample=24, evaluation=True),
-    TREES.name: _Cost("documents", sample=50_000, evaluation=False),
+    NET.name: _Cost("queries", sample=24, evaluates=False),
+    TREES.name: _Cost("documents", sample=50_000, evaluates=True),
 }
 
 
@@ -56,13 +58,14 @@ def expected_seconds(units: Sequence[Unit], source: Source) -> dict[str, float]:
         cost = _COSTS[kind.name]
         group = (kind, unit.parameters["objective"], unit.parameters.get("batch_documents"))
         if group not in timed:
-            timed[group] = _time(unit, sets["train"])
+            timed[group] = _time(unit, sets)
         per_size, per_document = timed[group]
-        seconds = per_size * cost.size_of(sets["train"])
-        if cost.evaluation:
-            watched = sum(sets[part].documents for part in unit.watch)
-            seconds += watched * per_document / _parameter(unit, "validate_every")
-        expected[unit.key] = _iterations(unit) * seconds
+        iterations = _iterations(unit)
+        seconds = iterations * per_size * cost.size_of(sets["train"])
+        if not cost.evaluates:
+            evaluations = math.ceil(iterations / _parameter(unit, "validate_every"))
+            seconds += evaluations * per_document * sum(sets[p].documents for p in unit.watch)
+        expected[unit.key] = seconds
     return expected
 
 
@@ -71,15 +74,18 @@ def in_parallel(seconds: Sequence[float], jobs: int) -> float:
     return max(sum(seconds) / max(jobs, 1), max(seconds, default=0.0))
 
 
-def _time(unit: Unit, train: Dataset) -> tuple[float, float]:
+def _time(unit: Unit, sets: Mapping[str, Dataset]) -> tuple[float, float]:
     """Seconds per query (trees: per document) and iteration, and per document that is scored."""
-    kind, cost = unit.kind, _COSTS[unit.kind.name]
-    sample = _sample(train, cost.queries(train))
+    kind, cost, train = unit.kind, _COSTS[unit.kind.name], sets["train"]
+    queries = cost.queries(train)
+    sample = _sample(train, queries)
+    share = queries / train.queries
+    watched = {part: _sample(sets[part], int(sets[part].queries * share)) for part in unit.watch}
     own = {"random_state": unit.seed, kind.iterations_parameter: _ITERATIONS}
     with one_thread():
         ranker = kind.estimator(**{**unit.parameters, **own})
         try:
-            ranker.fit(sample)
+            ranker.fit(sample, eval_set=watched if cost.evaluates else None)
         except TwinRankError:  # the study will report it
             return 0.0, 0.0
         history = ranker.history_
@@ -101,7 +107,8 @@ def _sample(data: Dataset, queries: int) -> Dataset:
     """Trainable queries, evenly spread over the lengths of lists."""
     trainable = data.filter(min_documents=2, min_relevant=1)
     order = np.argsort(trainable.lists.sizes, kind="stable")
-    places = (np.arange(min(queries, order.size)) + 0.5) / min(queries, order.size) * order.size
+    count = max(1, min(queries, order.size))
+    places = (np.arange(count) + 0.5) / count * order.size
     return trainable.select(np.sort(order[places.astype(np.int64)]))
 
 
