@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -447,11 +448,16 @@ class TestProgress:
             while "3/4  0.5000" not in seen and time.monotonic() < end:
                 time.sleep(0.1)
                 seen += capsys.readouterr().err
+            assert "left" not in seen  # no training has ended to judge by
             shown.ended = True
+            while "left" not in seen and time.monotonic() < end:
+                time.sleep(0.1)
+                seen += capsys.readouterr().err
         seen += capsys.readouterr().err
         assert "All trials" in seen
         assert "3/4  0.5000" in seen
         assert "[2/3] b is complete  best 0.5000 (b)" in seen
+        assert re.search(r"2/3  best 0.5000 \(b\)  \d+ seconds? left", seen)
 
     def test_a_look_reads_only_units_that_have_begun(self, tmp_path, monkeypatch):
         units = small().units()

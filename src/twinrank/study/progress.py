@@ -1,12 +1,14 @@
 """The progress display of studies and searches: live bars on a terminal, lines elsewhere."""
 
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from twinrank.display.progress_bars import polling
+from twinrank.support.quantities import duration
 from twinrank.support.terminal import printable
 
 
@@ -62,6 +64,7 @@ class _Display:
     def __init__(self, watched: Watched, live: bool) -> None:
         self._watched = watched
         self._ended = {key for key, item in watched.items().items() if item.ended}
+        self._before, self._started = len(self._ended), time.monotonic()
         self._bars: Any = None
         self._tasks: dict[str, Any] = {}
         if self._ended:
@@ -111,11 +114,22 @@ class _Display:
             self._bars.remove_task(self._tasks.pop(key))
         count = f"{len(self._ended)}/{self._watched.total}"
         partly = sum(item.done / item.total for item in running.values() if item.total)
-        self._bars.update(
-            self._all,
-            completed=len(self._ended) + partly,
-            text="  ".join(filter(None, [count, headline])),
-        )
+        completed = len(self._ended) + partly
+        left = ""
+        if len(self._ended) > self._before:
+            elapsed, done = time.monotonic() - self._started, completed - self._before
+            left = _time_left(elapsed, done, self._watched.total - completed)
+        text = "  ".join(filter(None, [count, headline, left]))
+        self._bars.update(self._all, completed=completed, text=text)
+
+
+def _time_left(elapsed: float, done: float, remaining: float) -> str:
+    """The expected time of the remaining trainings, if they take as long as those before.
+
+    >>> _time_left(100.0, done=2.5, remaining=5.0)
+    '3 minutes left'
+    """
+    return f"{duration(elapsed * remaining / done)} left" if remaining > 0 else ""
 
 
 def _bars() -> Any:
