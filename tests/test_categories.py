@@ -193,3 +193,25 @@ def test_a_column_of_ids_is_noted(tmp_path):
 def test_a_partition_of_dask_refuses_text():
     with pytest.raises(tr.InputError, match="On a Dask cluster, columns of text"):
         prepare((FRAME, Y, QID, None), {})
+
+
+def test_explanations_keep_the_texts_of_other_columns():
+    frame = FRAME[["bm25", "site"]].assign(constant=1.0)
+    ranker = tr.BoostedRanker(
+        n_estimators=5,
+        ensemble_size=1,
+        transforms="none",
+        engine_params={"min_data_per_group": 5, "min_data_in_leaf": 5, "cat_smooth": 1},
+        random_state=0,
+    )
+    ranker.fit(frame, Y, qid=QID)
+    found = tr.permutation_importances(ranker, frame, Y, qid=QID, repeats=2)
+    importances = dict(zip(frame, found.importances_mean, strict=True))
+    assert importances["constant"] == 0
+    assert importances["site"] > 0.1
+    curve = tr.partial_dependence(ranker, frame, "constant", qid=QID, grid=[1.0], documents=10)
+    scores = ranker.predict(frame).reshape(20, 10)
+    others = (scores.sum(axis=1, keepdims=True) - scores) / 9
+    np.testing.assert_allclose(
+        np.sort(curve.individual[:, 0]), np.sort((scores - others).ravel()), atol=1e-6
+    )

@@ -9,7 +9,7 @@ from sklearn.utils import Bunch
 from twinrank.data.dataset import Dataset
 from twinrank.estimators.base_ranker import BaseRanker
 from twinrank.estimators.inputs import as_dataset
-from twinrank.estimators.permutation import feature_numbers, with_features
+from twinrank.estimators.permutation import feature_numbers, with_values
 from twinrank.ranks.exact import exact_ranks
 from twinrank.support.errors import InputError
 
@@ -123,7 +123,7 @@ def _with_value(
     """The relative scores and the ranks of some documents if a feature has a value in them."""
     X = np.array(data.X)
     X[rows, column] = value
-    scores = np.asarray(ranker._scores(with_features(data, X)), np.float64)
+    scores = np.asarray(ranker._scores(with_values(data, X)), np.float64)
     owner = data.lists.index(scores)[rows]
     sums, sizes = np.asarray(data.lists.sum(scores))[owner], np.asarray(data.lists.sizes)[owner]
     others = (sums - scores[rows]) / (sizes - 1)

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from twinrank.data.dataset import Dataset
+from twinrank.data.text_columns import with_features
 from twinrank.estimators.base_ranker import BaseRanker
 from twinrank.estimators.inputs import labelled
 from twinrank.evaluation.evaluate import evaluate
@@ -84,7 +85,7 @@ def permutation_importances(
             generator = np.random.default_rng([random_state, column, j])
             order = np.lexsort((generator.random(own.size), owner))
             values[:, column] = own[order]
-            drops[i, j] = baseline - _value(ranker, with_features(data, values), name)
+            drops[i, j] = baseline - _value(ranker, with_values(data, values), name)
         values[:, column] = own
     return Bunch(
         importances_mean=drops.mean(axis=1),
@@ -95,16 +96,9 @@ def permutation_importances(
     )
 
 
-def with_features(data: Dataset, X: Any) -> Dataset:
-    """The same documents and queries with other values."""
-    return Dataset.from_arrays(
-        X,
-        data.y,
-        group=data.lists.sizes,
-        feature_names=data.feature_names,
-        unjudged="keep",
-        non_finite="keep",
-    )
+def with_values(data: Dataset, X: Any) -> Dataset:
+    """The same documents, queries and features with other values."""
+    return with_features(data, X, data.feature_names, data.categories)
 
 
 def feature_numbers(
