@@ -7,6 +7,7 @@ import shutil
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 import typer
@@ -203,3 +204,17 @@ def test_attributions_of_a_blend_add_up():
     values = attributions_of(blend, data).sum(axis=1)
     gaps = blend.predict(data) - values
     np.testing.assert_allclose(gaps, gaps[0], atol=1e-5)  # the common base value
+
+
+def test_attributions_are_those_of_the_datas_features():
+    data = tr.synthetic_web_search(queries=8)
+    names = data.feature_names
+    frame = pd.DataFrame(np.array(data.X), columns=names)
+    trees = tr.BoostedRanker(n_estimators=5, ensemble_size=1, n_jobs=1)
+    few = trees.fit(frame[list(names[20:3:-1])], data.y, qid=data.qid)
+    found = attributions_of(few, data)
+    assert found.shape == data.X.shape
+    assert not found[:, [0, 1, 2, 3, *range(21, len(names))]].any()
+    own = few.contributions(frame, qid=data.qid)[:, :-1]
+    np.testing.assert_array_equal(found[:, 20:3:-1], own)
+    assert own.any()

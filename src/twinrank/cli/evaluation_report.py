@@ -68,12 +68,20 @@ def _ranked(
 
 
 def attributions_of(ranker: "BaseRanker", data: "Dataset") -> npt.NDArray[np.float64]:
-    """What each feature adds to each score: SHAP values of trees, attributions of nets."""
+    """What each feature of the data adds to each score, 0 if the ranker does not use it.
+
+    SHAP values of trees, attributions of nets, and the weighted sum of both for a blend.
+    """
     found: Any = ranker
-    if ranker.kind == "trees":
-        return np.asarray(found.contributions(data)[:, :-1])
-    if ranker.kind == "net":
-        return np.asarray(found.attributions(data))
-    factors = np.array(found.model_.weights) / np.array(found.model_.scales)
-    parts = [attributions_of(part, data) for part in found.rankers_.values()]
-    return np.asarray(np.tensordot(factors, parts, axes=1))
+    if ranker.kind not in ("trees", "net"):
+        factors = np.array(found.model_.weights) / np.array(found.model_.scales)
+        parts = [attributions_of(part, data) for part in found.rankers_.values()]
+        return np.asarray(np.tensordot(factors, parts, axes=1))
+    trees = ranker.kind == "trees"
+    own = np.asarray(found.contributions(data)[:, :-1] if trees else found.attributions(data))
+    names = getattr(ranker, "feature_names_in_", None)
+    if names is None or data.feature_names is None:
+        return own
+    values = np.zeros((data.documents, data.features))
+    values[:, [data.feature_names.index(name) for name in names]] = own  # found by name
+    return values
