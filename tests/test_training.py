@@ -12,6 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import twinrank as tr
+from twinrank.data.batches import Batches
 from twinrank.data.transforms import transform
 from twinrank.display.plots import use_whole_numbers
 from twinrank.models.architecture import architecture
@@ -189,6 +190,24 @@ def test_epochs_are_whole_numbers_on_the_axis(epochs):
 
 def nothing_relevant():
     return tr.Dataset.from_arrays(DATA.X, np.zeros(DATA.documents), qid=DATA.qid)
+
+
+def test_evaluation_sets_are_transformed_once(monkeypatch):
+    train, valid = tr.synthetic_web_search(queries=16).split(0.5, random_state=0)
+    transformed = Batches._transformed
+    seen = []
+
+    def counted(self, queries, lists):
+        seen.extend(queries.tolist() if self._data is valid else [])
+        return transformed(self, queries, lists)
+
+    monkeypatch.setattr(Batches, "_transformed", counted)
+    ranker = tr.Ranker(epochs=3, ensemble_size=1, random_state=0)
+    ranker.fit(train, eval_set={"validation": valid})
+    assert len(ranker.history_) == 3
+    assert sorted(seen) == list(range(valid.queries))
+    last = ranker.history_[ranker.best_iteration_ - 1]["validation"]
+    assert ranker.score(valid) == pytest.approx(last)
 
 
 def test_a_set_without_relevant_documents_cannot_select():

@@ -190,8 +190,8 @@ def score_all(
     """The scores of every document, batch by batch: [documents, ensemble_size].
 
     Part (i, n) scores every n-th batch from the i-th on and leaves 0 elsewhere, so that the sum of
-    the parts equals what a single process computes, bit for bit. `batches` are those of the data,
-    if they are on the device of the net already; they are read in the order of the data.
+    the parts equals what a single process computes, bit for bit. `batches` are those of the data
+    in its order, transformed, if they were made before.
     """
     training, first_weight = net.training, next(net.parameters())
     if training:  # going through all layers costs as much as scoring a small query

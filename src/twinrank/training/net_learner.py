@@ -91,7 +91,7 @@ class NetLearner(Learner):
             keep=_KEEP_BYTES,
         )
         self._batches = batches_on(self.device, self._host_batches, task.data, transform)
-        self._evaluated: dict[str, Batches | DeviceBatches | None] = {}
+        self._evaluated: dict[str, Batches | DeviceBatches] = {}
         self._deferred = self.device.type != "cpu" and self.group.size == 1
         self._checks = True
         self._loss_sum, self._queries = 0.0, 0  # of the current epoch
@@ -191,8 +191,9 @@ class NetLearner(Learner):
         part = (self.group.rank, self.group.size)
         data = self.task.evaluation[name]
         if name not in self._evaluated:
-            batches = batches_on(self.device, data.batches(documents), data, self.transform)
-            self._evaluated[name] = batches if isinstance(batches, DeviceBatches) else None
+            keep = _KEEP_BYTES // len(self.task.evaluation) if self.device.type == "cpu" else 0
+            batches = data.batches(documents, transform=self.transform, keep=keep)
+            self._evaluated[name] = batches_on(self.device, batches, data, self.transform)
         return self.group.all_reduce_array(
             score_all(self.net, data, self.transform, documents, part, self._evaluated[name])
         )
