@@ -14,7 +14,7 @@ import pytest
 import twinrank as tr
 from twinrank.study import study as study_module
 from twinrank.study.progress import Item, watching
-from twinrank.study.results import read_unit, status_path, write_failure
+from twinrank.study.results import Results, read_unit, status_path, write_failure
 from twinrank.study.scheduler import run_jobs
 from twinrank.study.source import Source
 from twinrank.study.study import Study, UnitQueue, run_unit
@@ -74,6 +74,11 @@ class TestSource:
     def test_one_split(self):
         sizes = [part.queries for part in Source(queries=20, cut=1).sets(1).values()]
         assert sizes == [12, 4, 4]
+
+    @pytest.mark.parametrize("cut", [-1, 0, 2])
+    def test_too_few_folds(self, cut):
+        with pytest.raises(tr.InputError, match=f"cannot be cut into {cut} folds: choose 1"):
+            Source(queries=20, cut=cut)
 
     def test_few_documents_are_left_out_everywhere(self):
         source = Source(queries=24, cut=3, min_documents=60, min_relevant=2)
@@ -208,6 +213,14 @@ class TestRunning:
         test = results.tests[0]
         assert results.list_grades[0] == test.y[: test.lists.sizes[0]].max()
         assert results.comparison().measures == ["nDCG@5", "AP"]
+
+    @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files on Linux")
+    def test_no_file_stays_open(self, results):
+        read = Results(results.study, results.out)
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        units = read.units
+        assert all(unit.scores.size for unit in units)
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
     def test_values_are_means_over_seeds(self, tmp_path):
         both = small(seeds=(0, 1), methods=[NET], parameters={NET: PARAMETERS[NET]}, folds=[1])
@@ -533,6 +546,9 @@ class TestFolders:
             ({"methods": [NET, NET]}, "named twice"),
             ({"measures": ["nDGC@5"]}, "Did you mean 'nDCG'"),
             ({"methods": [NET]}, "parameters for LambdaMART, but no such method"),
+            ({"folds": [1, 1]}, r"folds must be different numbers, not \[1, 1\]"),
+            ({"seeds": [0, 0]}, r"seeds must be different numbers, not \[0, 0\]"),
+            ({"seeds": [0, -1]}, "seeds must be 0 or more, not -1"),
         ],
     )
     def test_what_is_no_study(self, changes, complaint):

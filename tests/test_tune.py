@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -33,7 +34,7 @@ from twinrank.study.tuning.trials import (
     run_trial,
     trials_of,
 )
-from twinrank.study.tuning.tuning_report import train_command, write_best
+from twinrank.study.tuning.tuning_report import summary, train_command, write_best
 from twinrank.study.units import full_parameters, one_thread
 from twinrank.support.errors import InputError
 from twinrank.support.locks import locked
@@ -117,6 +118,21 @@ class TestSearch:
         run(tuning, tmp_path, 1, timeout=0)
         open_search(tmp_path, tuning, "net").ask()
         assert results(run(tuning, tmp_path, 1)) == results(whole)[:1]
+
+    def test_killed_in_the_first_trial_while_the_second_ended(self, whole, tmp_path):
+        tuning = search()
+        run(tuning, tmp_path, 1, timeout=0)
+        study = open_search(tmp_path, tuning, "net")
+        study.ask()  # the defaults, whose process dies
+        run_trial(tuning.to_text(), "net", str(tmp_path))
+        first, second = run(tuning, tmp_path, 2)
+        assert (first.is_start, second.is_start) == (False, True)
+        assert second.parameters == whole[0].parameters
+        assert second.value == whole[0].value
+        text = summary(tuning, [replace(first, value=1.0), second])
+        assert f"1.0000 (net 1). The defaults had {second.value:.4f}." in text
+        failed = replace(second, state="failed")
+        assert "The defaults" not in summary(tuning, [first, failed])
 
     def test_complete_is_complete(self, tmp_path):
         tuning = search("trees")
@@ -404,6 +420,18 @@ class TestCommand:
         assert said in told
         assert told.startswith("Error: ")
         assert not (tmp_path / "out").exists()
+
+    def test_addresses_and_homes(self, cli, files, tmp_path, monkeypatch):
+        """Validation data by its address, and an output folder in the user's home."""
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        monkeypatch.chdir(tmp_path)
+        SPLIT.sets()["validation"].save(tmp_path / "validation.parquet")
+        words = ["--valid", (tmp_path / "validation.parquet").as_uri(), "--out", "~/tuned"]
+        words += ["--model", "trees", "--trials", 1, "--rounds", 2, "--jobs", 1]
+        code, _, told = cli("tune", files / "train.txt", *words)
+        assert code == 0, told
+        assert (tmp_path / "home" / "tuned" / "best.toml").exists()
+        assert not (tmp_path / "~").exists()
 
     def test_without_optuna(self, cli, monkeypatch):
         monkeypatch.setitem(sys.modules, "optuna", None)

@@ -116,18 +116,22 @@ def tune(
 
     Example: twinrank tune MQ2008 --fold 1 --trials 100 --fix objective=AP
     """
+    from twinrank.data.parts import address_of
     from twinrank.study.tuning.search import Split, Tuning, check_installed
     from twinrank.study.tuning.space import spaces_of
     from twinrank.support.memory import keep_memory
 
     check_installed()
     keep_memory()
+    out = out.expanduser()
     if model not in _MODELS:
         raise InputError(unknown("model", model, _MODELS))
     few: dict[str, Any] = {"queries": _QUICK_QUERIES} if quick and data is None else {}
     with in_words_of_options():
         source = source_of(data, reading, cut=1, **few)
-        validation = None if valid is None else str(valid.expanduser().absolute())
+        validation = None
+        if valid is not None:
+            validation = address_of(valid) or str(valid.expanduser().absolute())
         tuning = Tuning(
             Split(source, fold, validation),
             spaces_of(_MODELS[model], fix or [], space),

@@ -24,8 +24,8 @@ from twinrank.evaluation.conventions import Convention
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.result import Evaluation
 from twinrank.study.result_files import write_json
-from twinrank.study.units import Unit, UnitResult
-from twinrank.support.errors import FileError, InputError, explained
+from twinrank.study.units import Scores, Unit, UnitResult
+from twinrank.support.errors import FileError, InputError, error_message, explained
 from twinrank.support.files import check_format, new_folder, publish, read_json
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Failure:
 
 def write_unit(out: Path, result: UnitResult) -> None:
     """Publish a finished unit, and remove the record of an earlier failure."""
-    plain = {f.name: getattr(result, f.name) for f in fields(result) if f.name != "scores"}
+    plain = {f.name: getattr(result, f.name) for f in fields(result) if f.name != "read_scores"}
     about = {"format": _FORMAT, "version": _VERSION, **plain, "unit": result.unit.to_json()}
     folder = out / UNITS / result.unit.key
     with new_folder(folder) as partial:
@@ -71,20 +71,25 @@ def read_unit(out: Path, unit: Unit) -> UnitResult | None:
         path = folder / "unit.json"
         about = check_format(read_json(path), path, _FORMAT, _VERSION, "that of a unit")
         about = {_OLD_NAMES.get(key, key): value for key, value in about.items()}
-        known = {f.name: about[f.name] for f in fields(UnitResult) if f.name != "scores"}
-        with explained("read", folder):
-            scores = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
+        known = {f.name: about[f.name] for f in fields(UnitResult) if f.name != "read_scores"}
+        _read_scores(folder)
     except (FileError, InputError, KeyError, TypeError, ValueError, EOFError):
         return None
-    return UnitResult(**{**known, "unit": unit, "scores": scores})
+    return UnitResult(**{**known, "unit": unit, "read_scores": lambda: _read_scores(folder)})
+
+
+def _read_scores(folder: Path) -> Scores:
+    """The scores of a unit as a map, which keeps its file open: a study has too many to keep."""
+    with explained("read", folder):
+        scores: Scores = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
+    return scores
 
 
 def write_failure(out: Path, unit: Unit, error: BaseException | str) -> None:
     """Record why a unit failed; the next run trains it again."""
-    message = str(error) or type(error).__name__
-    if isinstance(error, Exception) and not isinstance(error, InputError):
-        message = f"{type(error).__name__}: {error}"
-    trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
+    message, trace = error, ""
+    if isinstance(error, BaseException):
+        message, trace = error_message(error), "".join(traceback.format_exception(error))
     about = {"unit": unit.to_json(), "error": message, "traceback": trace}
     write_json(failure_path(out, unit), about)
 

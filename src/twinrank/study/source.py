@@ -47,6 +47,12 @@ class Source:
     min_relevant: int = 0
     queries: int = 1_000
 
+    def __post_init__(self) -> None:
+        if self.cut < 1 or self.cut == 2:
+            raise InputError(
+                f"Data cannot be cut into {self.cut} folds: choose 1, a single split, or 3 or more."
+            )
+
     @classmethod
     def of(cls, path: Path | str | None, reading: Mapping[str, Any], **choices: Any) -> "Source":
         """The source at a path, made absolute, with `reading` in JSON types."""
@@ -182,12 +188,17 @@ def _fingerprint(source: str, fold: int) -> str:
     if opened.has_folds:
         return ".".join(fingerprint(opened.sets(fold)[part]) for part in PARTS)
     kept = f"{opened.min_documents}-{opened.min_relevant}"
-    return f"{fingerprint(_whole(source))}.{kept}.{opened.cut}-{fold}"
+    return f"{_whole_fingerprint(source)}.{kept}.{opened.cut}-{fold}"
+
+
+@lru_cache(maxsize=2)
+def _whole_fingerprint(source: str) -> str:
+    return fingerprint(_whole(source))
 
 
 def forget() -> None:
     """Clear the caches of opened data: files may have changed."""
-    for cached in (_whole, _sets, _fingerprint):
+    for cached in (_whole, _sets, _fingerprint, _whole_fingerprint):
         cached.cache_clear()
 
 

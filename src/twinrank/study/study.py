@@ -28,7 +28,14 @@ from twinrank.study.results import (
 )
 from twinrank.study.scheduler import DIED, Job, run_jobs
 from twinrank.study.source import Source, forget
-from twinrank.study.units import PROTOCOL, StatusFile, Unit, UnitResult, train_unit
+from twinrank.study.units import (
+    PROTOCOL,
+    StatusFile,
+    Unit,
+    UnitResult,
+    full_parameters,
+    train_unit,
+)
 from twinrank.support.errors import FileError, InputError, explained
 from twinrank.support.files import check_format, read_json, remove
 from twinrank.support.locks import locked
@@ -68,6 +75,11 @@ class Study:
             raise InputError("A study needs at least one method, one seed and one measure.")
         if len(set(self.method_names)) < len(self.methods):
             raise InputError(f"A method is named twice: {', '.join(self.method_names)}.")
+        for name, numbers in (("folds", self.folds or ()), ("seeds", self.seeds)):
+            if len(set(numbers)) < len(numbers):
+                raise InputError(f"{name} must be different numbers, not {list(numbers)}.")
+        if min(self.seeds) < 0:
+            raise InputError(f"seeds must be 0 or more, not {min(self.seeds)}.")
         for name in (*self.measures, self.validation_measure):
             measure(name)
         if unused := [m for m in self._parameters if m not in self.method_names]:
@@ -94,9 +106,13 @@ class Study:
     @cached_property
     def _units(self) -> list[Unit]:
         shared = {"validation_measure": self.validation_measure}
-        own = {name: {**shared, **self._parameters.get(name, {})} for name in self.method_names}
+        own = {
+            name: full_parameters(name, {**shared, **self._parameters.get(name, {})})
+            for name in self.method_names
+        }
+        data = {fold: self.source.fingerprint(fold) for fold in self.chosen_folds}
         return [
-            Unit.of(name, fold, seed, self.source, own[name], self.watch)
+            Unit(name, fold, seed, own[name], data[fold], tuple(self.watch))
             for fold in self.chosen_folds
             for name in self.method_names
             for seed in self.seeds

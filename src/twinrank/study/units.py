@@ -5,7 +5,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -110,7 +110,13 @@ class UnitResult:
     """The share of the pairs of test documents of one query that have equal scores."""
     versions: dict[str, str]
     features: int
-    scores: Scores
+    read_scores: Callable[[], Scores]
+    """Reads the scores of the test data, which are in a file after the training."""
+
+    @property
+    def scores(self) -> Scores:
+        """The scores of the test data."""
+        return self.read_scores()
 
 
 def full_parameters(
@@ -159,7 +165,7 @@ def train_unit(unit: Unit, source: Source, callbacks: Sequence[Any] = ()) -> Uni
         tied_pairs(scores, sets["test"]),
         dict(ranker.model_.provenance["versions"]),
         sets["train"].features,
-        scores,
+        lambda: scores,
     )
 
 

@@ -88,6 +88,18 @@ def explained(
         ) from error
 
 
+def error_message(error: BaseException) -> str:
+    """The message of an error, after its type unless it is an `InputError`.
+
+    >>> error_message(InputError("X is empty")), error_message(KeyError("x"))
+    ('X is empty', "KeyError: 'x'")
+    >>> error_message(MemoryError())
+    'MemoryError'
+    """
+    name = "" if isinstance(error, InputError) else type(error).__name__
+    return ": ".join(filter(None, [name, str(error)])) or type(error).__name__
+
+
 def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
     """The message for an unknown name: it suggests the nearest choices, or lists all of them.
 

@@ -24,7 +24,7 @@ from twinrank.study.progress import Item
 from twinrank.study.scheduler import DIED, Job
 from twinrank.study.tuning.search import Tuning
 from twinrank.study.units import one_thread
-from twinrank.support.errors import TwinRankError, explained
+from twinrank.support.errors import TwinRankError, error_message, explained
 from twinrank.training.callbacks import Callback
 
 JOURNAL = "trials.journal"
@@ -58,6 +58,8 @@ class TrialRecord:
     parameters: Mapping[str, Any]
     """All parameters of the estimator."""
     error: str
+    is_start: bool = False
+    """True if the parameters are the starting point of the search, the defaults."""
 
     @property
     def name(self) -> str:
@@ -172,7 +174,7 @@ def run_trial(
         except optuna.TrialPruned:
             outcome = {"state": TrialState.PRUNED}
         except Exception as error:  # any failure leaves the search running
-            trial.set_user_attr("error", f"{error or type(error).__name__}")
+            trial.set_user_attr("error", error_message(error))
             outcome = {"state": TrialState.FAIL}
         trial.set_user_attr("seconds", time.perf_counter() - begun)
         study.tell(trial, **outcome)
@@ -225,7 +227,8 @@ def resume_search(out: Path, tuning: Tuning) -> None:
         study = open_search(out, tuning, model)
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             study.tell(trial.number, state=TrialState.FAIL)
-        if all(map(is_lost, study.get_trials(deepcopy=False))):
+        kept = [trial for trial in study.get_trials(deepcopy=False) if not is_lost(trial)]
+        if not any(map(_is_enqueued, kept)):
             study.enqueue_trial(tuning.space(model).starting_point())
 
 
@@ -246,6 +249,11 @@ def fail_running(out: Path, tuning: Tuning, reason: str) -> int:
 def is_lost(trial: FrozenTrial) -> bool:
     """True if a trial ended because its process was killed."""
     return trial.state == TrialState.FAIL and "error" not in trial.user_attrs
+
+
+def _is_enqueued(trial: FrozenTrial) -> bool:
+    """True if the parameters of a trial are the starting point of the search."""
+    return "fixed_params" in trial.system_attrs
 
 
 def trials_of(study: optuna.Study) -> list[TrialRecord]:
@@ -333,4 +341,5 @@ def _record(model: str, number: int, trial: FrozenTrial) -> TrialRecord:
         trial.params,
         attributes.get("parameters", {}),
         attributes.get("error", ""),
+        _is_enqueued(trial),
     )

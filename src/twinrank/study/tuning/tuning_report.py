@@ -127,9 +127,9 @@ def summary(tuning: Tuning, trials: Sequence[TrialRecord]) -> str:
     states = [trial.state for trial in trials]
     counts = [f"{states.count(s)} {s}" for s in ("complete", "pruned", "failed") if s in states]
     text = f"Best {tuning.measure} on the validation queries: {best.value:.4f} ({best.name})."
-    first = next((t for t in trials if t.model == best.model and t.number == 1), None)
-    if first is not None and first.value is not None and first is not best:
-        text += f" The defaults had {first.value:.4f}."
+    own = [trial for trial in best_of(trials) if trial.model == best.model and trial.is_start]
+    if own and own[0] is not best:
+        text += f" The defaults had {own[0].value:.4f}."
     return f"{text} {len(trials)} trials: {', '.join(counts)}."
 
 
