@@ -105,6 +105,14 @@ def test_the_same_command_goes_on(compare, folder):
     assert "AP-type3" not in err
 
 
+def test_results_in_the_home_folder(compare, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    code, _, err = compare(folder, *SMALL, "--folds", "1", "--out", "~/results")
+    assert code == 0, err
+    assert {"report.html", "units"} <= {p.name for p in (tmp_path / "home/results").iterdir()}
+    assert not (tmp_path / "~").exists()
+
+
 def test_a_file_is_cut_into_folds(compare, folder):
     code, out, err = compare(folder / "Fold1" / "train.txt", "--cut", "3", *SMALL)
     assert code == 0, err
@@ -261,6 +269,22 @@ def test_failures_are_told_and_the_others_shown(compare, folder):
     assert "LambdaMART" in out
     assert "Failed: AP-type3 (Linear), fold 1, seed 0: There is no device 'abacus' here" in err
     assert "Not in the table: AP-type3 (Linear)" in err
+
+
+def test_sigterm_stops_a_study(folder, tmp_path):
+    words = [sys.executable, "-m", "twinrank", "compare", str(folder), "--jobs", "2"]
+    words += ["--methods", "LambdaMART; nDCG-type3 (Linear)", "--set", "n_estimators=2"]
+    words += ["--set", "early_stopping=none", "--epochs", "1000000", "--out", "results"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    units, until = tmp_path / "results" / "units", time.monotonic() + 120
+    while time.monotonic() < until and not list(units.glob("*/unit.json")):
+        time.sleep(0.1)
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Stopped. Finished trainings are kept in results" in err
+    assert "Traceback" not in err
+    assert list(units.glob("*/unit.json"))
 
 
 @pytest.mark.slow

@@ -24,7 +24,15 @@ from twinrank.cli.output_options import (
     show_table,
     takes_output,
 )
-from twinrank.cli.study_options import Folds, Force, Jobs, Ray, command_line, resumable
+from twinrank.cli.study_options import (
+    Folds,
+    Force,
+    Jobs,
+    Ray,
+    command_line,
+    resumable,
+    show_failures,
+)
 
 if TYPE_CHECKING:
     from twinrank.study.results import Results
@@ -67,7 +75,7 @@ def compare(
         typer.Option(help="Seeds: 0,1,2. Every method is trained with each (default: 0)."),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Maximum number of epochs for nets (default: 30).", min=1)
+        int | None, typer.Option(help="Maximum number of epochs for nets (default: 100).", min=1)
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -113,7 +121,7 @@ def compare(
     chosen["seeds"] = None if seeds is None else numbers(seeds, "--seeds", 0)
     from twinrank.study.method_comparison import note_on_left_out
 
-    folder = out or _default_folder(data, quick)
+    folder = (out or _default_folder(data, quick)).expanduser()
     with in_words_of_options():
         study = _study(data, chosen, _shared(settings, epochs), quick, reading or {})
         show_notes(study.source.sets(study.chosen_folds[0])["train"])
@@ -197,9 +205,8 @@ def _finish(results: "Results", folder: Path, queries: int) -> None:
     show_done(f"Report: {folder / 'report.html'}")
     failures = [str(failure) for failure in results.failures]
     show_json({**comparison.to_json(), "report": folder / "report.html", "failures": failures})
-    for failure in results.failures:
-        show(f"Failed: {failure}", err=True)
-    if results.failures:
+    show_failures(failures)
+    if failures:
         missing = [name for name in results.study.method_names if name not in results.methods]
         show(
             f"Not in the table: {', '.join(missing)}. The same command trains them again; "

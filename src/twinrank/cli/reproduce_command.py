@@ -15,7 +15,16 @@ from twinrank.cli.output_options import (
     show_table,
     takes_output,
 )
-from twinrank.cli.study_options import Folds, Force, Jobs, Ray, Seed, command_line, resumable
+from twinrank.cli.study_options import (
+    Folds,
+    Force,
+    Jobs,
+    Ray,
+    Seed,
+    command_line,
+    resumable,
+    show_failures,
+)
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -125,6 +134,7 @@ def reproduce(
         raise InputError("--quick and --full exclude each other.")
     if full and (table or figure):
         raise InputError("--full makes all tables and figures; remove it, or --table and --figure.")
+    out = out.expanduser()
     everything = quick or full or data is not None
     tables = _chosen("table", table, figure, _TABLES, _TABLES if everything else (2, 3))
     figures = _chosen("figure", figure, table, _FIGURES, _FIGURES if everything else (1,))
@@ -135,13 +145,18 @@ def reproduce(
             seeds=tuple(range(seed, seed + seeds)), published=published, rounds=rounds,
         )  # fmt: skip
     shown = _without_data([n for n in tables if n <= 3], 1 in figures, seed, out)
+    failures: list[str] = []
     if reproduction is not None:
-        shown += _with_data(reproduction, out, jobs, ray, force, shown)
+        added, failures = _with_data(reproduction, out, jobs, ray, force, shown)
+        shown += added
     elif not (table or figure):
         show_done(_HINT)
     content = [{"title": title, "tables": list(map(_content, parts))} for title, parts in shown]
     report = None if reproduction is None else out / "report.html"
-    show_json({"tables": content, "folder": out, "report": report})
+    show_json({"tables": content, "folder": out, "report": report, "failures": failures})
+    show_failures(failures)
+    if failures:
+        raise typer.Exit(1)
 
 
 def _content(table: "Table") -> dict[str, Any]:
@@ -225,8 +240,8 @@ def _with_data(
     ray: str | None,
     force: bool,
     shown: "list[tuple[str, list[Table]]]",
-) -> "list[tuple[str, list[Table]]]":
-    """Train, then print and write the results. Return the tables."""
+) -> "tuple[list[tuple[str, list[Table]]], list[str]]":
+    """Train, then print and write the results. Return the tables, and the failed trainings."""
     from twinrank.report.page import write_report
     from twinrank.study.paper.paper_report import (
         headline,
@@ -250,11 +265,11 @@ def _with_data(
     if results.panels:
         show(f"Figure 2: {out / 'figures' / 'figure-2.svg'}\n")
     show(headline(results))
-    for note in notes_of(results):
+    for note in notes_of(results, failures=False):
         show_note(note)
     write_report(out / "report.html", report_of(results, out, [*shown, *tables], about))
     show_done(f"Report: {out / 'report.html'}")
-    return tables
+    return tables, results.failures
 
 
 def _print_expected_time(

@@ -1,8 +1,9 @@
 """Options and messages that `compare`, `reproduce` and `tune` share."""
 
 import shlex
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from twinrank.cli.output_options import show
+from twinrank.study.scheduler import interrupted_once
 
 Folds = Annotated[str | None, typer.Option(help="Folds to use: 1,2 or 1-3 (default: all).")]
 Jobs = Annotated[
@@ -35,11 +37,18 @@ def command_line() -> str:
     return shlex.join(["twinrank", *sys.argv[1:]])
 
 
+def show_failures(failures: Sequence[str]) -> None:
+    """Print a line for each training that failed, also with --quiet."""
+    for failure in failures:
+        show(f"Failed: {failure}", err=True)
+
+
 @contextmanager
 def resumable(out: Path) -> Iterator[None]:
-    """Exit with code 130 and a hint if Ctrl-C interrupts the training."""
+    """Exit with code 130 and a hint if Ctrl-C or SIGTERM interrupts the training."""
     try:
-        yield
+        with interrupted_once(signal.SIGTERM):
+            yield
     except KeyboardInterrupt:
         show(
             f"Stopped. Finished trainings are kept in {out}; the same command continues.", err=True

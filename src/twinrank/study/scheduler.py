@@ -72,7 +72,7 @@ def run_in_processes(pending: Sequence[Job], jobs: int) -> bool:
     from joblib.externals.loky import get_reusable_executor
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    with _interrupted_once(), warnings.catch_warnings():
+    with interrupted_once(signal.SIGINT), warnings.catch_warnings():
         # loky replaces a process to free memory, which needs no action by the user.
         warnings.filterwarnings("ignore", "A worker stopped", UserWarning)
         try:
@@ -92,8 +92,11 @@ def cores() -> int:
 
 
 @contextmanager
-def _interrupted_once() -> Iterator[None]:
-    """Ignore a second Ctrl-C: processes that are being ended would survive it."""
+def interrupted_once(signal_number: int) -> Iterator[None]:
+    """Raise KeyboardInterrupt on the first signal of this number, and ignore others.
+
+    Processes that are being ended would survive a second one.
+    """
 
     def interrupt(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_IGN)
@@ -102,11 +105,11 @@ def _interrupted_once() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = signal.signal(signal_number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal_number, before)
 
 
 def _run_on_ray(pending: Sequence[Job], address: str, jobs: int | None) -> None:
