@@ -82,6 +82,8 @@ def test_the_best_round_by_validation_is_kept(loss):
     assert scores.dtype == np.float32
     assert np.array_equal(scores, two.predict(VALID))
     assert one.history_[0].keys() == {"iteration", "seconds", "validation", "train"}
+    seconds = [record["seconds"] for record in one.history_]
+    assert seconds == sorted(seconds)  # since the start, as of other rankers
 
 
 @pytest.mark.usefixtures("catboost")

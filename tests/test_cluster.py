@@ -226,6 +226,13 @@ def test_evaluation_partitions_stop_the_training():
     )
 
 
+def test_the_last_round_is_evaluated():
+    course = _Course({**PARAMETERS, "n_estimators": 5, "validate_every": 3, "early_stopping": None})
+    assert not course.add([0.1, 0.9, 0.2, 0.8, 0.3])
+    assert [record.get("validation") for record in course.history] == [None, None, 0.2, None, 0.3]
+    assert course.best == (0.3, 5)
+
+
 # Two workers
 
 

@@ -58,5 +58,7 @@ def polling(update: Callable[[], None], close: Callable[[], None]) -> Iterator[N
     finally:
         stop.set()
         thread.join()
-        update()
-        close()
+        try:
+            update()
+        finally:
+            close()

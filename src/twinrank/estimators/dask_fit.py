@@ -185,6 +185,7 @@ class _Course:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.engine, self.measure = parameters["engine"], str(parameters["validation_measure"])
         self.every, self.patience = parameters["validate_every"], parameters["early_stopping"]
+        self.rounds = int(parameters["n_estimators"])
         self.history: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (float("-inf"), 0)
 
@@ -192,7 +193,7 @@ class _Course:
         """Add the values of the next rounds; True if training should stop."""
         for value in values:
             number = len(self.history) + 1
-            if number % self.every:
+            if number % self.every and number < self.rounds:
                 self.history.append({"iteration": number})
                 continue
             self.history.append({"iteration": number, "validation": value})

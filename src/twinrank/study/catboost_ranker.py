@@ -162,17 +162,15 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
 
 
 class _Watch:
-    """A callback of CatBoost that keeps the time of each round and reports progress."""
+    """A callback of CatBoost that keeps the time after each round and reports progress."""
 
     def __init__(self, callbacks: Sequence[Any]) -> None:
         self.seconds: list[float] = []
-        self._callbacks, self._last = callbacks, time.perf_counter()
+        self._callbacks, self._began = callbacks, time.perf_counter()
 
     def after_iteration(self, info: Any) -> bool:
         """Keep the time, and continue."""
-        now = time.perf_counter()
-        self.seconds.append(now - self._last)
-        self._last = now
+        self.seconds.append(time.perf_counter() - self._began)
         for callback in self._callbacks:
             callback.on_iteration_end(None, {"iteration": info.iteration})
         return True

@@ -104,7 +104,7 @@ def note_on_left_out(study: Study) -> str:
     if all(unit.parameters.get("mode") != "paper" for unit in study.units()):
         return ""
     whole, fold = replace(study.source, min_documents=1, min_relevant=0), study.chosen_folds[0]
-    sets = whole.sets(fold)
+    sets = dict(whole.sets(fold))
     if study.source.min_documents < FEWEST["paper"][0]:
         del sets["test"]  # other methods are tested on all queries
     note = papers_queries(sets.items())[1]

@@ -114,7 +114,7 @@ class Bar(Callback):
         self._text = Text()  # below the bar, on as many lines as it needs
         self._live = Live(Group(self._bar, self._text), console=Console(stderr=True))
         self._live.start()
-        self._began = time.monotonic()
+        self._documents, self._began = 0, time.monotonic()
 
     def on_step_end(self, trainer: "Trainer") -> None:
         """Advance."""
