@@ -215,3 +215,32 @@ def test_explanations_keep_the_texts_of_other_columns():
     np.testing.assert_allclose(
         np.sort(curve.individual[:, 0]), np.sort((scores - others).ravel()), atol=1e-6
     )
+
+
+def test_numbers_as_names_are_found_by_name():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    y = np.digitize(X[:, 0], [0.0, 1.0])
+    frame = pd.DataFrame(X, columns=["1", "2", "3"])
+    mixed = frame[["3", "1", "2"]]
+    plain = tr.BoostedRanker(n_estimators=5, ensemble_size=1, transforms="none")
+    by_number = clone(plain).fit(frame, y, qid=QID)
+    expected = by_number.predict(X)
+    for data in (frame, mixed, mixed.assign(**{"4": 0.0})):
+        np.testing.assert_array_equal(by_number.predict(data), expected)
+    by_name = clone(plain).fit(mixed, y, qid=QID)
+    expected = by_name.predict(mixed)
+    for data in (frame, X, np.column_stack([X, X[:, 0]])):
+        np.testing.assert_array_equal(by_name.predict(data), expected)
+    with pytest.raises(tr.InputError, match="lacks 1 feature"):
+        by_number.predict(mixed[["3", "1"]])
+
+
+def test_a_text_column_may_be_empty_in_a_part(tmp_path):
+    (tmp_path / "data").mkdir()
+    frame = FRAME[["bm25", "site"]].assign(qid=QID, label=Y)
+    frame[:100].assign(site="").to_csv(tmp_path / "data" / "a.csv", index=False)
+    frame[100:].to_csv(tmp_path / "data" / "b.csv", index=False)
+    ranker = tr.BoostedRanker(n_estimators=3, ensemble_size=1, transforms="none")
+    with pytest.warns(tr.DataWarning, match="100 values are not a number"):
+        scores = ranker.fit(tmp_path / "data").predict(tmp_path / "data")
+    assert np.isfinite(scores).all()

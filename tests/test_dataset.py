@@ -401,3 +401,25 @@ def test_a_saved_folder_is_read_under_the_choices_of_the_reader(tmp_path):
     with pytest.warns(DataWarning) as said:
         assert load(tmp_path / "folder", unjudged="drop", non_finite="keep").y.tolist() == [1, 0]
     assert any("1 document" in str(one.message) for one in said)
+    for name, value in (("ignore", ["1"]), ("label", False), ("features", 1), ("query", "q")):
+        with pytest.raises(InputError, match=f"saved dataset, whose columns are fixed; .*{name}="):
+            load(tmp_path / "folder", unjudged="keep", non_finite="keep", **{name: value})
+
+
+def test_repeated_and_empty_queries_survive_other_choices(tmp_path):
+    data = Dataset.from_arrays(
+        [[1.0], [2.0], [3.0], [np.inf]],
+        [1, -1, 0, 1],
+        qid=[7, 7, 8, 8],
+        unjudged="keep",
+        non_finite="keep",
+    )
+    data.select([1, 0, 1]).save(tmp_path / "folder")
+    with pytest.warns(DataWarning):
+        clipped = load(tmp_path / "folder", unjudged="keep", non_finite="clip")
+    assert clipped.query_ids.tolist() == [8, 7, 8]
+    assert clipped.lists.sizes.tolist() == [2, 2, 2]
+    with pytest.warns(DataWarning):
+        judged = load(tmp_path / "folder", unjudged="drop", non_finite="clip")
+    assert judged.query_ids.tolist() == [8, 7, 8]
+    assert judged.X[[0, 2, 3], 0].tolist() == [3, 1, 3]

@@ -587,3 +587,23 @@ def test_a_date_beyond_the_calendar_is_an_error(column, capfd):
     with pytest.raises(InputError, match=f"can't read column '{column}': .*overflow"):
         frame(pl.DataFrame(columns))
     capfd.readouterr()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather"])
+def test_categories_that_look_like_numbers_are_kept(tmp_path, suffix):
+    frame = pd.DataFrame({"qid": [1, 1, 2], "label": [1, 0, 1]})
+    frame["shelf"] = pd.Categorical([1000, None, 20])
+    data = Dataset.from_frame(frame)
+    assert data.categories == {0: ("1000", "20")}
+    data.save(tmp_path / f"data{suffix}")
+    again = load(tmp_path / f"data{suffix}")
+    assert again.categories == data.categories
+    assert np.array_equal(again.X, data.X)
+    with pytest.raises(InputError, match=r"'shelf' has the category '1000', which `load` would"):
+        data.save(tmp_path / "data.csv")
+    assert not (tmp_path / "data.csv").exists()
+
+
+def test_a_query_may_be_called_nan(tmp_path):
+    (tmp_path / "data.csv").write_text("query,label,x\nnan,1,0.5\nnan,0,0.1\nNaT,1,0.2\n")
+    assert load(tmp_path / "data.csv", cache=False).query_ids.tolist() == ["nan", "NaT"]

@@ -155,6 +155,23 @@ def test_streams(tmp_path, base, cache):
     assert not base.exists() or not list(base.iterdir())
 
 
+def test_addresses_are_read_as_paths(tmp_path):
+    """Ids stay text, and folders called column=value give no features."""
+    text = "docid,query,label,bm25\n01,007,1,0.5\n02,007,0,0.4\n03,7,1,0.3\n"
+    (tmp_path / "data.csv").write_text(text)
+    expected = tr.load(tmp_path / "data.csv", cache=False)
+    read = tr.load(f"file://{tmp_path}/data.csv", cache=False)
+    assert same(read, expected)
+    assert read.query_ids.tolist() == ["007", "7"]
+    assert read.docids.tolist() == ["01", "02", "03"]
+    for day in (1, 2):
+        write(frame()[60 * day - 60 : 60 * day], tmp_path / "days" / f"day={day}" / "a.parquet")
+    own = tr.load(tmp_path / "days", cache=False)
+    read = tr.load(f"file://{tmp_path}/days/**/*.parquet", cache=False)
+    assert read.feature_names == own.feature_names
+    assert np.array_equal(read.X, own.X)
+
+
 def test_errors_of_streams(tmp_path):
     with pytest.raises(tr.InputError, match=r"LazyFrame cannot be read: .*nothing"):
         tr.load(frame().lazy().select("nothing"))

@@ -474,6 +474,11 @@ def test_scores_are_in_the_order_of_the_source(run_folder, tmp_path, cli):
 def test_a_run_that_trec_eval_reads(run_folder, files, tmp_path, cli):
     out = tmp_path / "test.run"
     assert cli("predict", run_folder, files / "test.txt", "-o", out, "--tag", "mine")[0] == 0
+    code, _, err = cli(
+        "predict", run_folder, files / "test.txt", "-o", f"{out}2.run", "--tag", "a b"
+    )
+    assert code == 2
+    assert "can't hold a tag that is empty or has blanks" in err
     data = tr.load(files / "test.txt")
     with out.open() as file:
         run = pytrec_eval.parse_run(file)

@@ -25,7 +25,7 @@ def write_evaluation_report(
 ) -> None:
     """Write the report, with at most so many single queries."""
     data, measure = systems.data, comparison.measures[0]
-    sizes, offsets = np.asarray(data.lists.sizes), np.asarray(data.lists.offsets)
+    sizes = np.asarray(data.lists.sizes)
     values = {name: result.values[measure] for name, result in systems.results.items()}
     chosen = chosen_queries(values, queries)
     content = ReportContent(
@@ -33,7 +33,7 @@ def write_evaluation_report(
         comparison=comparison,
         evaluations=systems.results,
         list_sizes=sizes,
-        list_grades=np.maximum.reduceat(data.y, offsets[:-1]),
+        list_grades=data.lists.max(data.y),
         command=command_line(),
         versions=versions(),
         queries=_ranked(systems, values, chosen),

@@ -88,7 +88,7 @@ def _best_first(scores: Any, ranks: Any, data: Dataset) -> Any:
 def _run_lines(scores: Any, ranks: Any, data: Dataset, docids: Any, tag: str) -> list[str]:
     """The lines of a TREC run, the best document of each query first."""
     qid = data.qid
-    for kind, ids in (("query id", data.query_ids), ("document id", docids)):
+    for kind, ids in (("query id", data.query_ids), ("document id", docids), ("tag", [tag])):
         if any(not str(text) or any(c.isspace() for c in str(text)) for text in ids):
             raise InputError(f"A TREC run can't hold a {kind} that is empty or has blanks.")
     if len(set(zip(qid.tolist(), docids.tolist(), strict=True))) < docids.size:

@@ -113,9 +113,10 @@ def evaluate_scores(
     rankers = _load_models(models, data, architecture)
     loaded = load_data(data, reading or {})
     show_notes(loaded)
-    if convention.ties == "docid" and loaded.docids is None:
+    if convention.ties == "docid" and loaded.comments is None:
         raise InputError(f"{data} has no document ids to order ties by; choose --ties stable.")
-    policy |= {"docids": loaded.docids, "query_ids": loaded.query_ids, "convention": convention}
+    docids = loaded.docids if convention.ties == "docid" else None
+    policy |= {"docids": docids, "query_ids": loaded.query_ids, "convention": convention}
     all_scores = [scores_of(ranker, loaded, data) for ranker in rankers]
     all_scores += [loaded.from_source_order(_read_scores(p, loaded.documents)) for p in files]
     by_system = dict(zip(names, all_scores, strict=True))

@@ -131,14 +131,15 @@ def checked_again(table: Table, options: ReadOptions) -> Table:
     checked = table_from_arrays(
         table.X,
         table.y,
-        qid=np.repeat(table.query_ids, table.lists.sizes),
+        group=table.lists.sizes,  # not ids, which a table may repeat
         docids=None if table.comments is None else list(table.comments),
         feature_names=table.feature_names,
         unjudged=options.unjudged,
         non_finite=options.non_finite,
         notes=table.notes,
     )
-    return replace(checked, rows=rows, categories=table.categories)
+    query_ids = table.query_ids[checked.query_ids]
+    return replace(checked, query_ids=query_ids, rows=rows, categories=table.categories)
 
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:

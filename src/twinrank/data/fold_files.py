@@ -64,7 +64,7 @@ def _files(folder: Path, names: Mapping[str, str]) -> dict[str, dict[str, Path]]
     for path in paths:
         if path.name.startswith("."):
             continue
-        if not (path.is_file() or is_store(path) or any(tables_in(path))):
+        if not (path.is_file() or is_store(path) or (path.is_dir() and any(tables_in(path)))):
             continue
         for role in ROLES:
             match = re.fullmatch(rf"(?:(.+)[._-])?{_NAMES[role]}", _stem(path), re.IGNORECASE)

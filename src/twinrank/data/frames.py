@@ -14,7 +14,7 @@ from twinrank.data.column_roles import choose_columns, looks_like
 from twinrank.data.delimited import SEPARATORS, read_delimited
 from twinrank.data.streams import plain_suffix, written
 from twinrank.data.table import ReadOptions, Table, docid_in
-from twinrank.data.text_columns import many_texts_note, text_codes
+from twinrank.data.text_columns import is_number, many_texts_note, text_codes
 from twinrank.support.arrays import refuse_dask
 from twinrank.support.errors import InputError, explained
 
@@ -262,10 +262,21 @@ def _write(
     elif suffix not in SEPARATORS:
         _frame(pl, data, features, comment_column).write_ipc(path)
     else:
+        _check_texts(data, features, name)
         with written(path, name) as file:
             for i, queries in enumerate(blocks(data)):
                 part = _frame(pl, data.select(queries), features, comment_column)
                 part.write_csv(file, separator=SEPARATORS[suffix], include_header=i == 0)
+
+
+def _check_texts(data: "Dataset", features: tuple[str, ...], name: Path) -> None:
+    """Raise an error for categories that `load` would read as numbers."""
+    for column, texts in data.categories.items():
+        if number := next(filter(is_number, texts), None):
+            raise InputError(
+                f"can't write {name}: feature {features[column]!r} has the category {number!r}, "
+                f"which `load` would read as a number; write Parquet, Feather or a folder"
+            )
 
 
 def _frame(pl: Any, data: "Dataset", features: tuple[str, ...], comment_column: str | None) -> Any:
@@ -275,5 +286,7 @@ def _frame(pl: Any, data: "Dataset", features: tuple[str, ...], comment_column: 
     values = pl.from_numpy(data.X, schema=list(features))
     for column, texts in data.categories.items():
         own = [texts[int(code)] if code >= 0 else None for code in data.X[:, column].tolist()]
-        values.replace_column(column, pl.Series(features[column], own, pl.String))
+        # `load` takes text that looks like numbers for a mistake, unless its type says otherwise.
+        kind = pl.Categorical if any(map(is_number, texts)) else pl.String
+        values.replace_column(column, pl.Series(features[column], own, kind))
     return pl.concat([pl.DataFrame(columns), values], how="horizontal")

@@ -195,7 +195,7 @@ def _from_stream(source: Any, options: ReadOptions, base: Path | None) -> tuple[
     name = address_of(source) or type(source).__name__
     pl = frames.polars_for(name)
     with explained("read", name), polars_errors(pl, name):
-        stream = open_stream(source, pl)
+        stream = open_stream(source, pl, options)
     if base is None:
         return Table.of(*read_parts(stream, options, MemorySink(), None, _no_bar)), name
     with new_folder(base / "stream") as folder:
@@ -212,6 +212,12 @@ def _no_bar(_: int) -> None:
 
 
 def _stored(folder: Path, options: ReadOptions, verify: bool) -> Table:
+    for name in ("query", "label", "docid", "ignore", "features"):
+        if getattr(options, name) not in (None, ()):
+            raise InputError(
+                f"{folder} is a saved dataset, whose columns are fixed; remove {name}=, or load "
+                f"the original files"
+            )
     manifest = read_manifest(folder)
     try:
         table = Table.of(read_arrays(folder, manifest, verify), manifest)

@@ -3,14 +3,17 @@
 import glob
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from twinrank.data.column_roles import choose_columns
 from twinrank.data.fold_files import by_number, fold_candidates, tables_in
 from twinrank.data.streams import FRAMES, plain_suffix
+from twinrank.data.table import ReadOptions
 from twinrank.support.errors import InputError, explained
 
 # One slash is enough: a path on the command line has lost the other.
@@ -90,7 +93,7 @@ def _listed(paths: Sequence[Any]) -> list[Part]:
     files = [Path(path).expanduser() for path in paths]
     if not files:
         raise InputError("the list of files is empty; pass at least one file")
-    if repeated := [path for path in files if files.count(path) > 1]:
+    if repeated := [path for path, count in Counter(files).items() if count > 1]:
         raise InputError(f"{repeated[0]} is in the list twice; name each file once")
     return [_part(path) for path in files]
 
@@ -157,10 +160,10 @@ def _value(text: str) -> str | int | float | None:
     return text
 
 
-def open_stream(source: Any, pl: Any) -> Stream:
+def open_stream(source: Any, pl: Any, options: ReadOptions) -> Stream:
     """An Arrow dataset, a reader of record batches, a lazy frame or an address as a stream."""
     if (address := address_of(source)) is not None:
-        return lazy_stream(_scan(address, pl), address)
+        return lazy_stream(_scan(address, pl, options), address)
     if hasattr(source, "collect_schema"):
         return lazy_stream(source, "the lazy frame")
     if hasattr(source, "scanner"):
@@ -178,14 +181,20 @@ def open_stream(source: Any, pl: Any) -> Stream:
     return Stream("the record batches", list(source.schema.names), remaining)
 
 
-def _scan(address: str, pl: Any) -> Any:
-    """A lazy frame of an address; polars knows how to reach it."""
+def _scan(address: str, pl: Any, options: ReadOptions) -> Any:
+    """A lazy frame of an address; polars knows how to reach it.
+
+    As in local files, ids are text, and folders called `column=value` are no features.
+    """
     suffix = plain_suffix(Path(address))
     if suffix in (".csv", ".tsv"):
-        return pl.scan_csv(address, separator="," if suffix == ".csv" else "\t")
-    if suffix in (".feather", ".arrow", ".ipc"):
-        return pl.scan_ipc(address)
-    return pl.scan_parquet(address)
+        separator = "," if suffix == ".csv" else "\t"
+        header = pl.scan_csv(address, separator=separator).collect_schema().names()
+        roles = choose_columns(header, options, address)
+        ids = {name: pl.String for name in (roles.query, roles.docid) if name}
+        return pl.scan_csv(address, separator=separator, schema_overrides=ids)
+    scan = pl.scan_ipc if suffix in (".feather", ".arrow", ".ipc") else pl.scan_parquet
+    return scan(address, hive_partitioning=False)
 
 
 def lazy_stream(frame: Any, name: str) -> Stream:

@@ -41,7 +41,7 @@ def text_codes(series: "nw.Series[Any]") -> tuple[Floats, tuple[str, ...]] | Non
     texts = tuple(known)[1:]
     if len(texts) >= MOST_TEXTS:
         raise _too_many_texts(series.name, len(texts))
-    if series.dtype == nw.String and any(map(_is_number, texts)):
+    if series.dtype == nw.String and any(map(is_number, texts)):
         return None
     return (codes, texts) if texts else (np.full_like(codes, np.nan), ())
 
@@ -116,7 +116,8 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """True if a text can be read as a number."""
     try:
         float(text)
     except ValueError:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from sklearn import get_config
 
 from twinrank.boosting.engines import ENGINES
+from twinrank.data.array_source import numbered
 from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
 from twinrank.data.text_columns import with_features
@@ -42,9 +43,14 @@ def matched(
 ) -> Dataset:
     """The data with the features of training, found by name if both data sets have names.
 
-    Other columns are left out. Without names, the number of features must be the same.
+    Other columns are left out. Without names, the number of features must be the same. Features
+    called 1, 2, … in this order have no names, see `numbered`.
     """
-    own = data.feature_names
+    own, default = data.feature_names, numbered(max(count, data.features))
+    if names is None and own is not None and {*own} <= {*default}:
+        names = default[:count]
+    elif own is None and names is not None and {*names} <= {*default}:
+        own = default[: data.features]
     if names is not None and own is not None:
         if own == tuple(names):
             return data

@@ -267,7 +267,7 @@ def check_lists(lists: object) -> None:
 def _as_strings(values: Any) -> Any:
     """Query ids of mixed or unknown types as text; raise an error if one is missing."""
     for i, value in enumerate(values):
-        if value is None or str(value) in ("nan", "NaT", "<NA>"):
+        if not isinstance(value, str) and str(value) in ("None", "nan", "NaT", "<NA>"):
             raise InputError(f"qid of document {i} is missing ({value})")
     # One long id would make all ids as long in an array of NumPy's text.
     return np.array([*map(str, values), None], object)[:-1]

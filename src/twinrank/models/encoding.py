@@ -70,7 +70,7 @@ class Encoding:
         known = {str(value): code for code, value in enumerate(values)}
         raw = data.X[:, column]
         if column in data.categories:
-            found, place = data.categories[column], np.maximum(raw, 0).astype(np.int64)
+            found, place = data.categories[column], np.fmax(raw, 0).astype(np.int64)
         else:
             numbers, place = np.unique(raw, return_inverse=True)
             found = tuple(map(as_text, numbers.tolist()))

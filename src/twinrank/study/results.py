@@ -186,10 +186,9 @@ class Results:
         return np.concatenate([np.asarray(test.lists.sizes) for test in self.tests])
 
     @cached_property
-    def list_grades(self) -> npt.NDArray[np.float32]:
+    def list_grades(self) -> Floats:
         """The highest label of every test query."""
-        tests = self.tests
-        return np.concatenate([np.maximum.reduceat(t.y, t.lists.offsets[:-1]) for t in tests])
+        return np.concatenate([test.lists.max(test.y) for test in self.tests])
 
     def seconds(self, method: str) -> float:
         """The total training time of a method."""
