@@ -365,3 +365,20 @@ def test_cross_validation_and_search_route_queries():
         search.fit(X, Y, **params)
         assert search.best_params_["num_leaves"] in (2, 5)
         assert search.predict(X).shape == Y.shape
+
+
+@pytest.mark.parametrize(
+    ("engine", "engine_params"),
+    [
+        ("lightgbm", {"boosting": "dart", "drop_rate": 0.5, "skip_drop": 0.0}),
+        ("xgboost", {"booster": "dart", "rate_drop": 0.5}),
+    ],
+)
+def test_the_kept_round_of_dart_is_the_one_that_was_evaluated(engine, engine_params):
+    """Later rounds of DART rescale earlier trees."""
+    train, valid = tr.synthetic_web_search(queries=40).split(0.5, random_state=0)
+    ranker = tr.BoostedRanker(
+        n_estimators=12, engine=engine, engine_params=engine_params, tolerance=0, random_state=0
+    ).fit(train, eval_set=valid)
+    assert ranker.best_iteration_ < 12
+    assert ranker.score(valid) == pytest.approx(ranker.best_score_, abs=1e-6)

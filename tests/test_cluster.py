@@ -93,6 +93,35 @@ def test_frames_keep_their_names_and_transforms_apply():
     assert np.array_equal(part.X[:, 2], X[: len(part.X), 2])
 
 
+def test_a_partition_may_be_empty():
+    nothing = prepare((X[:0], Y[:0], QID[:0], None), PARAMETERS)
+    summary = summarise(nothing, None)
+    assert (summary.queries, summary.documents, summary.features) == (0, 0, 0)
+    assert query_in_two([nothing.ids, np.array(["a"]), np.array(["a"])]) == "a"
+    assert query_in_two([nothing.ids]) is None
+
+
+def test_evaluation_partitions_have_the_features_of_training():
+    frame = pd.DataFrame(X[:40], columns=NAMES)
+    rows = (frame[["site", "bm25", "length"]], pd.Series(Y[:40]), pd.Series(QID[:40]), None)
+    part = prepare_evaluation(rows, PARAMETERS, 3, tuple(NAMES))
+    assert part.names == tuple(NAMES)
+    assert np.array_equal(part.X, X[:40])
+    with pytest.raises(tr.InputError, match="The evaluation set lacks 1 feature"):
+        prepare_evaluation(rows, PARAMETERS, 1, ("clicks",))
+    long = prepare_evaluation(rows, {**PARAMETERS, "mode": "paper"}, 3, tuple(NAMES))
+    assert long.sizes.tolist() == [size for size in part.sizes if size >= 10]
+
+
+def test_large_partitions_are_in_memory(monkeypatch):
+    monkeypatch.setattr("twinrank.boosting.tree_features.STREAMED", 100)
+    part = prepare((X[:40], Y[:40], QID[:40], None), PARAMETERS)
+    assert isinstance(part.X, np.ndarray)
+    assert len(part.X) > 20
+    rows = (X[:40], Y[:40], QID[:40], None)
+    assert np.array_equal(prepare_evaluation(rows, PARAMETERS, 3, None).X, X[:40])
+
+
 def test_search_for_a_query_in_two_partitions():
     assert query_in_two([np.array([1, 2]), np.array([3])]) is None
     assert query_in_two([np.array(["a", "b"]), np.array(["c", "b"])]) == "b"
@@ -211,7 +240,8 @@ def test_evaluation_partitions_stop_the_training():
         return lgb.train(params, data, rounds, init_model=first).model_to_string()
 
     new = queries(100, 1)
-    parts = [prepare_evaluation((*new[:3], None), PARAMETERS)] * 2
+    nothing = prepare_evaluation((X[:0], Y[:0], QID[:0], None), PARAMETERS, 3, None)
+    parts = [prepare_evaluation((*new[:3], None), PARAMETERS, 3, None)] * 2 + [nothing]
     course = _Course({**PARAMETERS, "early_stopping": 5})
     sets = [delayed(part, traverse=False) for part in parts]
     trees = _grow_and_stop(grow, (OneProcess(),), sets, 200, course)

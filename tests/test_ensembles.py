@@ -176,6 +176,9 @@ class TestTrees:
         assert lambdamart.fit(DATA).model_.ensemble_size == 1
         dart = boosted("auto", engine="xgboost", engine_params={"booster": "dart"})
         assert dart.fit(DATA).model_.ensemble_size == 1
+        assert (
+            boosted("auto", engine_params={"boosting": "dart"}).fit(DATA).model_.ensemble_size == 1
+        )
         monkeypatch.setattr("twinrank.training.settings.SMALL_DATA", DATA.documents - 1)
         assert boosted("auto").fit(DATA).model_.ensemble_size == 1
 
@@ -241,6 +244,10 @@ class TestTrees:
             (
                 {"ensemble_size": 2, "engine": "xgboost", "engine_params": {"booster": "dart"}},
                 "ensemble_size > 1 needs booster='gbtree', not 'dart'",
+            ),
+            (
+                {"ensemble_size": 2, "engine_params": {"boosting_type": "dart"}},
+                "ensemble_size > 1 needs boosting='gbdt', not 'dart'",
             ),
             (
                 {"engine": "xgboost", "engine_params": {"multi_strategy": "multi_output_tree"}},

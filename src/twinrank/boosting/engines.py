@@ -151,6 +151,8 @@ class Grower(Protocol):
 
     exact: bool
     """True if training continues from `state` with the same bits."""
+    rescales: bool
+    """True if later rounds change earlier trees (DART), so that a model cannot be cut."""
 
     def grow(self, round_number: int) -> bool:
         """Add a tree; False if no split helps."""

@@ -168,6 +168,7 @@ class Grower:
         self._earlier = "" if state is None else state.decode()
         params = params_of(settings)
         self.exact = _continues_exactly(params)
+        self.rescales = params.get("boosting") == "dart"
         self._reseeds = self.exact and any(name in params for name in _SAMPLES_COLUMNS)
         self._grown = 0  # rounds of this booster
         self._scores: dict[str, npt.NDArray[np.float64]] = {}

@@ -40,12 +40,19 @@ def features_of(data: Dataset, transform: Transform, categorical: tuple[int, ...
 
 
 def rows_of(
-    data: Dataset, transform: Transform, categorical: tuple[int, ...], weights: Any = None
+    data: Dataset,
+    transform: Transform,
+    categorical: tuple[int, ...],
+    weights: Any = None,
+    in_memory: bool = False,
 ) -> Rows:
-    """All rows of a dataset; unjudged documents count as 0. Large features are not in memory."""
+    """All rows of a dataset; unjudged documents count as 0.
+
+    Large features are computed block by block whenever they are read, unless `in_memory`.
+    """
     labels = np.maximum(data.y, 0)
     streamed = StreamedFeatures(data, transform, categorical)
-    if streamed.is_large:
+    if streamed.is_large and not in_memory:
         return Rows(streamed, labels, data.lists, weights)
     parts = features_of(data, transform, categorical)
     X = next(parts)

@@ -29,6 +29,7 @@ from twinrank.estimators.dask_partitions import (
 from twinrank.estimators.dask_workers import watched
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.lists import Lists
+from twinrank.measures import Measure, measure
 from twinrank.models.encoding import columns_of
 from twinrank.support.errors import InputError
 from twinrank.support.versions import versions
@@ -67,7 +68,6 @@ def train_on_dask(
     rows = delayed_rows(X, y, qid, weights)
     evaluated = [] if evaluation is None else delayed_rows(*evaluation)
     partitions = client.persist([own(row, parameters) for row in rows])
-    sets = client.persist([held(row, parameters) for row in evaluated]) if evaluated else []
     newton = newton_of(parameters)
     summaries = client.gather(
         client.compute([delayed(summarise)(partition, newton) for partition in partitions])
@@ -86,8 +86,11 @@ def train_on_dask(
             "Cannot train on any query: each has a single document, no relevant document, or "
             "weight 0."
         )
-    if len({(summary.features, summary.names) for summary in summaries}) > 1:
+    if len({(summary.features, summary.names) for summary in summaries if summary.features}) > 1:
         raise InputError("Partitions have different features; all need the same columns.")
+    features, names = trainable[0][1].features, trainable[0][1].names
+    sets = [held(row, parameters, features, names) for row in evaluated]
+    sets = client.persist(sets) if sets else []
     parameters = resolve(sum(summary.documents for _, summary in trainable))
     if sets and saved["tolerance"] != "auto" and parameters["tolerance"]:
         raise InputError(
@@ -137,7 +140,7 @@ def _grow(
     """Train with the engine's own Dask interface."""
     summaries = [summary for _, summary in trainable]
     documents = sum(summary.documents for summary in summaries)
-    names, features = summaries[0].names, summaries[0].features
+    names, features, columns = summaries[0].names, summaries[0].features, summaries[0].columns
     categorical = columns_of(parameters["categorical_features"], features, names)
     newton = newton_of(parameters)
     if newton is not None:  # all workers must divide by the same mean hessian
@@ -156,7 +159,7 @@ def _grow(
             models.append(watched(client, grow, *arguments, rounds))
     # All models have as many rounds, so that their scores need not be standardised.
     merge = engine(parameters["engine"]).merged_trees
-    trees = merge(models, [1 / size] * size, features, categorical)
+    trees = merge(models, [1 / size] * size, columns, categorical)
     if not trees.count or not trees.gains().any():
         raise InputError(NO_TREE)
     queries = sum(summary.queries for summary in summaries)
@@ -183,7 +186,7 @@ class _Course:
     """The values on the evaluation set, round by round, and when to stop."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self.engine, self.measure = parameters["engine"], str(parameters["validation_measure"])
+        self.engine, self.measure = parameters["engine"], measure(parameters["validation_measure"])
         self.every, self.patience = parameters["validate_every"], parameters["early_stopping"]
         self.rounds = int(parameters["n_estimators"])
         self.history: list[dict[str, Any]] = []
@@ -237,13 +240,15 @@ def _grow_and_stop(
 
 
 def _evaluated(
-    partition: Partition, model: Any, engine_name: str, first: int, last: int, measure: str
+    partition: Partition, model: Any, engine_name: str, first: int, last: int, measure: Measure
 ) -> Any:
     """On a worker: the sum of a measure over lists, and their number, after each round."""
+    if not partition.features:
+        return np.zeros((last - first, 2))
     scores = engine(engine_name).staged_scores(model, partition.X, first, last)
     lists, sums = Lists.from_sizes(partition.sizes), []
     for own in scores:
-        values = evaluate(own, partition.y, lists, [measure]).values[measure]
+        values = evaluate(own, partition.y, lists, [measure]).values[str(measure)]
         counted = values[~np.isnan(values)]
         sums.append((counted.sum(), counted.size))
     return np.array(sums, np.float64).reshape(-1, 2)

@@ -7,6 +7,7 @@ import numpy as np
 from twinrank.boosting.newton import Newton
 from twinrank.boosting.tree_features import check_grades, rows_of, tree_transform
 from twinrank.data.transforms import transform
+from twinrank.estimators.checks import matched
 from twinrank.estimators.inputs import as_dataset, list_weights, trainable_queries
 from twinrank.lists import Lists
 from twinrank.models.encoding import columns_of
@@ -41,8 +42,11 @@ class Partition(NamedTuple):
     ids: Any
     """Of all queries, also those that are not trainable."""
     features: int
-    """Before the transform."""
+    """Before the transform; 0 if the partition has no rows."""
     names: tuple[str, ...] | None
+
+
+_NOTHING = Partition(np.empty((0, 0), np.float32), None, None, None, np.empty(0), 0, None)
 
 
 def delayed_rows(X: Any, y: Any, qid: Any, weights: Any = None) -> list[Any]:
@@ -93,6 +97,8 @@ def _array_partitions(values: Any, count: int) -> list[Any]:
 def prepare(rows: Any, parameters: dict[str, Any]) -> Partition:
     """The rows of a partition's trainable queries, sorted by query and transformed."""
     X, y, qid, weights = rows
+    if not len(y):
+        return _NOTHING
     data = as_dataset(X, y, qid=qid, labelled=True)
     if data.categories:  # a partition does not know the texts of the others
         raise InputError(
@@ -114,19 +120,31 @@ def prepare(rows: Any, parameters: dict[str, Any]) -> Partition:
         check_grades(trainable)
     categorical = columns_of(parameters["categorical_features"], data.features, names)
     chosen = tree_transform(transform(parameters["transforms"]), categorical)
-    rows = rows_of(trainable, chosen, categorical)
+    rows = rows_of(trainable, chosen, categorical, in_memory=True)
     per_row = None if per_list is None else trainable.lists.spread(per_list[queries])
     X = np.ascontiguousarray(rows.X)
     return Partition(X, rows.y, trainable.lists.sizes, per_row, ids, data.features, names)
 
 
-def prepare_evaluation(rows: Any, parameters: dict[str, Any]) -> Partition:
-    """All rows of an evaluation partition, sorted by query and transformed."""
+def prepare_evaluation(
+    rows: Any, parameters: dict[str, Any], features: int, names: tuple[str, ...] | None
+) -> Partition:
+    """The rows of an evaluation partition, sorted by query and transformed.
+
+    They have the `features` of training, found by name. The mode "paper" leaves out queries.
+    """
     X, y, qid, _ = rows
+    if not len(y):
+        return _NOTHING
     data = as_dataset(X, y, qid=qid, labelled=True)
+    data = matched(data, features, names, "BoostedRanker", "the evaluation set")
+    if parameters["mode"] == "paper":
+        data = data.select(trainable_queries(data, mode="paper"))
+        if not data.queries:
+            return _NOTHING
     categorical = columns_of(parameters["categorical_features"], data.features, data.feature_names)
     chosen = tree_transform(transform(parameters["transforms"]), categorical)
-    own = rows_of(data, chosen, categorical)
+    own = rows_of(data, chosen, categorical, in_memory=True)
     sizes, ids, names = data.lists.sizes, data.query_ids, data.feature_names
     return Partition(own.X, own.y, sizes, None, ids, data.features, names)
 
@@ -159,5 +177,8 @@ def query_ids(partition: Partition) -> Any:
 
 def query_in_two(ids: list[Any]) -> str | None:
     """A query that has rows in two partitions, or None."""
-    unique, counts = np.unique(np.concatenate(ids), return_counts=True)
+    filled = [own for own in ids if len(own)]
+    if not filled:
+        return None
+    unique, counts = np.unique(np.concatenate(filled), return_counts=True)
     return str(unique[counts > 1][0]) if (counts > 1).any() else None

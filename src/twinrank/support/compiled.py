@@ -94,14 +94,16 @@ def threads() -> int:
 
     `threads_at_most` can limit it.
     """
+    return min(_available_threads(), _limit.get())
+
+
+def _available_threads() -> int:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_num_threads"):
-        available = int(torch.get_num_threads())
-    elif hasattr(os, "sched_getaffinity"):
-        available = len(os.sched_getaffinity(0))
-    else:
-        available = os.cpu_count() or 1
-    return min(available, _limit.get())
+        return int(torch.get_num_threads())
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def limit_of_threads(n_jobs: int | None) -> int | None:
@@ -176,7 +178,7 @@ def _submit(loop: Callable[..., None], *arguments: Any) -> Callable[[], BaseExce
                 task.set_exception(error)
 
     with _lock:
-        workers = max(threads() - 1, 1)
+        workers = max(_available_threads() - 1, 1)  # for callers with several limits at once
         if _pool is None or _pool_size != workers:
             _pool = ThreadPoolExecutor(workers, thread_name_prefix="twinrank")
             _pool_size = workers

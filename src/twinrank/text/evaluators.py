@@ -24,6 +24,7 @@ __all__ = ["Evaluator", "RetrievalEvaluator"]
 
 _log = logging.getLogger(__name__)
 Scores = dict[str, dict[str, float]]
+_QUERIES = 64  # scored against all documents at a time
 
 
 class _RunEvaluator(BaseEvaluator):  # type: ignore[misc]
@@ -304,10 +305,13 @@ class RetrievalEvaluator(_RunEvaluator):
         queries = model.encode_query(texts, **options)
         documents = model.encode_document(list(self.collection.corpus.values()), **options)
         found: Scores = {}
-        for query, embedding in zip(self.qrels, queries, strict=True):
-            best = model.similarity(embedding[None], documents)[0].topk(min(self.top, len(names)))
-            pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            found[query] = {names[i]: score for i, score in pairs}
+        ids, top = list(self.qrels), min(self.top, len(names))
+        for start in range(0, len(ids), _QUERIES):  # each call normalises all documents
+            part = slice(start, start + _QUERIES)
+            best = model.similarity(queries[part], documents).topk(top)
+            rows = zip(ids[part], best.indices.tolist(), best.values.tolist(), strict=True)
+            for query, places, scores in rows:
+                found[query] = {names[i]: score for i, score in zip(places, scores, strict=True)}
         return found
 
     def get_config_dict(self) -> dict[str, Any]:

@@ -47,8 +47,9 @@ _ROW_SAMPLES = (
     "neg_bagging_fraction", "pos_bagging_fraction", "sampling_method", "sub_row", "subsample",
     "subsample_freq",
 )  # fmt: skip
+_BOOSTING = ("boosting", "boosting_type", "boost")
 _OTHER_DRAWS = (
-    "boosting", "boosting_type", "boost", "colsample_bylevel", "colsample_bynode", "extra_tree",
+    *_BOOSTING, "colsample_bylevel", "colsample_bynode", "extra_tree",
     "extra_trees", "feature_fraction_bynode", "sub_feature_bynode",
 )  # fmt: skip
 _WITHOUT_NOISE = ("LambdaMART", "rank:ndcg")
@@ -94,6 +95,8 @@ class TreeLearner(Learner):
         """False for a model that no split can improve."""
         self._deviations, self._best_deviations = [0.0] * size, [0.0] * size
         """The standard deviation of each model's scores, now (0: unknown) and in its kept round."""
+        self._best_models: list[Any] = [None] * size
+        """The kept models, if they cannot be cut from the last ones."""
         self._data = engine(engine_name).Data(settings, rows, sets)
         self._growers: list[Grower] = [self._new_grower(model) for model in range(size)]
 
@@ -236,6 +239,8 @@ class TreeLearner(Learner):
     def snapshot(self, models: list[int]) -> None:
         """Remember the number of rounds, and the standard deviation of the scores."""
         for model in models:
+            if self._growers[model].rescales:
+                self._best_models[model] = self._growers[model].model(self._rounds)
             self._best_rounds[model] = self._rounds
             self._best_deviations[model] = self._deviations[model]
 
@@ -272,8 +277,12 @@ class TreeLearner(Learner):
         The mean of standardised scores ranks, so that models that stopped early count as much.
         """
         data, size = self._task.data, self.selected_models
-        rounds = [best or self._rounds for best in self._best_rounds]
-        models = [own.model(count) for own, count in zip(self._growers, rounds, strict=True)]
+        models = [
+            kept or own.model(rounds or self._rounds)
+            for kept, own, rounds in zip(
+                self._best_models, self._growers, self._best_rounds, strict=True
+            )
+        ]
         factors = [1.0]
         if size > 1:
             best = enumerate(self._best_deviations)
@@ -349,9 +358,13 @@ def _reason_for_one_model(parameters: Mapping[str, Any]) -> str | None:
             f"needs models that differ, but {parameters['objective']} has no random numbers. Set "
             f"subsample or colsample_bytree below 1."
         )
-    booster = parameters["engine_params"].get("booster", "gbtree")
+    engine_params = parameters["engine_params"]
+    booster = engine_params.get("booster", "gbtree")
     if parameters["engine"] == "xgboost" and booster != "gbtree":
         return f"needs booster='gbtree', not {booster!r}."
+    boosting = next((engine_params[name] for name in _BOOSTING if name in engine_params), "gbdt")
+    if parameters["engine"] == "lightgbm" and boosting in ("dart", "rf", "random_forest"):
+        return f"needs boosting='gbdt', not {boosting!r}."
     return None
 
 
