@@ -137,6 +137,8 @@ def grow_xgboost(
     features = rows.X.shape[1]
     params = params_of(settings, features)
     del params["nthread"]
+    if start is not None:  # otherwise each part of the training would draw the same columns
+        params["seed"] = (params["seed"] + start.num_boosted_rounds()) % 2**31
     with explained_by("XGBoost", XGBoostError):
         data = xgb_dask.DaskDMatrix(
             client,
