@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 import twinrank as tr
 from twinrank import measures
+from twinrank.boosting.lightgbm_engine import Grower
 from twinrank.estimators.base_ranker import estimator_class
 from twinrank.estimators.model_loading import load_model
 from twinrank.models.kinds import KINDS
@@ -359,6 +360,55 @@ def test_trees_that_cannot_grow_any_more(tmp_path, capsys):
         resumed = ranker().fit(data, run=run, resume=True)
         assert same(resumed, whole, data)
         assert resumed.model_.trees.to_bytes() == whole.model_.trees.to_bytes()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_round_without_a_split_does_not_end_training(tmp_path, monkeypatch, size):
+    """Only one column reaches the gain, and not every round draws it."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(1200, 5))
+    y = np.digitize(X[:, 0] + random.normal(size=1200) / 2, [0.5, 1.2])
+    data = tr.Dataset.from_arrays(X, y, group=[20] * 60)
+    train, valid = data.select(slice(0, 45)), data.select(slice(45, 60))
+
+    def ranker():
+        return tr.BoostedRanker(
+            n_estimators=16,
+            ensemble_size=size,
+            colsample_bytree=0.4,
+            transforms="none",
+            engine_params={"min_gain_to_split": 30.0},
+            tolerance=0,
+            early_stopping=None,
+            random_state=0,
+        )
+
+    grow, idle = Grower.grow, []
+
+    def recorded(self, round_number):
+        grew = grow(self, round_number)
+        if not grew:
+            idle.append(round_number)
+        return grew
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Grower, "grow", recorded)
+        whole = ranker().fit(train, eval_set=valid)
+    assert len(whole.history_) == 16
+    assert 0 < min(idle) < 15  # so that a later round has a split again
+    assert whole.model_.trees.count > min(idle)
+    assert whole.score(valid) == pytest.approx(whole.best_score_)
+    for place in {1, min(idle), min(idle) + 1}:
+        run = tmp_path / f"run-{place}"
+        interrupted(ranker(), run, InterruptAt(place), train, valid)
+        resumed = ranker().fit(train, eval_set=valid, run=run, resume=True)
+        assert resumed.history_[-1]["validation"] == whole.history_[-1]["validation"]
+        assert resumed.model_.trees.to_bytes() == whole.model_.trees.to_bytes()
+    impossible = ranker().set_params(engine_params={"min_gain_to_split": 1e9}, n_estimators=60)
+    with pytest.raises(tr.InputError, match="No tree could be grown"):
+        impossible.fit(train)
+    with pytest.raises(tr.InputError, match="No tree could be grown"):
+        impossible.set_params(n_estimators=1).fit(train)
 
 
 COMMANDS = {

@@ -153,9 +153,11 @@ class Grower(Protocol):
     """True if training continues from `state` with the same bits."""
     rescales: bool
     """True if later rounds change earlier trees (DART), so that a model cannot be cut."""
+    count: int
+    """The number of rounds that added a tree, in all parts of the training."""
 
     def grow(self, round_number: int) -> bool:
-        """Add a tree; False if no split helps."""
+        """Add a tree; False, and no tree, if no split helps."""
 
     def scores(self, name: str | None = None) -> npt.NDArray[Any]:
         """The scores of an evaluation set, or of the training data."""
@@ -163,8 +165,8 @@ class Grower(Protocol):
     def state(self) -> bytes:
         """All trees grown so far."""
 
-    def model(self, rounds: int) -> Any:
-        """The trees of the first rounds, for `merged_trees`."""
+    def model(self, count: int) -> Any:
+        """The trees of the first rounds that added one, for `merged_trees`."""
 
 
 def engine(name: str) -> Any:

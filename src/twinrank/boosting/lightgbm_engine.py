@@ -166,6 +166,7 @@ class Grower:
     ) -> None:
         self._settings, self._objective, self._data = settings, objective, data
         self._earlier = "" if state is None else state.decode()
+        self.count = len(_parsed(self._earlier)[1])
         params = params_of(settings)
         self.exact = _continues_exactly(params)
         self.rescales = params.get("boosting") == "dart"
@@ -188,6 +189,7 @@ class Grower:
                 self._seed_round(round_number)
             grew = not self._booster.update(fobj=objective)
         self._grown += 1
+        self.count += grew
         return grew
 
     def scores(self, name: str | None = None) -> npt.NDArray[np.float64]:
@@ -212,17 +214,16 @@ class Grower:
         """All trees grown so far, those of an earlier booster first."""
         return self._text().encode()
 
-    def model(self, rounds: int) -> str:
-        """The trees of the first rounds, for `merged_trees`."""
-        return first_rounds(self._text(), rounds)
+    def model(self, count: int) -> str:
+        """The first trees, for `merged_trees`."""
+        return first_rounds(self._text(), count)
 
     def _text(self) -> str:
         if self._earlier and not self._grown:
             return self._earlier  # with the seeds of its last round
-        text = self._booster.model_to_string(num_iteration=-1)
-        if not self._earlier:
-            return text
-        return joined_trees(self._earlier, text)
+        # If the first round of a booster has no split, LightGBM adds a tree of one leaf.
+        header, trees, tail = _parsed(self._booster.model_to_string(num_iteration=-1))
+        return _joined(header, [*_parsed(self._earlier)[1], *filter(_has_split, trees)], tail)
 
     def _seed_round(self, round_number: int) -> None:
         """Draw columns by the number of the round, so that training can continue anywhere.
@@ -254,6 +255,10 @@ def merged_trees(
     with explained_by(NAME, lgb.basic.LightGBMError):
         text = lgb.Booster(model_str=_joined(header, trees, tail)).model_to_string(num_iteration=-1)
         return LightGBMTrees(text)
+
+
+def _has_split(tree: str) -> bool:
+    return not tree.startswith("num_leaves=1\n")
 
 
 def joined_trees(first: str, second: str) -> str:

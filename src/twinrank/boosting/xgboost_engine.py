@@ -110,6 +110,11 @@ class Grower:
         with explained_by(NAME, xgb.core.XGBoostError):
             self._booster = xgb.Booster(params, [data.train, *data.sets.values()], earlier)
 
+    @property
+    def count(self) -> int:
+        """The number of rounds, all of which add a tree."""
+        return int(self._booster.num_boosted_rounds())
+
     def grow(self, round_number: int) -> bool:
         """Add a tree, perhaps of a single leaf."""
         train = self._data.train
@@ -157,9 +162,9 @@ class Grower:
         """All trees grown so far."""
         return bytes(self._booster.save_raw("ubj"))
 
-    def model(self, rounds: int) -> Any:
+    def model(self, count: int) -> Any:
         """The trees of the first rounds, for `merged_trees`."""
-        return self._booster[:rounds]
+        return self._booster[:count]
 
 
 def merged_trees(

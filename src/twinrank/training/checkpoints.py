@@ -22,7 +22,7 @@ from twinrank.training.validation import Best
 if TYPE_CHECKING:
     from twinrank.training.loop import Trainer
 
-FORMAT, VERSION = "twinrank-checkpoint", 4
+FORMAT, VERSION = "twinrank-checkpoint", 5
 _LEARNER, _KEPT, _TOP = "learner.", "kept.", "top"
 _SHARE = 0.05  # of the training time that checkpoints may take
 

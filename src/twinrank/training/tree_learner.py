@@ -42,6 +42,10 @@ _WORTH_THREADS = 2_000_000
 """Feature values. With fewer, a second thread gains little, and on busy cores, where the engine's
 threads wait for each other, training takes up to a hundred times as long."""
 
+_PATIENCE = 20
+"""Rounds in a row without a split that end the growth of a model whose rounds draw columns, queries
+or noise: other draws may have a split."""
+
 _ROW_SAMPLES = (
     "bagging", "bagging_by_query", "bagging_fraction", "bagging_freq", "data_sample_strategy",
     "neg_bagging_fraction", "pos_bagging_fraction", "sampling_method", "sub_row", "subsample",
@@ -90,9 +94,9 @@ class TreeLearner(Learner):
         self._engine, self._settings, self._objective = engine_name, settings, objective
         self._transform, self._task, self._lists = fitted, task, rows.lists
         self.selected_models = size = settings.ensemble_size
-        self._rounds, self._best_rounds = 0, [0] * size
-        self._growing = [True] * size
-        """False for a model that no split can improve."""
+        self._rounds, self._best_trees = 0, [0] * size
+        self._idle, self._patience = [0] * size, _PATIENCE if _draws(settings, objective) else 1
+        """The latest rounds of each model without a split, and how many of them end its growth."""
         self._deviations, self._best_deviations = [0.0] * size, [0.0] * size
         """The standard deviation of each model's scores, now (0: unknown) and in its kept round."""
         self._best_models: list[Any] = [None] * size
@@ -206,19 +210,19 @@ class TreeLearner(Learner):
         """Grow a tree of each model."""
 
         def grow(model: int) -> bool:
-            return self._growing[model] and self._growers[model].grow(iteration)
+            return self._idle[model] < self._patience and self._growers[model].grow(iteration)
 
         models = range(self.selected_models)
         if self._at_once == 1:
-            self._growing = [grow(model) for model in models]
+            grown = [grow(model) for model in models]
         else:
-            grown = [self._pool.submit(copy_context().run, grow, model) for model in models]
-            wait(grown)  # before an error ends the training
-            self._growing = [tree.result() for tree in grown]
-        if not any(self._growing):
-            if not iteration:
-                raise InputError(NO_TREE)
-            raise LearnerExhausted(f"no split helps after {iteration} rounds")
+            tasks = [self._pool.submit(copy_context().run, grow, model) for model in models]
+            wait(tasks)  # before an error ends the training
+            grown = [task.result() for task in tasks]
+        self._idle = [0 if grown[model] else self._idle[model] + 1 for model in models]
+        if min(self._idle) >= self._patience:
+            self._check_trees()
+            raise LearnerExhausted(f"no split helps after {iteration + 1 - self._patience} rounds")
         self._rounds = iteration + 1
         self._deviations = [0.0] * self.selected_models
         yield self._task.data.documents
@@ -237,19 +241,20 @@ class TreeLearner(Learner):
         return self._deviations[model]
 
     def snapshot(self, models: list[int]) -> None:
-        """Remember the number of rounds, and the standard deviation of the scores."""
+        """Remember the number of trees, and the standard deviation of the scores."""
         for model in models:
-            if self._growers[model].rescales:
-                self._best_models[model] = self._growers[model].model(self._rounds)
-            self._best_rounds[model] = self._rounds
+            grower = self._growers[model]
+            if grower.rescales:
+                self._best_models[model] = grower.model(grower.count)
+            self._best_trees[model] = grower.count
             self._best_deviations[model] = self._deviations[model]
 
     def state(self) -> dict[str, bytes]:
-        """The trees of each model, and the numbers of rounds."""
+        """The trees of each model, and their numbers."""
         rounds = {
             "rounds": self._rounds,
-            "best": self._best_rounds,
-            "growing": self._growing,
+            "best": self._best_trees,
+            "idle": self._idle,
             "deviations": self._best_deviations,
         }
         trees = {f"trees.{i}": grower.state() for i, grower in enumerate(self._growers)}
@@ -258,8 +263,8 @@ class TreeLearner(Learner):
     def restore(self, state: Mapping[str, bytes]) -> None:
         """Continue from `state`."""
         rounds = json.loads(state["rounds"])
-        self._rounds, self._best_rounds = rounds["rounds"], rounds["best"]
-        self._growing, self._best_deviations = rounds["growing"], rounds["deviations"]
+        self._rounds, self._best_trees = rounds["rounds"], rounds["best"]
+        self._idle, self._best_deviations = rounds["idle"], rounds["deviations"]
         self._deviations = [0.0] * self.selected_models
         self._growers = [
             self._new_grower(model, state[f"trees.{model}"])
@@ -276,11 +281,12 @@ class TreeLearner(Learner):
 
         The mean of standardised scores ranks, so that models that stopped early count as much.
         """
+        self._check_trees()
         data, size = self._task.data, self.selected_models
         models = [
-            kept or own.model(rounds or self._rounds)
-            for kept, own, rounds in zip(
-                self._best_models, self._growers, self._best_rounds, strict=True
+            kept or own.model(count or own.count)
+            for kept, own, count in zip(
+                self._best_models, self._growers, self._best_trees, strict=True
             )
         ]
         factors = [1.0]
@@ -298,6 +304,11 @@ class TreeLearner(Learner):
             trees=engine(self._engine).merged_trees(models, factors, columns, categorical),
             categorical=categorical,
         )
+
+    def _check_trees(self) -> None:
+        """Raise an error if no model has a tree."""
+        if not any(grower.count for grower in self._growers):
+            raise InputError(NO_TREE)
 
     def _new_grower(self, model: int, state: bytes | None = None) -> Grower:
         settings, objective = replace(self._settings, model=model), self._objective
@@ -347,6 +358,14 @@ def _check_samples(parameters: Mapping[str, Any]) -> None:
             f"engine_params sets {taken[0]}, which samples rows, and subsample="
             f"{parameters['subsample']} samples queries. Set one of them."
         )
+
+
+def _draws(settings: TreeSettings, objective: Any) -> bool:
+    """True if the rounds of a training differ by random draws."""
+    if objective is not None or settings.objective == "rank_xendcg":
+        return True
+    own = {*_ROW_SAMPLES, *_OTHER_DRAWS}.intersection(settings.engine_params)
+    return bool(own) or settings.colsample_bytree < 1 or settings.subsample < 1
 
 
 def _reason_for_one_model(parameters: Mapping[str, Any]) -> str | None:
