@@ -56,11 +56,7 @@ def _rows(page: str, column: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _parts(system: str) -> tuple[str, str]:
-    """A method and its architecture, which is empty for trees.
-
-    >>> _parts("AP-type3 (CE5)"), _parts("AP-type3 (trees)")
-    (('AP-type3', 'CE5'), ('AP-type3 (trees)', ''))
-    """
+    """A method and its architecture, which is empty for trees."""
     match = re.fullmatch(rf"(.*) \(({'|'.join(map(re.escape, ARCHITECTURES))})\)", system)
     return (match[1], match[2]) if match else (system, "")
 

@@ -69,6 +69,15 @@ def test_every_command_is_in_the_reference(pages):
         assert [name for name in options if f">{name}<" not in text] == []
 
 
+def test_the_tables_over_all_data_sets_are_those_of_the_pages():
+    summary = module(DOCS / "paper_summary.py")
+    page = (DOCS / "reproducing.md").read_text("utf-8")
+    assert summary.by_set() in page
+    assert summary.by_architecture() in page
+    assert summary._parts("AP-type3 (CE5)") == ("AP-type3", "CE5")
+    assert summary._parts("AP-type3 (trees)") == ("AP-type3 (trees)", "")
+
+
 def test_docstrings_are_read_as_markdown(pages):
     """Sections become definition lists, and examples become code."""
     text = (pages / "api.html").read_text("utf-8")

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from twinrank.cli.study_options import command_line
 from twinrank.cli.systems import ScoredSystems
+from twinrank.estimators.checks import matched_columns
 from twinrank.evaluation.comparison import Comparison
 from twinrank.report.content import ReportContent
 from twinrank.report.page import write_report
@@ -80,8 +81,9 @@ def attributions_of(ranker: "BaseRanker", data: "Dataset") -> npt.NDArray[np.flo
     trees = ranker.kind == "trees"
     own = np.asarray(found.contributions(data)[:, :-1] if trees else found.attributions(data))
     names = getattr(ranker, "feature_names_in_", None)
-    if names is None or data.feature_names is None:
+    columns = matched_columns(data, own.shape[1], names, type(ranker).__name__)
+    if columns is None:
         return own
     values = np.zeros((data.documents, data.features))
-    values[:, [data.feature_names.index(name) for name in names]] = own  # found by name
+    values[:, columns] = own
     return values

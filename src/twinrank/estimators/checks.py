@@ -43,32 +43,42 @@ def matched(
 ) -> Dataset:
     """The data with the features of training, found by name if both data sets have names.
 
-    Other columns are left out. Without names, the number of features must be the same. Features
-    called 1, 2, … in this order have no names, see `numbered`.
+    Other columns are left out. Without names, the number of features must be the same.
     """
-    own, default = data.feature_names, numbered(max(count, data.features))
-    if names is None and own is not None and {*own} <= {*default}:
-        names = default[:count]
-    elif own is None and names is not None and {*names} <= {*default}:
-        own = default[: data.features]
+    order = matched_columns(data, count, names, estimator, what)
+    if order is None:
+        return data
+    texts = {i: data.categories[c] for i, c in enumerate(order) if c in data.categories}
+    return with_features(data, data.X[:, order], names, texts)
+
+
+def matched_columns(
+    data: Dataset, count: int, names: Sequence[str] | None, estimator: str, what: str = "X"
+) -> list[int] | None:
+    """The columns that have the features of training, None if these are all columns in order."""
+    own = data.feature_names
+    if (names is None) != (own is None):  # features called 1, 2, … in this order have no names
+        default = numbered(max(count, data.features))
+        if names is None and own is not None and {*own} <= {*default}:
+            names = default[:count]
+        elif own is None and names is not None and {*names} <= {*default}:
+            own = default[: data.features]
     if names is not None and own is not None:
         if own == tuple(names):
-            return data
+            return None
         if missing := [name for name in names if name not in own]:
             listed = ", ".join(map(repr, missing[:5])) + (", …" if len(missing) > 5 else "")
             raise InputError(
                 f"{what[0].upper()}{what[1:]} lacks {counted(len(missing), 'feature')} that "
                 f"{estimator} was trained with: {listed}."
             )
-        order = [own.index(name) for name in names]
-        texts = {i: data.categories[c] for i, c in enumerate(order) if c in data.categories}
-        return with_features(data, data.X[:, order], names, texts)
+        return [own.index(name) for name in names]
     if data.features != count:
         raise InputError(
             f"{what[0].upper()}{what[1:]} has {data.features} features, but {estimator} is "
             f"expecting {count} features as input."
         )
-    return data
+    return None
 
 
 def _keeping(transform: Transform) -> Transform:
