@@ -33,7 +33,7 @@ from twinrank.measures import Measure, measure
 from twinrank.models.encoding import columns_of
 from twinrank.support.errors import InputError
 from twinrank.support.versions import versions
-from twinrank.training.tree_learner import newton_of, tree_settings
+from twinrank.training.tree_parameters import newton_of, tree_settings
 
 
 def train_on_dask(

@@ -13,7 +13,7 @@ from twinrank.lists import Lists
 from twinrank.models.encoding import columns_of
 from twinrank.support.arrays import is_dask
 from twinrank.support.errors import InputError
-from twinrank.training.tree_learner import ENGINE_OBJECTIVES
+from twinrank.training.tree_parameters import ENGINE_OBJECTIVES
 
 
 class Summary(NamedTuple):

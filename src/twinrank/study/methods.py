@@ -13,7 +13,7 @@ from twinrank.models.architecture import architecture
 from twinrank.ranks.strategies import as_strategy
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, check_options, parse
-from twinrank.training.tree_learner import ENGINE_OBJECTIVES
+from twinrank.training.tree_parameters import ENGINE_OBJECTIVES
 
 if TYPE_CHECKING:
     from twinrank.estimators.base_ranker import BaseRanker

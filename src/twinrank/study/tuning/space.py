@@ -20,7 +20,7 @@ from twinrank.study.tuning.nested_parameters import NESTED, NestedParameters
 from twinrank.study.units import full_parameters
 from twinrank.support.errors import InputError, has_torch, unknown
 from twinrank.support.files import read_toml
-from twinrank.training.tree_learner import ENGINE_OBJECTIVES
+from twinrank.training.tree_parameters import ENGINE_OBJECTIVES
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
