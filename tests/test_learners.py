@@ -789,7 +789,7 @@ def test_wrong_checkpoints_are_refused(name, tmp_path):
     arrays = load_file(other / CHECKPOINT)
     about = {"format": "twinrank-checkpoint", "version": 1}
     save_file(arrays, path, {"twinrank": json.dumps(about)})
-    refused(path.read_bytes(), "has version 1 of the format; this TwinRank reads 4")
+    refused(path.read_bytes(), "has version 1 of the format; this TwinRank reads 5")
     save_file(arrays, path)
     refused(path.read_bytes(), "is not a checkpoint of TwinRank")
     path.write_bytes(good)

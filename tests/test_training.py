@@ -584,7 +584,7 @@ def test_wrong_checkpoints_are_refused(tmp_path):
         load_checkpoint(make_trainer(), path)
     about = {"format": "twinrank-checkpoint", "version": 1}
     save_file({"x": torch.zeros(2)}, path, metadata={"twinrank": json.dumps(about)})
-    with pytest.raises(tr.InputError, match="has version 1 of the format; this TwinRank reads 4"):
+    with pytest.raises(tr.InputError, match="has version 1 of the format; this TwinRank reads 5"):
         load_checkpoint(make_trainer(), path)
     with pytest.raises(tr.FileError, match="can't read"):
         load_checkpoint(make_trainer(), tmp_path / "nowhere")
