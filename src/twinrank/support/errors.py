@@ -1,25 +1,107 @@
-"""Public exceptions and warnings, and helpers for their messages."""
+"""Public exceptions and warnings, whose messages are data: text, and the arguments they name.
+
+A message is a sequence of text and `Argument`s. Python shows an argument as `unjudged='keep'`, the
+command line as `--unjudged keep`; both render the same parts.
+"""
 
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
+from typing import Any
 
 _NUMBER = re.compile(r"\(os error (\d+)\)")  # the format of libraries written in Rust
 
 
-class TwinRankError(Exception):
-    """Base class of all exceptions of TwinRank."""
+@dataclass(frozen=True)
+class Argument:
+    """An argument that a message names, with the value that it should have or has.
+
+    >>> str(Argument("max_features")), str(Argument("ignore", ["date"]))
+    ('max_features', "ignore=['date']")
+    """
+
+    name: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        return self.name if self.value is None else f"{self.name}={self.value!r}"
+
+
+Parts = Sequence[str | Argument]
+"""A message: text and the arguments that it names."""
+
+
+def rendered(parts: Parts, show: Callable[[Argument], str] = str) -> str:
+    """Join the parts of a message; `show` renders its arguments.
+
+    >>> rendered(["Pass ", Argument("unjudged", "keep"), "."])
+    "Pass unjudged='keep'."
+    """
+    return "".join(show(part) if isinstance(part, Argument) else str(part) for part in parts)
+
+
+class _Told(BaseException):
+    """An exception or a warning that keeps the parts of its message."""
+
+    def __init__(self, *parts: str | Argument) -> None:
+        super().__init__(rendered(parts))
+        self.parts = parts
+
+    def render(self, show: Callable[[Argument], str]) -> str:
+        """Return the message with its arguments rendered by `show`."""
+        return rendered(self.parts, show)
+
+
+class TwinRankError(_Told, Exception):
+    """Base class of all exceptions of TwinRank.
+
+    `parts` holds the parts of the message, which another error can repeat.
+    """
 
 
 class InputError(TwinRankError, ValueError):
     """An argument or a data file is invalid.
 
     The message says what is wrong, where, and what to do. It is a `ValueError`.
+
+    Parameters
+    ----------
+    *parts : str or Argument
+        The message. By default it says that the value is not among the choices.
+    argument : str, optional
+        The name of the argument that is wrong.
+    value : object, optional
+        Its value.
+    choices : iterable of str, default ()
+        The values that it can have.
+
+    Examples
+    --------
+    >>> str(InputError(argument="unjudged", value="dorp", choices=("error", "keep", "drop")))
+    "Unknown unjudged 'dorp'. Did you mean 'drop'?"
     """
+
+    argument: str | None = None
+    value: Any = None
+    choices: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        *parts: str | Argument,
+        argument: str | None = None,
+        value: Any = None,
+        choices: Iterable[str] = (),
+    ) -> None:
+        known = tuple(choices)
+        if not parts and argument is not None:
+            parts = ("Unknown ", Argument(argument), f" {value!r}. {suggestion(str(value), known)}")
+        super().__init__(*parts)
+        self.argument, self.value, self.choices = argument, value, known
 
 
 class MissingPackageError(InputError, ImportError):
@@ -43,7 +125,7 @@ def needing_torch(what: str) -> Iterator[None]:
         if error.name is None or error.name.partition(".")[0] != "torch":
             raise
         install = "install it with pip install 'twinrank[nets]'"
-        raise MissingPackageError(f"{what} needs torch; {install}") from error
+        raise MissingPackageError(f"{what} needs torch; {install}.") from error
 
 
 class FileError(TwinRankError, OSError):
@@ -53,13 +135,13 @@ class FileError(TwinRankError, OSError):
     """
 
 
-class DataWarning(UserWarning):
-    """Data was changed while it was read, for example by sorting rows by query."""
+class DataWarning(_Told, UserWarning):
+    """Data was changed while it was read, or looks wrong, such as a label among the features."""
 
 
 @contextmanager
 def explained(
-    doing: str, path: str | os.PathLike[str], hint: str = "", *, exactly: bool = False
+    doing: str, path: str | os.PathLike[str], hint: Parts = (), *, exactly: bool = False
 ) -> Iterator[None]:
     """Convert an `OSError` to a `FileError` that names the operation and the file.
 
@@ -68,7 +150,7 @@ def explained(
     >>> with explained("read", "nowhere.txt"):
     ...     open("nowhere.txt")
     Traceback (most recent call last):
-    twinrank.support.errors.FileError: can't read nowhere.txt: No such file or directory
+    twinrank.support.errors.FileError: Can't read nowhere.txt: No such file or directory.
     """
     try:
         yield
@@ -80,11 +162,11 @@ def explained(
             number = int(match[1])
         reason = error.strerror or (os.strerror(number) if number else str(error))
         if number in (errno.ENOSPC, errno.EDQUOT) and not hint:
-            hint = "free disk space or choose another folder"
+            hint = ["Free disk space, or choose another folder."]
         named = isinstance(error.filename, str) and not exactly
         file = error.filename if named else os.fspath(path)
         raise FileError(
-            f"can't {doing} {file}: {reason}" + (f"; {hint}" if hint else "")
+            f"Can't {doing} {file}: {reason}.", *((" ", *hint) if hint else ())
         ) from error
 
 
@@ -108,10 +190,15 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
     >>> unknown("kernel", "x", ["torch", "numba"])
     "Unknown kernel 'x'. Choose from torch, numba."
     """
+    return f"Unknown {kind} {name!r}. {suggestion(name, choices)}"
+
+
+def suggestion(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
+    """The nearest choices as a question, or all of them."""
     known = list(choices)
     by_lower = {choice.lower(): choice for choice in reversed(known)}  # the first spelling wins
-    nearest = [repr(by_lower[match]) for match in get_close_matches(name.lower(), by_lower, n=3)]
+    matches = get_close_matches(name.lower(), by_lower, n=3, cutoff=cutoff)
+    nearest = [repr(by_lower[match]) for match in matches]
     if not nearest:
-        return f"Unknown {kind} {name!r}. Choose from {', '.join(known)}."
-    suggestions = " or ".join(filter(None, [", ".join(nearest[:-1]), nearest[-1]]))
-    return f"Unknown {kind} {name!r}. Did you mean {suggestions}?"
+        return f"Choose from {', '.join(known)}."
+    return f"Did you mean {' or '.join(filter(None, [', '.join(nearest[:-1]), nearest[-1]]))}?"
