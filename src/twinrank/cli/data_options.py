@@ -205,7 +205,7 @@ def features_of(path: Path, features: list[str] | None) -> int | list[str] | Non
 
 def _has_columns(path: Path) -> bool:
     """True for tables: a file, a pattern, a folder of parts, or an address."""
-    from twinrank.data.parts import address_of, is_folder_of_parts
+    from twinrank.data.sources import address_of, is_folder_of_parts
     from twinrank.data.streams import FRAMES, plain_suffix
 
     if plain_suffix(path) in FRAMES or address_of(path) is not None:

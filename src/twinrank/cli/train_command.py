@@ -272,7 +272,7 @@ def _tracking(folder: Path, wanted: bool) -> "list[Callback]":
 def _text(value: Any) -> Any:
     if not isinstance(value, Path):
         return value
-    from twinrank.data.parts import address_of
+    from twinrank.data.sources import address_of
 
     return address_of(value) or str(value.absolute())
 

@@ -116,7 +116,7 @@ def tune(
 
     Example: twinrank tune MQ2008 --fold 1 --trials 100 --fix objective=AP
     """
-    from twinrank.data.parts import address_of
+    from twinrank.data.sources import address_of
     from twinrank.study.tuning.search import Split, Tuning, check_installed
     from twinrank.study.tuning.space import spaces_of
     from twinrank.support.memory import keep_memory

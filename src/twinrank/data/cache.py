@@ -1,39 +1,83 @@
 """The cache of parsed files: arrays that can be memory-mapped, in the user's cache folder.
 
-The file's path and the reading options identify a cache entry. An entry is valid while the file's
-size, time and inode stay the same. Entries are built under a temporary name and then renamed, so
-an existing entry is always complete.
+An entry belongs to files in their order, the values that their folders give to columns, and the
+reading options. It is valid while size, time and inode of every file stay the same. Entries are
+built under another name and then renamed, so an existing entry is always complete. If files in
+several parts are being read and the reader is killed, the next one continues after the last
+complete part.
 """
 
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from twinrank.data.store import Arrays, FolderSink, read_arrays, read_manifest, write_manifest
-from twinrank.data.streams import FileState, content_hash
-from twinrank.data.table import ReadOptions, Table
-from twinrank.support.errors import FileError, InputError, explained
-from twinrank.support.files import check_regular, new_folder, publish, shortened
+from twinrank.data.options import ReadOptions
+from twinrank.data.sources import Part
+from twinrank.data.store import FolderSink, read_arrays, read_manifest, write_manifest
+from twinrank.data.streams import FileState, file_crc32
+from twinrank.data.table import Arrays, Table
+from twinrank.support.checksums import check_seal, sealed
+from twinrank.support.errors import Argument, DataWarning, FileError, InputError, Parts, explained
+from twinrank.support.files import (
+    append_line,
+    is_writable,
+    new_folder,
+    private_folder,
+    publish,
+    remove,
+    shortened,
+)
+from twinrank.support.locks import locked
 
+PARSER = "tables 1"  # part of the cache key; change it to invalidate old caches
 VARIABLE = "TWINRANK_CACHE_DIR"
-HINT = f"choose another cache folder (cache_dir=, --cache-dir or {VARIABLE}), or cache=False"
+HINT: Parts = (
+    "Choose another cache folder (",
+    Argument("cache_dir"),
+    f" or {VARIABLE}), or pass ",
+    Argument("cache", False),
+    ".",
+)
+_JOURNAL = "journal.jsonl"
+_told = False
 
-# Takes a function that creates sinks; returns the last sink, its arrays, metadata and the hash.
-Reader = Callable[[Callable[[], FolderSink]], tuple[FolderSink, Arrays, dict[str, Any], str]]
+
+class Reader(Protocol):
+    """Reads files into a new sink; returns it, its arrays, metadata and checksums of the files."""
+
+    def __call__(
+        self, new_sink: Callable[[], FolderSink], journal: "Journal | None" = None
+    ) -> tuple[FolderSink, Arrays, dict[str, Any], list[int]]:
+        """Read the files; with a journal, record finished parts."""
 
 
 def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Return the cache folder: `cache_dir`, TWINRANK_CACHE_DIR, or the user's cache folder."""
+    """Return the cache folder: `cache_dir`, TWINRANK_CACHE_DIR, or the user's cache folder.
+
+    If the user's folder cannot be written, it is a temporary folder, with one warning.
+    """
+    global _told
     try:
         if cache_dir or (cache_dir := os.environ.get(VARIABLE)):
             return Path(cache_dir).expanduser().absolute()
-        return _user_cache() / "twinrank"
+        folder = _user_cache() / "twinrank"
+        if is_writable(folder):
+            return folder
+        reason = f"{folder} cannot be written"
     except RuntimeError as error:  # the user has no home folder
-        raise InputError(f"there is no cache folder: {error}; {HINT}") from error
+        reason = str(error).rstrip(".")
+    temporary = private_folder("data")
+    if not _told:
+        _told = True
+        text = f"{reason}, so parsed files go to {temporary}; {VARIABLE} sets another folder."
+        warnings.warn(DataWarning(text[0].upper() + text[1:]), stacklevel=4)
+    return temporary
 
 
 def _user_cache() -> Path:
@@ -49,41 +93,36 @@ def _user_cache() -> Path:
 
 
 def cached(
-    path: Path, options: ReadOptions, parser: str, base: Path, verify: bool, read: Reader
+    parts: Sequence[Part], options: ReadOptions, base: Path, verify: bool, read: Reader
 ) -> Table:
-    """Return the table of a file from a valid cache entry, or read the file and cache it."""
-    check_regular(path)
-    with explained("read", path):
-        real = path.resolve(strict=True)
-    identity = {"path": str(real), "parser": parser, "reading": options.to_json()}
+    """Return the table of files from a valid cache entry, or read them and cache it."""
+    with explained("read", parts[0].path):
+        files = [[str(part.path.resolve(strict=True)), part.partition] for part in parts]
+    identity = {"files": files, "parser": PARSER, "reading": options.to_json()}
     identity = json.loads(json.dumps(identity))  # lists instead of tuples, as in the manifest
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    folder = base / f"{shortened(real.name)}-{key}"
-    expected = {**identity, **FileState.of(path).to_json()}
-    content = (lambda: content_hash(path)) if verify else None
-    if (table := valid_entry(folder, expected, content)) is not None:
+    folder = base / f"{shortened(Path(str(files[0][0])).name)}-{len(files)}-{key}"
+    expected = {**identity, "states": [FileState.of(part.path).to_json() for part in parts]}
+    if (table := _valid_entry(folder, expected, parts if verify else ())) is not None:
         return table
-    with explained("read", path), path.open("rb"):
-        state = FileState.settled(path)
-    with new_folder(folder, HINT) as partial:
-        sink, _, facts, digest = read(lambda: FolderSink(partial, folder, HINT))
-        if FileState.of(path) != state:
-            raise InputError(f"{path} changed while it was read; load it again")
-        source = {**identity, **state.to_json(), "sha256": digest}
-        write_manifest(partial, {"source": source, "arrays": sink.describe(), **facts})
-        manifest = read_manifest(partial)
-        table = Table.of(read_arrays(partial, manifest), manifest)
-        publish(partial, folder)  # the maps stay valid under the new name
+    with _working_folder(folder, len(parts) > 1) as (work, resumable):
+        journal = Journal(work, expected, folder) if resumable else None
+        new_sink = journal.sink if journal else (lambda: FolderSink(work, folder, HINT))
+        sink, _, facts, checksums = read(new_sink, journal)
+        source = {**expected, "checksums": checksums}
+        write_manifest(work, {"source": source, "arrays": sink.describe(), **facts})
+        with suppress(FileNotFoundError):
+            (work / _JOURNAL).unlink()
+        manifest = read_manifest(work)
+        table = Table.of(read_arrays(work, manifest), manifest)
+        publish(work, folder)  # the maps stay valid under the new name
     return table
 
 
-def valid_entry(
-    folder: Path, expected: dict[str, Any], content: Callable[[], Any] | None
-) -> Table | None:
+def _valid_entry(folder: Path, expected: dict[str, Any], to_verify: Sequence[Part]) -> Table | None:
     """Return the table of a cache entry, or None if it is missing, outdated or damaged.
 
-    The entry's source must have the `expected` values. With `content`, which computes a hash of the
-    files or a list of their checksums, the content is compared too.
+    The entry's source must have the `expected` values, and the content of these files.
     """
     try:
         manifest = read_manifest(folder)
@@ -92,8 +131,92 @@ def valid_entry(
             source.get(key) != expected[key] for key in expected
         ):
             return None
-        if content is not None and content() not in (source.get("sha256"), source.get("checksums")):
+        content = [file_crc32(part.path) for part in to_verify]
+        if content and content != source.get("checksums"):
             return None
-        return Table.of(read_arrays(folder, manifest, content is not None), manifest)
+        return Table.of(read_arrays(folder, manifest, bool(to_verify)), manifest)
     except (FileError, InputError):
         return None
+
+
+@contextmanager
+def _working_folder(folder: Path, several: bool) -> Iterator[tuple[Path, bool]]:
+    """A folder to fill, and True if a later process can continue there.
+
+    This is for several parts; for a single one, and if another process is filling that folder, it
+    is a temporary one.
+    """
+    place = folder.with_name(f"{folder.name}.unfinished")
+    work = place / "arrays"
+    with explained("write", folder, HINT):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with ExitStack() as stack:
+            try:
+                if several:
+                    stack.enter_context(locked(place, "reading"))
+            except InputError:
+                several = False
+            if not several:
+                yield stack.enter_context(new_folder(folder, HINT)), False
+                return
+            with explained("write", folder, HINT, exactly=True):
+                try:
+                    work.mkdir(exist_ok=True)
+                    yield work, True
+                except InputError:  # the data is wrong: to continue would not help
+                    remove(work)
+                    raise
+    finally:
+        with suppress(OSError):  # not empty: there is something to continue
+            place.rmdir()
+
+
+class Journal:
+    """A file with a sealed line for every finished part, beside the arrays that it describes."""
+
+    def __init__(self, folder: Path, identity: dict[str, Any], shown_as: Path) -> None:
+        self._folder, self._identity, self._shown_as = folder, identity, shown_as
+        self._lines: list[dict[str, Any]] = []
+        self._sink: FolderSink | None = None
+
+    def sink(self) -> FolderSink:
+        """Arrays that continue after the last finished part, or that begin with nothing."""
+        self._sink = FolderSink(self._folder, self._shown_as, HINT)
+        if not self._restored(self._sink):
+            self._sink.close()
+            for path in self._folder.iterdir():
+                path.unlink()
+            self._lines, self._sink = [], FolderSink(self._folder, self._shown_as, HINT)
+            append_line(self._folder / _JOURNAL, json.dumps(sealed(self._identity)))
+        return self._sink
+
+    def counts(self) -> dict[str, Any]:
+        """What the builder of the finished parts knew, with the texts of all lines."""
+        texts: dict[str, list[str]] = {}
+        for line in self._lines:
+            for column, added in line["counts"]["texts"].items():
+                texts.setdefault(column, []).extend(added)
+        return {**self._lines[-1]["counts"], "texts": texts} if self._lines else {}
+
+    def add(self, counts: dict[str, Any]) -> None:
+        """Record that a part is complete in the sink."""
+        assert self._sink is not None
+        line = {"columns": self._sink.state(), "counts": counts}
+        append_line(self._folder / _JOURNAL, json.dumps(sealed(line)))
+
+    def _restored(self, sink: FolderSink) -> bool:
+        """Continue after the last line, if every line and all rows up to it are undamaged."""
+        path = self._folder / _JOURNAL
+        try:
+            content = path.read_bytes()
+            os.truncate(path, content.rfind(b"\n") + 1)  # the last line may be incomplete
+            lines = [json.loads(line) for line in content.split(b"\n")[:-1]]
+            for line in lines:
+                check_seal(line, path, required=True)
+            if len(lines) < 2 or lines[0] != self._identity:
+                return False
+            self._lines = lines[1:]
+            return sink.restore(self._lines[-1]["columns"])
+        except (OSError, InputError, LookupError, TypeError, ValueError, AttributeError):
+            return False

@@ -7,23 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.array_source import table_from_arrays
 from twinrank.data.batches import Batches
 from twinrank.data.folds import Fold, cut, rotate
-from twinrank.data.table import (
+from twinrank.data.from_arrays import table_from_arrays, table_of
+from twinrank.data.from_frames import as_frame, frame_block
+from twinrank.data.options import (
     MAX_FEATURES,
-    Floats,
-    Ints,
     ReadOptions,
-    Selection,
-    Table,
-    Texts,
+    choose_columns,
     column_names,
-    docid_in,
+    odd_feature_notes,
 )
+from twinrank.data.table import Categories, Floats, Ints, Selection, Table, Texts, docid_in
 from twinrank.lists import Lists
 from twinrank.support.arrays import to_numpy
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, rendered
 from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
@@ -73,6 +71,7 @@ class Dataset:
         qid: Any = None,
         group: Any = None,
         docids: Sequence[str] | None = None,
+        weight: Any = None,
         feature_names: Sequence[str] | None = None,
         unjudged: str = "error",
         non_finite: str = "error",
@@ -84,8 +83,8 @@ class Dataset:
 
         Parameters
         ----------
-        X : array or scipy sparse matrix, shape (n_documents, n_features)
-            The features; they are stored as float32.
+        X : array, scipy sparse matrix or frame, shape (n_documents, n_features)
+            The features; they are stored as float32. The columns of a frame are all features.
         y : array of float, shape (n_documents,), optional
             The labels, at least 0, or −1 for unjudged. Without `y`, every document is unjudged.
         qid : array of int or str, shape (n_documents,), optional
@@ -94,6 +93,8 @@ class Dataset:
             The number of documents of each query, if rows are in the order of the queries.
         docids : sequence of str, shape (n_documents,), optional
             The id of each document.
+        weight : array of float, shape (n_documents,), optional
+            The weight of each document's query, the same in all rows of a query.
         feature_names : sequence of str, shape (n_features,), optional
             The name of each feature.
         unjudged, non_finite
@@ -104,18 +105,10 @@ class Dataset:
         InputError
             If shapes, labels or values are invalid; the message names the entry.
         """
-        return cls(
-            table_from_arrays(
-                X,
-                y,
-                qid=qid,
-                group=group,
-                docids=docids,
-                feature_names=feature_names,
-                unjudged=unjudged,
-                non_finite=non_finite,
-            )
-        )
+        options = ReadOptions(unjudged=unjudged, non_finite=non_finite)
+        queries = {"qid": qid, "group": group, "docids": docids, "weight": weight}
+        table = table_from_arrays(X, y, **queries, feature_names=feature_names, options=options)
+        return cls(table)
 
     @classmethod
     def from_frame(
@@ -125,8 +118,10 @@ class Dataset:
         query: str | int | None = None,
         label: str | int | None = None,
         docid: str | int | None = None,
+        weight: str | int | None = None,
         features: Sequence[str | int] | None = None,
         ignore: Sequence[str | int] = (),
+        categorical_features: Sequence[str | int] = (),
         unjudged: str = "error",
         non_finite: str = "error",
         max_features: int = MAX_FEATURES,
@@ -142,8 +137,12 @@ class Dataset:
             their names. Pass `label=False` if there are no labels.
         features : sequence of str, optional
             The feature columns. By default all remaining columns.
+        weight : str or int, optional
+            The column with the weights of queries.
         ignore : sequence of str, default ()
             Columns to leave out.
+        categorical_features : sequence of str, default ()
+            Columns of categories, also if they hold numbers.
         unjudged, non_finite, max_features
             As in `twinrank.load`.
 
@@ -152,19 +151,24 @@ class Dataset:
         InputError
             If a column is missing, ambiguous or not numeric; the message names it.
         """
-        from twinrank.data.frames import table_from_frame
-
         options = ReadOptions(
             query=None if query is None else str(query),
             label=label if label is None or label is False else str(label),
             docid=None if docid is None else str(docid),
+            weight=None if weight is None else str(weight),
             features=None if features is None else column_names(features),
             ignore=column_names(ignore),
+            categorical_features=column_names(categorical_features),
             unjudged=unjudged,
             non_finite=non_finite,
             max_features=max_features,
         )
-        return cls(table_from_frame(frame, options))
+        where = "The frame"
+        table = as_frame(frame, where)
+        roles = choose_columns([str(name) for name in table.columns], options, where)
+        block = frame_block(table, roles, options, where)
+        notes = () if features else odd_feature_notes(roles.features)
+        return cls(table_of(block, options, roles.features, notes, where))
 
     @property
     def queries(self) -> int:
@@ -194,7 +198,13 @@ class Dataset:
     @property
     def notes(self) -> tuple[str, ...]:
         """Changes made while reading, such as dropped documents; `load` warns about them."""
-        return self._table.notes
+        return tuple(rendered(note) for note in self._table.notes)
+
+    @cached_property
+    def weights(self) -> npt.NDArray[np.float64] | None:
+        """Weight of each query, or None if the source has no weights."""
+        weights, numbers = self._table.weights, self._selection.numbers
+        return weights if weights is None or numbers is None else weights[numbers]
 
     @property
     def lists(self) -> Lists:
@@ -263,7 +273,7 @@ class Dataset:
         """
         array = self._one_per_document(values)
         if self._selection.numbers is not None:
-            raise InputError("a selection has no source order; use the whole dataset")
+            raise InputError("A selection has no source order; use the whole dataset.")
         if self._table.rows is None:
             return array
         ordered = np.empty_like(array)
@@ -408,6 +418,27 @@ class Dataset:
         if array.shape[:1] != (self.documents,):
             raise InputError(
                 f"values has shape {array.shape} but the dataset has {self.documents} documents; "
-                f"pass one value per document"
+                f"pass one value per document."
             )
         return array
+
+
+def with_features(
+    data: Dataset,
+    X: npt.NDArray[Any],
+    names: Sequence[str] | None,
+    categories: Categories | None = None,
+) -> Dataset:
+    """Return the queries of a dataset with other features, in the dataset's order."""
+    table = Table(
+        X=np.ascontiguousarray(X, np.float32),
+        y=data.y,
+        lists=data.lists,
+        query_ids=data.query_ids,
+        weights=data.weights,
+        comments=data.comments,
+        feature_names=None if names is None else tuple(names),
+        notes=data._table.notes,
+        categories=dict(categories or {}),
+    )
+    return Dataset(table, data.name)

@@ -2,34 +2,40 @@
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from twinrank.data import frames, letor
-from twinrank.data.array_source import checked_again
-from twinrank.data.cache import HINT, cache_folder, cached
+from twinrank.data.blocks import Block
+from twinrank.data.builder import TableBuilder, checked
+from twinrank.data.cache import HINT, Journal, cache_folder, cached
 from twinrank.data.dataset import Dataset
-from twinrank.data.part_cache import cached_parts
-from twinrank.data.part_reader import Journal, polars_errors, read_parts
-from twinrank.data.parts import Part, address_of, find_parts, is_source, is_stream, open_stream
-from twinrank.data.saving import append_dataset, facts_of
-from twinrank.data.store import (
-    Arrays,
-    FolderSink,
-    MemorySink,
-    Sink,
-    is_store,
-    read_arrays,
-    read_manifest,
+from twinrank.data.from_arrays import checked_again
+from twinrank.data.from_frames import Buffers
+from twinrank.data.letor import LetorPart, TooNarrowError
+from twinrank.data.options import MAX_FEATURES, ReadOptions, column_names
+from twinrank.data.readers import PIECE, Reader, Tables, polars_errors, polars_for
+from twinrank.data.sources import (
+    Part,
+    Stream,
+    address_of,
+    find_parts,
+    is_source,
+    is_stream,
+    open_stream,
 )
-from twinrank.data.streams import FRAMES, FileState, content_hash, plain_suffix
-from twinrank.data.table import MAX_FEATURES, ReadOptions, Table, column_names
+from twinrank.data.store import FolderSink, MemorySink, Sink, is_store, read_arrays, read_manifest
+from twinrank.data.streams import FRAMES, FileState, file_crc32, plain_suffix
+from twinrank.data.table import Arrays, Table
 from twinrank.display.progress_bars import reading_bar
+from twinrank.support.compiled import threads
 from twinrank.support.errors import DataWarning, InputError, explained
-from twinrank.support.files import check_regular, new_folder
+from twinrank.support.files import new_folder
 
-SMALL = 1 << 26  # bytes of a table that is read at once
+_MOST_THREADS = 8  # with more threads, the disk is the limit
 
 
 def load(
@@ -44,7 +50,9 @@ def load(
     query: str | None = None,
     label: str | bool | None = None,
     docid: str | None = None,
+    weight: str | None = None,
     ignore: Sequence[str] = (),
+    categorical_features: Sequence[str] = (),
     split_queries: str = "join",
     cache: bool = True,
     cache_dir: str | os.PathLike[str] | None = None,
@@ -87,8 +95,14 @@ def load(
         every document is unjudged.
     docid : str, optional
         The column with document ids, by default recognised by its name.
+    weight : str, optional
+        The column with the weights of queries, the same in all rows of a query. Training and
+        `score` use them. There are no weights by default.
     ignore : sequence of str, default ()
         Columns to leave out.
+    categorical_features : sequence of str, default ()
+        Columns of categories: their values, also numbers, are kept as text in `categories`. Columns
+        of text need not be listed, unless a CSV file has digits in them.
     split_queries : {"join", "error"}, default "join"
         What to do with a query whose rows are in several files: put them together, in the order of
         the files, or raise an error that names the files.
@@ -98,8 +112,8 @@ def load(
         The folder of the cache. By default the environment variable `TWINRANK_CACHE_DIR`, or else
         the user's cache folder.
     verify : bool, default False
-        Compare the file's SHA-256 hash (of several files, their CRC-32) and the checksums of the
-        cached arrays, not only size, time and inode.
+        Compare the CRC-32 of every file and the checksums of the cached arrays, not only size,
+        time and inode.
     progress : bool, optional
         Whether to show a progress bar. By default for large files on a terminal.
 
@@ -120,10 +134,8 @@ def load(
     --------
     >>> data = load("Fold1/train.txt", unjudged="drop")                          # doctest: +SKIP
     """
-    if not (features is None or isinstance(features, int)):
-        features = column_names(features)
     options = ReadOptions(
-        features=features,
+        features=features if isinstance(features, int | None) else column_names(features),
         missing=missing,
         zero_based=zero_based,
         unjudged=unjudged,
@@ -132,136 +144,200 @@ def load(
         query=query,
         label=label,
         docid=docid,
+        weight=weight,
         ignore=column_names(ignore),
+        categorical_features=column_names(categorical_features),
         split_queries=split_queries,
     )
-    base = cache_folder(cache_dir) if cache else None
-    table, name = _table(path, options, base, verify, progress)
-    for note in table.notes:
-        warnings.warn(f"{name}: {note}", DataWarning, stacklevel=2)
-    return Dataset(table, name=name)
+    data = load_table(path, options, cache, cache_dir, verify, progress)
+    warn_about(data, stacklevel=3)
+    return data
 
 
-def _table(
-    source: Any, options: ReadOptions, base: Path | None, verify: bool, progress: bool | None
-) -> tuple[Table, str]:
-    """The table of any source, and its name."""
+def warn_about(data: Dataset, stacklevel: int) -> None:
+    """Warn about what was changed, or looks wrong, in data that was read."""
+    for note in data._table.notes:
+        warnings.warn(DataWarning(f"{data.name}: ", *note), stacklevel=stacklevel)
+
+
+def load_table(
+    source: Any,
+    options: ReadOptions,
+    cache: bool = True,
+    cache_dir: str | os.PathLike[str] | None = None,
+    verify: bool = False,
+    progress: bool | None = None,
+) -> Dataset:
+    """Read any source, from the cache if possible."""
     if not is_source(source):
         raise InputError(
             f"load takes files, an Arrow dataset, a reader of record batches or a polars LazyFrame,"
-            f" not {type(source).__name__}; for a frame in memory use Dataset.from_frame"
+            f" not {type(source).__name__}; for a frame in memory use Dataset.from_frame."
         )
+    base = cache_folder(cache_dir) if cache else None
     if is_stream(source) or address_of(source) is not None:
         return _from_stream(source, options, base)
-    if isinstance(source, list | tuple):
-        parts = find_parts(source)
-        assert parts is not None
-        return _from_parts(parts, options, base, verify, progress), _list_name(parts)
-    path = Path(source).expanduser()
-    with explained("read", path):
-        if path.is_dir() and is_store(path):
-            return _stored(path, options, verify), str(path)
-    parts = find_parts(path)
-    if parts is None and plain_suffix(path) in FRAMES:
+    if not isinstance(source, list | tuple):
+        path = Path(source).expanduser()
         with explained("read", path):
-            check_regular(path)
-            if path.stat().st_size > SMALL:
-                parts = [Part(path)]
-    if parts is not None:
-        return _from_parts(parts, options, base, verify, progress), str(path)
-    return _from_file(path, options, base, verify, progress), str(path)
+            if path.is_dir() and is_store(path):
+                return Dataset(_stored(path, options, verify), str(path))
+    parts = find_parts(source)
+    shown = f"{parts[0].name}" + (f" and {len(parts) - 1} more" if len(parts) > 1 else "")
+    name = shown if isinstance(source, list | tuple) else str(path)
+    sizes = [FileState.of(part.path).size for part in parts]
+    with reading_bar(Path(shown).name, sum(sizes), progress) as advance:
+
+        def read(new_sink: Callable[[], Sink], journal: Journal | None = None) -> Any:
+            return _read(parts, sizes, options, new_sink, journal, advance)
+
+        if base is None:
+            return Dataset(Table.of(*read(MemorySink)[1:3]), name)
+        return Dataset(cached(parts, options, base, verify, read), name)
 
 
-def _list_name(parts: list[Part]) -> str:
-    return f"{parts[0].path}" + (f" and {len(parts) - 1} more" if len(parts) > 1 else "")
-
-
-def _from_parts(
-    parts: list[Part], options: ReadOptions, base: Path | None, verify: bool, progress: bool | None
-) -> Table:
-    size = sum(FileState.of(part.path).size for part in parts)
-    with reading_bar(_list_name(parts), size, progress) as advance:
-
-        def read(sink: Sink, journal: Journal | None) -> tuple[Arrays, dict[str, Any]]:
-            return read_parts(parts, options, sink, journal, advance)
-
-        if base is not None:
-            return cached_parts(parts, options, base, verify, read)
-        return Table.of(*read(MemorySink(), None))
-
-
-def _from_stream(source: Any, options: ReadOptions, base: Path | None) -> tuple[Table, str]:
+def _from_stream(source: Any, options: ReadOptions, base: Path | None) -> Dataset:
     """Read a stream into memory, or into files of the cache that no name leads to."""
     name = address_of(source) or type(source).__name__
-    pl = frames.polars_for(name)
+    pl = polars_for(name)
     with explained("read", name), polars_errors(pl, name):
         stream = open_stream(source, pl, options)
     if base is None:
-        return Table.of(*read_parts(stream, options, MemorySink(), None, _no_bar)), name
-    with new_folder(base / "stream") as folder:
-        sink = FolderSink(folder, base, HINT)
-        try:
-            arrays, facts = read_parts(stream, options, sink, None, _no_bar)
-        finally:
-            sink.close()
-        return Table.of(arrays, facts), name  # open maps outlive their folder
-
-
-def _no_bar(_: int) -> None:
-    pass
+        return Dataset(Table.of(*_read([stream], [0], options, MemorySink)[1:3]), name)
+    with new_folder(base / "stream", HINT) as folder:
+        read = _read([stream], [0], options, lambda: FolderSink(folder, base, HINT))
+        return Dataset(Table.of(*read[1:3]), name)  # open maps outlive their folder
 
 
 def _stored(folder: Path, options: ReadOptions, verify: bool) -> Table:
-    for name in ("query", "label", "docid", "ignore", "features"):
-        if getattr(options, name) not in (None, ()):
-            raise InputError(
-                f"{folder} is a saved dataset, whose columns are fixed; remove {name}=, or load "
-                f"the original files"
-            )
+    options.refuse_columns(f"{folder} is a saved dataset, whose columns are fixed")
+    if options.features is not None:
+        raise InputError(f"{folder} is a saved dataset, whose features are fixed; remove features.")
     manifest = read_manifest(folder)
     try:
         table = Table.of(read_arrays(folder, manifest, verify), manifest)
     except InputError as error:
-        raise InputError(f"{folder} is damaged: {error}") from error
+        raise InputError(f"{folder} is damaged: ", *error.parts) from error
     unjudged = options.unjudged != "keep" and bool((table.y < 0).any())
     if not unjudged and (options.non_finite == "keep" or manifest.get("finite") is True):
         return table
     return checked_again(table, options)  # copied into memory, because values may change
 
 
-def _from_file(
-    path: Path, options: ReadOptions, base: Path | None, verify: bool, progress: bool | None
-) -> Table:
-    with explained("read", path):
-        check_regular(path)
-        size = path.stat().st_size
-    is_frame = plain_suffix(path) in FRAMES
-    parser = frames.PARSER if is_frame else letor.PARSER
-    with reading_bar(path.name, size, progress) as advance:
+class _Task(NamedTuple):
+    """Work on a part: a block, or after the last block the checksum of its file."""
 
-        def read(new_sink: Callable[[], Any]) -> tuple[Any, Arrays, dict[str, Any], str]:
-            if is_frame:
-                return _read_frame(path, options, new_sink)
-            return letor.read_table(path, options, new_sink, advance)
-
-        if base is not None:
-            return cached(path, options, parser, base, verify, read)
-        _, arrays, facts, _ = read(MemorySink)
-        return Table.of(arrays, facts)
+    number: int
+    part: Reader
+    share: float
+    future: Future[Block] | Future[int]
 
 
-def _read_frame(
-    path: Path, options: ReadOptions, new_sink: Callable[[], Sink]
-) -> tuple[Sink, Arrays, dict[str, Any], str]:
-    table = frames.read_file(path, options)
-    sink = new_sink()
-    try:
-        append_dataset(Dataset(table), sink)
-        if table.rows is not None:
-            sink.append("rows", table.rows)
-        names = None if table.feature_names is None else list(table.feature_names)
-        facts = {"feature_names": names, "notes": list(table.notes)}
-        facts |= facts_of(table.categories)
-        return sink, sink.finish(), facts, content_hash(path)
-    finally:
-        sink.close()
+def _read(
+    source: Sequence[Part | Stream],
+    sizes: Sequence[int],
+    options: ReadOptions,
+    new_sink: Callable[[], Sink],
+    journal: Journal | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> tuple[Sink, Arrays, dict[str, Any], list[int]]:
+    """Read all parts; return the sink, its arrays, their metadata, and checksums of the files.
+
+    Threads read and convert pieces, and the builder joins them in order. At most a few pieces are
+    in memory.
+    """
+    while True:
+        sink = new_sink()
+        try:
+            return sink, *_joined(source, sizes, options, sink, journal, advance)
+        except TooNarrowError as error:
+            options = replace(options, features=error.features)
+        finally:
+            sink.close()
+
+
+def _joined(
+    source: Sequence[Part | Stream],
+    sizes: Sequence[int],
+    options: ReadOptions,
+    sink: Sink,
+    journal: Journal | None,
+    advance: Callable[[int], None],
+) -> tuple[Arrays, dict[str, Any], list[int]]:
+    counts = {} if journal is None else journal.counts()
+    checksums: list[int] = counts.pop("checksums", [])
+    builder, buffers = TableBuilder(sink, options, counts), Buffers(PIECE)
+    tables: list[Tables] = []  # one, unless the source is LETOR text
+    names: Sequence[str] | None = None
+    workers = min(threads(), _MOST_THREADS)
+    with ThreadPoolExecutor(workers, "twinrank-load") as pool:
+        waiting: deque[_Task] = deque()
+        tasks = _tasks(source, options, tables, buffers, pool, len(checksums))
+        try:
+            while True:
+                while len(waiting) <= workers and (task := next(tasks, None)) is not None:
+                    waiting.append(task)
+                if not waiting:
+                    break
+                task = waiting.popleft()
+                result: Block | int | None = task.future.result()
+                while isinstance(result, Block):
+                    builder.add(result)
+                    if tables:
+                        buffers.give(result.X)
+                    result = checked(result.rest(), options) if result.rest else None
+                if result is not None:
+                    _check_unchanged(task.part)
+                    names = task.part.features()
+                    builder.end_part()
+                    checksums.append(result)
+                    if journal is not None:
+                        journal.add({**builder.recorded(), "checksums": checksums})
+                advance(sum(sizes[: task.number]) + int(task.share * sizes[task.number]))
+        finally:
+            for task in waiting:
+                task.future.cancel()
+    shown = [part.name for part in source]
+    if not tables:
+        return *builder.finish(shown, names), checksums
+    return *builder.finish(shown, tables[0].features, tables[0].notes), checksums
+
+
+def _tasks(
+    source: Sequence[Part | Stream],
+    options: ReadOptions,
+    tables: list[Tables],
+    buffers: Buffers,
+    pool: ThreadPoolExecutor,
+    done: int,
+) -> Iterator[_Task]:
+    """Submit the pieces of all parts that are not finished, and the checksums of their files."""
+    for number, part in enumerate(source):
+        if 0 < number < done:
+            continue
+        reader: Reader
+        if isinstance(part, Part) and plain_suffix(part.path) not in FRAMES:
+            reader = LetorPart(part.path, options)
+        else:
+            if not tables:
+                tables.append(Tables(options, buffers, part.name))
+            reader = tables[0].open(part)
+        if number < done:
+            continue
+        checksum = pool.submit(_checksum, reader)
+        for share, read in reader.pieces():
+            yield _Task(number, reader, share, pool.submit(_checked, read, options))
+        yield _Task(number, reader, 1.0, checksum)
+
+
+def _check_unchanged(part: Reader) -> None:
+    if part.state is not None and FileState.of(Path(part.name)) != part.state:
+        raise InputError(f"{part.name} changed while it was read; load it again.")
+
+
+def _checksum(part: Reader) -> int:
+    return 0 if part.state is None else file_crc32(Path(part.name))
+
+
+def _checked(read: Callable[[], Block], options: ReadOptions) -> Block:
+    return checked(read(), options)

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinrank.data.batches import blocks
-from twinrank.data.store import FolderSink, Sink, is_store, write_manifest
-from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix
+from twinrank.data.builder import numbered
+from twinrank.data.from_csv import SEPARATORS
+from twinrank.data.from_frames import is_number
+from twinrank.data.options import role_of
+from twinrank.data.readers import polars_for
+from twinrank.data.store import FolderSink, is_store, write_manifest
+from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix, written
+from twinrank.data.table import docid_in, facts
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import new_folder, publish, replacing
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
-    from twinrank.data.text_columns import Categories
 
 
 def save(data: "Dataset", path: "str | os.PathLike[str]") -> None:
@@ -23,7 +28,7 @@ def save(data: "Dataset", path: "str | os.PathLike[str]") -> None:
     with explained("write", target):
         check_target(target)
     if data.documents == 0:
-        raise InputError(f"can't write {target}: the dataset has no documents")
+        raise InputError(f"Can't write {target}: the dataset has no documents")
     suffix = plain_suffix(target)
     if suffix == "":
         _write_folder(data, target)
@@ -31,13 +36,12 @@ def save(data: "Dataset", path: "str | os.PathLike[str]") -> None:
     _check_queries(data, target)
     with replacing(target) as partial:
         if suffix in FRAMES:
-            from twinrank.data.frames import write_frame
-
-            write_frame(data, partial, target)
-        elif data.categories:
+            _write_frame(data, partial, target)
+        elif data.categories or data.weights is not None:
+            kind = "columns of text" if data.categories else "weights"
             raise InputError(
-                f"can't write {target}: LETOR text has numbers only, but the data has columns of "
-                f"text; choose .parquet or .csv, or no suffix for a folder"
+                f"Can't write {target}: LETOR text has labels and numbers only, but the data has "
+                f"{kind}; choose .parquet or .csv, or no suffix for a folder."
             )
         else:
             from twinrank.data.letor.letor_writer import write_letor
@@ -50,10 +54,10 @@ def check_target(target: Path) -> None:
     suffix = plain_suffix(target)
     compressed = target.suffix.lower() in COMPRESSED
     if not target.parent.is_dir():
-        raise InputError(f"can't write {target}: the folder {target.parent} does not exist")
+        raise InputError(f"Can't write {target}: the folder {target.parent} does not exist")
     if suffix in FRAMES and compressed and suffix not in (".csv", ".tsv"):
         raise InputError(
-            f"can't write {target}: {suffix} files are compressed already; remove {target.suffix}"
+            f"Can't write {target}: {suffix} files are compressed already; remove {target.suffix}"
         )
     if suffix == "" and not compressed:
         if target.exists() and not (target.is_dir() and is_store(target)):
@@ -61,7 +65,7 @@ def check_target(target: Path) -> None:
     elif suffix not in FRAMES + LETOR:
         known = ", ".join(LETOR[:3] + FRAMES[:4])
         raise InputError(
-            f"can't write {target}: {suffix or target.suffix!r} is not a known format; "
+            f"Can't write {target}: {suffix or target.suffix!r} is not a known format; "
             f"choose from {known}, or no suffix for a folder"
         )
 
@@ -70,12 +74,12 @@ def _check_queries(data: "Dataset", target: Path) -> None:
     """Raise an error for queries that only a folder can represent: empty or repeated ones."""
     if (data.lists.sizes == 0).any():
         raise InputError(
-            f"can't write {target}: some queries have no documents; remove them with `filter()`"
+            f"Can't write {target}: some queries have no documents; remove them with `filter()`"
         )
     names, counts = np.unique(data.query_ids, return_counts=True)
     if (counts > 1).any():
         raise InputError(
-            f"can't write {target}: query {names[counts > 1][0]} is selected twice; select each "
+            f"Can't write {target}: query {names[counts > 1][0]} is selected twice; select each "
             f"query once, or write a folder"
         )
 
@@ -84,24 +88,16 @@ def _write_folder(data: "Dataset", target: Path) -> None:
     with new_folder(target) as partial:
         sink = FolderSink(partial)
         try:
-            finite = append_dataset(data, sink)
+            finite = _append(data, sink)
             sink.finish()
         finally:
             sink.close()
-        names = None if data.feature_names is None else list(data.feature_names)
-        facts = {"feature_names": names, "finite": finite, "notes": []}
-        facts |= facts_of(data.categories)
-        write_manifest(partial, {"arrays": sink.describe(), **facts})
+        known = {**facts(data.feature_names, (), data.categories), "finite": finite}
+        write_manifest(partial, {"arrays": sink.describe(), **known})
         publish(partial, target)
 
 
-def facts_of(categories: "Categories") -> dict[str, Any]:
-    """Return what a manifest has about columns of text: nothing if there are none."""
-    listed = {str(column): list(texts) for column, texts in categories.items()}
-    return {"categories": listed} if listed else {}
-
-
-def append_dataset(data: "Dataset", sink: Sink) -> bool:
+def _append(data: "Dataset", sink: FolderSink) -> bool:
     """Append a dataset's arrays to a sink in blocks; return True if all features are finite."""
     finite = True
     for queries in blocks(data):
@@ -111,7 +107,64 @@ def append_dataset(data: "Dataset", sink: Sink) -> bool:
     sink.append("y", data.y)
     sink.append("offsets", data.lists.offsets)
     sink.append("query_ids", data.query_ids)
+    if data.weights is not None:
+        sink.append("weights", data.weights)
     if data.comments is not None:
         sink.append("comments", data.comments.content)
         sink.append("comment_ends", data.comments.ends)
     return finite
+
+
+def _write_frame(data: "Dataset", path: Path, name: Path) -> None:
+    """Write a dataset to `path` in the format of the file called `name`."""
+    pl = polars_for(name)
+    features = data.feature_names or numbered(data.features)
+    for feature in features:
+        if (role := role_of(feature)) is not None:
+            raise InputError(
+                f"Can't write {name}: `load` would read feature {feature!r} as the {role}; "
+                f"rename it, or write LETOR text or a folder."
+            )
+    comment_column = None
+    if data.comments is not None:
+        only_ids = all(docid_in(text) == text for text in data.comments)
+        comment_column = "docid" if only_ids else "comment"
+    suffix = plain_suffix(name)
+    try:
+        if suffix == ".parquet":
+            _frame(pl, data, features, comment_column).write_parquet(path)
+        elif suffix not in SEPARATORS:
+            _frame(pl, data, features, comment_column).write_ipc(path)
+        else:
+            _check_texts(data, features, name)
+            with written(path, name) as file:
+                for i, queries in enumerate(blocks(data)):
+                    part = _frame(pl, data.select(queries), features, comment_column)
+                    part.write_csv(file, separator=SEPARATORS[suffix], include_header=i == 0)
+    except pl.exceptions.PolarsError as error:  # such as a full disk
+        raise OSError(str(error)) from error
+
+
+def _check_texts(data: "Dataset", features: tuple[str, ...], name: Path) -> None:
+    """Raise an error for categories that `load` would read as numbers."""
+    for column, texts in data.categories.items():
+        if number := next(filter(is_number, texts), None):
+            raise InputError(
+                f"Can't write {name}: feature {features[column]!r} has the category {number!r}, "
+                f"which `load` would read as a number; write Parquet, Feather or a folder."
+            )
+
+
+def _frame(pl: Any, data: "Dataset", features: tuple[str, ...], comment_column: str | None) -> Any:
+    columns: dict[str, Any] = {"qid": data.qid, "label": data.y}
+    if data.weights is not None:
+        columns["weight"] = np.repeat(data.weights, data.lists.sizes)
+    if comment_column is not None and data.comments is not None:
+        columns[comment_column] = list(data.comments)
+    values = pl.from_numpy(data.X, schema=list(features))
+    for column, texts in data.categories.items():
+        own = [texts[int(code)] if code >= 0 else None for code in data.X[:, column].tolist()]
+        # `load` takes text that looks like numbers for a mistake, unless its type says otherwise.
+        kind = pl.Categorical if any(map(is_number, texts)) else pl.String
+        values.replace_column(column, pl.Series(features[column], own, kind))
+    return pl.concat([pl.DataFrame(columns), values], how="horizontal")

@@ -16,19 +16,20 @@ from typing import IO, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.data.table import Arrays, Texts
 from twinrank.support.checksums import check_seal, checksum, sealed
-from twinrank.support.errors import InputError, explained
+from twinrank.support.compiled import compiled
+from twinrank.support.errors import InputError, Parts, explained
 from twinrank.support.files import check_format, check_regular, read_json
 
 MANIFEST = "manifest.json"
 FORMAT = "twinrank-data"
 VERSION = 1
 FEATURES = "X"
+DOCUMENTS = ("X", "y", "comments", "comment_ends")  # arrays in the order of the documents
 _HEADER = 128  # bytes; NumPy pads short headers to this size
 _KINDS = "fiuU"  # dtype kinds that can be stored: numbers and text
 _BLOCK = 1 << 24
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 @dataclass
@@ -46,7 +47,7 @@ class FolderSink:
 
     folder: Path
     shown_as: Path | None = None  # the folder's name in error messages
-    hint: str = ""  # what to do if writing fails
+    hint: Parts = ()  # what to do if writing fails
     _columns: dict[str, _Column] = field(default_factory=dict)
     _files: ExitStack = field(default_factory=ExitStack)
 
@@ -72,13 +73,24 @@ class FolderSink:
         _write(file, bytes(_HEADER))
         return _Column(file, block.dtype, block.shape[1:])
 
-    def discard(self, name: str) -> None:
-        """Leave an array out after all."""
-        self._columns.pop(name).file.close()
-        (self.folder / f"{name}.npy").unlink()
+    def __contains__(self, name: str) -> bool:
+        return name in self._columns
 
-    def finish(self) -> Arrays:
-        """Complete the files and map them for reading and writing."""
+    def rows(self, name: str) -> int:
+        """Return the number of rows of an array."""
+        return self._columns[name].rows
+
+    def take(self, name: str) -> npt.NDArray[Any]:
+        """Return an array, and leave it out of the files."""
+        column = self._columns.pop(name)
+        column.file.close()
+        path = self.folder / f"{name}.npy"
+        array = np.fromfile(path, column.dtype, offset=_HEADER).reshape(-1, *column.shape)
+        path.unlink()
+        return array
+
+    def finish(self, order: npt.NDArray[np.int64] | None = None) -> Arrays:
+        """Complete the files and map them; `order` is a new order of the documents."""
         arrays = {}
         for name, column in self._columns.items():
             shape = (column.rows, *column.shape)
@@ -86,6 +98,9 @@ class FolderSink:
             column.file.write(_header(column.dtype, shape))
             arrays[name] = _mapped(self.folder / f"{name}.npy", column.dtype, shape, "r+")
         self._files.close()
+        if order is not None:
+            for name in _reordered(arrays, order):
+                self._columns[name].crc32 = _crc32(arrays[name])
         return arrays
 
     def state(self) -> dict[str, Any]:
@@ -125,10 +140,6 @@ class FolderSink:
                 described[name]["checksum"] = checksum(_bytes(array))
         return described
 
-    def changed(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Update the checksum of an array that was changed in place after `finish`."""
-        self._columns[name].crc32 = _crc32(array)
-
     def close(self) -> None:
         """Close the files, complete or not."""
         self._files.close()
@@ -138,38 +149,95 @@ class FolderSink:
 class MemorySink:
     """Arrays that grow block by block, in memory.
 
-    A large bytearray grows by moving pages instead of copying them, so memory is never doubled.
+    A large bytearray grows by moving pages instead of copying them, so memory is never doubled. A
+    sink that `borrows` keeps a single block as it is, without a copy.
     """
 
+    borrows: bool = False
+    _first: Arrays = field(default_factory=dict)  # the first block: dtype and shape
     _contents: dict[str, bytearray] = field(default_factory=dict)
-    _empty: Arrays = field(default_factory=dict)  # arrays without rows: dtype and shape
 
     def append(self, name: str, block: npt.NDArray[Any]) -> None:
         """Add rows to the end of an array."""
-        self._empty.setdefault(name, block[:0].copy())
-        self._contents.setdefault(name, bytearray()).extend(_bytes(np.ascontiguousarray(block)))
+        if name not in self._first:
+            self._first[name] = block if self.borrows else block[:0].copy()
+            if self.borrows:
+                return
+        if name not in self._contents:
+            self._contents[name] = bytearray(_bytes(np.ascontiguousarray(self._first[name])))
+        self._contents[name].extend(_bytes(np.ascontiguousarray(block)))
 
-    def discard(self, name: str) -> None:
-        """Leave an array out after all."""
-        del self._contents[name], self._empty[name]
+    def __contains__(self, name: str) -> bool:
+        return name in self._first
 
-    def finish(self) -> Arrays:
-        """Return the arrays as views of the filled memory."""
-        return {
-            name: np.frombuffer(self._contents[name], empty.dtype).reshape(-1, *empty.shape[1:])
-            if self._contents[name]
-            else empty
-            for name, empty in self._empty.items()
-        }
+    def rows(self, name: str) -> int:
+        """Return the number of rows of an array."""
+        return len(self._array(name))
 
-    def changed(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Do nothing: arrays in memory have no checksums."""
+    def take(self, name: str) -> npt.NDArray[Any]:
+        """Return an array, and leave it out."""
+        array = self._array(name)
+        del self._first[name]
+        self._contents.pop(name, None)
+        return array
+
+    def finish(self, order: npt.NDArray[np.int64] | None = None) -> Arrays:
+        """Return the arrays; `order` is a new order of the documents."""
+        arrays = {name: self._array(name) for name in self._first}
+        if order is not None:
+            if self.borrows:
+                arrays |= {name: arrays[name].copy() for name in DOCUMENTS if name in arrays}
+            _reordered(arrays, order)
+        return arrays
+
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        """Return an array as a view of the filled memory."""
+        first, content = self._first[name], self._contents.get(name)
+        if not content:
+            return first
+        return np.frombuffer(content, first.dtype).reshape(-1, *first.shape[1:])
 
     def close(self) -> None:
         """Do nothing: there are no files."""
 
 
 Sink = FolderSink | MemorySink
+
+
+def _reordered(arrays: Arrays, order: npt.NDArray[np.int64]) -> list[str]:
+    """Reorder the documents in place; return the names of the arrays that changed."""
+    permute(arrays["X"], order)
+    arrays["y"][:] = arrays["y"][order]
+    if "comments" in arrays:
+        moved = Texts(arrays["comments"], arrays["comment_ends"]).take(order)
+        arrays["comments"][:], arrays["comment_ends"][:] = moved.content, moved.ends
+    return [name for name in DOCUMENTS if name in arrays]
+
+
+def permute(values: Any, order: Any) -> None:
+    """Reorder the rows of a matrix in place."""
+    _permute(values, order, np.zeros(order.size, np.bool_), np.empty_like(values[0]))
+
+
+@compiled
+def _permute(values: Any, order: Any, done: Any, spare: Any) -> None:
+    """Assign values[i] = values[order[i]] for all i, cycle by cycle; `spare` holds one row."""
+    for first in range(order.size):
+        if done[first]:
+            continue
+        for c in range(values.shape[1]):
+            spare[c] = values[first, c]
+        i = first
+        while True:
+            done[i] = True
+            source = order[i]
+            if source == first:
+                break
+            for c in range(values.shape[1]):
+                values[i, c] = values[source, c]
+            i = source
+        for c in range(values.shape[1]):
+            values[i, c] = spare[c]
 
 
 def _write(file: IO[bytes], content: Any) -> None:
@@ -206,7 +274,7 @@ def _mapped(
         size = os.fstat(file.fileno()).st_size
         content = math.prod(shape) * dtype.itemsize
         if size != _HEADER + content or file.read(_HEADER) != _header(dtype, shape):
-            raise InputError(f"{path} is damaged: it does not match the manifest")
+            raise InputError(f"{path} is damaged: it does not match the manifest.")
         if content:
             return np.asarray(np.memmap(file, dtype, mode, _HEADER, shape))
     empty = np.empty(shape, dtype)
@@ -235,11 +303,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = check_format(read_json(path), path, FORMAT, VERSION, expected, hint)
     check_seal(manifest, path, required=True)
     names, notes = manifest.get("feature_names"), manifest.get("notes")
-    if not (names is None or _are_texts(names)) or not _are_texts(notes):
-        raise InputError(f"{path} is damaged: feature_names and notes must be lists of text")
     categories = manifest.get("categories", {})
-    if not isinstance(categories, dict) or not all(map(_are_texts, categories.values())):
-        raise InputError(f"{path} is damaged: categories must be lists of text")
+    valid = (
+        (names is None or _are_texts(names))
+        and isinstance(notes, list)
+        and all(isinstance(note, str) or _is_note(note) for note in notes)
+        and isinstance(categories, dict)
+        and all(key.isdecimal() and len(key) < 9 for key in categories)
+        and all(map(_are_texts, categories.values()))
+    )
+    if not valid:
+        raise InputError(f"{path} is damaged: feature_names, notes or categories are not text.")
     return manifest
 
 
@@ -247,19 +321,26 @@ def _are_texts(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
+def _is_note(note: Any) -> bool:
+    """True for a list of texts and of arguments, which are pairs of a name and a value."""
+    return isinstance(note, list) and all(
+        isinstance(part, str) or (isinstance(part, list) and len(part) == 2) for part in note
+    )
+
+
 def read_arrays(folder: Path, manifest: dict[str, Any], verify: bool = False) -> Arrays:
     """Map the arrays of a manifest; each must match its description."""
     descriptions = manifest.get("arrays")
     if not isinstance(descriptions, dict):
-        raise InputError(f"{folder / MANIFEST} is damaged: it lists no arrays")
+        raise InputError(f"{folder / MANIFEST} is damaged: it lists no arrays.")
     arrays = {name: _read_array(folder, name, item) for name, item in descriptions.items()}
     for name, array in arrays.items():
         known = descriptions[name].get("checksum")  # None in folders of earlier versions
         changed = known is not None and checksum(_bytes(array)) != known
         if changed or (verify and _crc32(array) != descriptions[name].get("crc32")):
-            raise InputError(f"{folder / name}.npy is damaged: its checksum is wrong")
+            raise InputError(f"{folder / name}.npy is damaged: its checksum is wrong.")
     if read_manifest(folder) != manifest:  # the arrays might be of different versions
-        raise InputError(f"{folder} was replaced while it was read; load it again")
+        raise InputError(f"{folder} was replaced while it was read; load it again.")
     return arrays
 
 
@@ -271,9 +352,9 @@ def _read_array(folder: Path, name: str, description: Any) -> npt.NDArray[Any]:
     except (LookupError, TypeError, ValueError, SyntaxError):
         valid = False
     if not valid:
-        raise InputError(f"{folder / MANIFEST} is damaged at array {name!r}")
+        raise InputError(f"{folder / MANIFEST} is damaged at array {name!r}.")
     path = folder / f"{name}.npy"
     with explained("read", path):
         if not path.exists():
-            raise InputError(f"{path} is missing")
+            raise InputError(f"{path} is missing.")
         return _mapped(path, dtype, shape, "r")

@@ -1,7 +1,6 @@
 """Byte streams of files, compressed or not, and the state that identifies a file's version."""
 
 import gzip
-import hashlib
 import io
 import lzma
 import sys
@@ -59,14 +58,8 @@ class FileState:
         return asdict(self)
 
 
-def content_hash(path: Path) -> str:
-    """Return the SHA-256 hash of a file."""
-    with explained("read", path), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def file_crc32(path: Path) -> int:
-    """Return the CRC-32 of a file, which takes a fifth of the time of `content_hash`."""
+    """Return the CRC-32 of a file."""
     total = 0
     with explained("read", path), path.open("rb", buffering=0) as file:
         while block := file.read(_BLOCK):
@@ -84,28 +77,20 @@ def plain_suffix(path: Path) -> str:
     return name.suffix.lower()
 
 
-class _Hashed(io.RawIOBase):
-    """A file that hashes the bytes read from it."""
+class _Counted(io.RawIOBase):
+    """A file that counts the bytes read from it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._digest = hashlib.sha256()
         self.consumed = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer)
-        count = self._file.readinto(view)  # type: ignore[attr-defined]
-        self._digest.update(view[:count])
+        count = self._file.readinto(buffer)  # type: ignore[attr-defined]
         self.consumed += count
         return int(count)
-
-    def finish(self) -> str:
-        while self.read(_BLOCK):
-            pass
-        return self._digest.hexdigest()
 
 
 class _Xz(io.RawIOBase):
@@ -155,7 +140,7 @@ class ByteStream:
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         self.path = path
-        self._raw = _Hashed(file)
+        self._raw = _Counted(file)
         reader = _READERS.get(path.suffix.lower())
         self._content: Any = reader(self._raw) if reader else self._raw
 
@@ -178,10 +163,6 @@ class ByteStream:
         except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
             raise InputError(f"{self.path} is damaged, or its suffix is wrong: {error}") from error
         return filled
-
-    def finish(self) -> str:
-        """Read the file to its end and return its SHA-256 hash."""
-        return self._raw.finish()
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.array_source import numbered
 from twinrank.data.batches import blocks
+from twinrank.data.builder import numbered
 from twinrank.support.compiled import compiled
 from twinrank.support.quantities import counted
 

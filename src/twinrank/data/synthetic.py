@@ -31,8 +31,8 @@ import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 from numpy.typing import NDArray
 
-from twinrank.data.array_source import table_from_arrays
 from twinrank.data.dataset import Dataset
+from twinrank.data.from_arrays import table_from_arrays
 from twinrank.support.errors import InputError
 
 Floats: TypeAlias = NDArray[np.floating[Any]]

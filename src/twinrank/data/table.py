@@ -1,71 +1,24 @@
-"""The contract of every data source: `ReadOptions` in, a `Table` out."""
+"""A `Table`: checked arrays of documents in the order of their queries."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.store import Arrays
 from twinrank.lists import Lists
 from twinrank.support.arrays import to_numpy
-from twinrank.support.errors import InputError, unknown
-from twinrank.support.quantities import counted
+from twinrank.support.errors import Argument, InputError, Parts
 
-MISSING = ("zero", "nan")
-UNJUDGED = ("error", "keep", "drop")
-NON_FINITE = ("error", "keep", "clip")
-SPLIT_QUERIES = ("join", "error")
-MAX_FEATURES = 100_000
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
-_INT64 = np.iinfo(np.int64)
-_LONGEST_ID = 1000
+Arrays = dict[str, npt.NDArray[Any]]
+Categories = Mapping[int, tuple[str, ...]]
+"""The texts of columns, by number; the column has their numbers, and −1 for missing values."""
 _DOCID = re.compile(r"\bdocid\s*=\s*(\S+)")
-
-
-def column_names(names: str | Sequence[str | int]) -> tuple[str, ...]:
-    """Return column names as a tuple; a single string is one name."""
-    return (names,) if isinstance(names, str) else tuple(str(name) for name in names)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """Options of reading data; `twinrank.load` documents each of them."""
-
-    features: int | tuple[str, ...] | None = None
-    missing: str = "zero"
-    zero_based: bool = False
-    unjudged: str = "error"
-    non_finite: str = "error"
-    max_features: int = MAX_FEATURES
-    query: str | None = None
-    label: str | bool | None = None
-    docid: str | None = None
-    ignore: tuple[str, ...] = ()
-    split_queries: str = "join"
-
-    def __post_init__(self) -> None:
-        for name, choices in (
-            ("missing", MISSING),
-            ("unjudged", UNJUDGED),
-            ("non_finite", NON_FINITE),
-            ("split_queries", SPLIT_QUERIES),
-        ):
-            if (value := getattr(self, name)) not in choices:
-                raise InputError(f"{name}: " + unknown("choice", str(value), choices))
-        if isinstance(self.features, int) and not 1 <= self.features <= self.max_features:
-            raise InputError(f"features must be 1 to {self.max_features:,}, not {self.features:,}")
-        if self.max_features >= 10**7 or self.max_features < 1:
-            raise InputError(f"max_features must be 1 to 9,999,999, not {self.max_features:,}")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the options as plain JSON."""
-        return asdict(self)
 
 
 class Texts:
@@ -90,6 +43,11 @@ class Texts:
         pieces = [text.encode() if isinstance(text, str) else text for text in texts]
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
         return cls(np.frombuffer(b"".join(pieces), dtype=np.uint8), ends)
+
+    @classmethod
+    def empty(cls, count: int) -> "Texts":
+        """Make empty texts."""
+        return cls(np.empty(0, np.uint8), np.zeros(count, np.int64))
 
     def __len__(self) -> int:
         return self.ends.size
@@ -151,34 +109,36 @@ def docid_in(comment: str) -> str:
     return match[1] if match else comment.strip()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Table:
     """Documents in the order of their queries."""
 
     X: Floats
     y: Floats
     lists: Lists
-    query_ids: npt.NDArray[Any]  # int64 or text
-    comments: Texts | None
-    feature_names: tuple[str, ...] | None
-    rows: Ints | None  # source row of each document; None if the source order is kept
-    notes: tuple[str, ...]
-    categories: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """The texts of columns by number; the columns have their numbers, −1 for missing ones."""
+    query_ids: npt.NDArray[Any]
+    """int64 or text."""
+    weights: npt.NDArray[np.float64] | None = None
+    """Of queries."""
+    comments: Texts | None = None
+    feature_names: tuple[str, ...] | None = None
+    rows: Ints | None = None
+    """The source row of each document; None if the source order is kept."""
+    notes: tuple[Parts, ...] = ()
+    categories: Categories = field(default_factory=dict)
 
     @classmethod
-    def of(cls, arrays: Arrays, facts: dict[str, Any]) -> "Table":
+    def of(cls, arrays: Arrays, facts: Mapping[str, Any]) -> "Table":
         """Make a table from a store's arrays and manifest, and check that they fit together."""
         try:
             X, y = arrays["X"], arrays["y"]
             lists, query_ids = Lists(arrays["offsets"]), np.array(arrays["query_ids"])
         except KeyError as error:
-            raise InputError(f"array {error} is missing") from error
-        names, notes = facts.get("feature_names"), facts.get("notes", [])
+            raise InputError(f"Array {error} is missing.") from error
+        names, rows, weights = facts.get("feature_names"), arrays.get("rows"), arrays.get("weights")
         comments = None
         if "comments" in arrays and "comment_ends" in arrays:
             comments = Texts(arrays["comments"], arrays["comment_ends"])
-        rows = arrays.get("rows")
         fits = (
             X.ndim == 2
             and X.dtype == y.dtype == np.dtype(np.float32)
@@ -186,25 +146,52 @@ class Table:
             and query_ids.shape == lists.sizes.shape
             and (comments is None or comments.fits(y.size))
             and (rows is None or (rows.shape == y.shape and rows.dtype == np.int64))
-            and (names is None or (isinstance(names, list) and len(names) == X.shape[1]))
+            and (weights is None or weights.shape == query_ids.shape)
+            and (names is None or len(names) == X.shape[1])
         )
-        categories = facts.get("categories") or {}
-        for key, texts in categories.items():
-            column = X[:, int(key)] if key.isdecimal() and int(key) < X.shape[1] else None
-            fits = fits and column is not None and not np.any(column >= len(texts))
+        categories = {int(key): tuple(own) for key, own in facts.get("categories", {}).items()}
+        for column, own in categories.items():
+            fits = fits and column < X.shape[1] and not np.any(X[:, column] >= len(own))
         if not fits:
-            raise InputError("its arrays have shapes or types that do not fit together")
+            raise InputError("Its arrays have shapes or types that do not fit together.")
         return cls(
-            X,
-            y,
-            lists,
-            query_ids,
-            comments,
-            None if names is None else tuple(names),
-            None if rows is None else np.array(rows),
-            tuple(str(note) for note in notes),
-            {int(key): tuple(texts) for key, texts in categories.items()},
+            X=X,
+            y=y,
+            lists=lists,
+            query_ids=query_ids,
+            weights=None if weights is None else np.array(weights),
+            comments=comments,
+            feature_names=None if names is None else tuple(names),
+            rows=None if rows is None else np.array(rows),
+            notes=tuple(_note(note) for note in facts.get("notes", ())),
+            categories=categories,
         )
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a manifest holds besides the arrays."""
+        return facts(self.feature_names, self.notes, self.categories)
+
+
+def facts(
+    names: Iterable[str] | None, notes: Iterable[Parts], categories: Categories
+) -> dict[str, Any]:
+    """Return what a manifest holds besides arrays, as plain JSON."""
+    listed = {str(column): list(texts) for column, texts in categories.items()}
+    return {
+        "feature_names": None if names is None else list(names),
+        "notes": [
+            [[part.name, part.value] if isinstance(part, Argument) else part for part in note]
+            for note in notes
+        ],
+        **({"categories": listed} if listed else {}),
+    }
+
+
+def _note(plain: Any) -> Parts:
+    """The inverse of what `facts` makes of a note; data of earlier versions has notes as text."""
+    if isinstance(plain, str):
+        return [plain]
+    return [part if isinstance(part, str) else Argument(str(part[0]), part[1]) for part in plain]
 
 
 class Selection:
@@ -228,10 +215,10 @@ class Selection:
         try:
             numbers = numbers[queries]
         except IndexError as error:
-            raise InputError(f"select: {error}; there are {self.queries:,} queries") from error
+            raise InputError(f"select: {error}; there are {self.queries:,} queries.") from error
         if numbers.ndim != 1:
             raise InputError(
-                f"select takes a one-dimensional array of query numbers, not shape {numbers.shape}"
+                f"select takes a one-dimensional array of query numbers, not shape {numbers.shape}."
             )
         return numbers if self.numbers is None else self.numbers[numbers]
 
@@ -262,64 +249,3 @@ class Selection:
         starts = self._table_lists.offsets[numbers].tolist()
         ends = self._table_lists.offsets[numbers + 1].tolist()
         return [slice(start, end) for start, end in zip(starts, ends, strict=True)]
-
-
-def as_ids(names: list[str]) -> npt.NDArray[Any]:
-    """Return query ids as int64 if each is spelled as an integer, else as text.
-
-    >>> as_ids(["7", "10"]), as_ids(["007", "10"])
-    (array([ 7, 10]), array(['007', '10'], dtype='<U3'))
-    """
-    if all(_INTEGER.fullmatch(name) for name in names):
-        numbers = [int(name) for name in names]
-        if _INT64.min <= min(numbers, default=0) and max(numbers, default=0) <= _INT64.max:
-            return np.array(numbers, dtype=np.int64)
-    if (invalid := next((name for name in names if "\0" in name), None)) is not None:
-        raise InputError(f"query id {invalid!r} contains a NUL character; remove it")
-    longest = max(names, key=len, default="")
-    if len(longest) > _LONGEST_ID:  # an array of text gives every id the space of the longest
-        raise InputError(
-            f"query id {longest[:20]!r}… has {len(longest):,} characters; shorten it to "
-            f"{_LONGEST_ID:,} at most"
-        )
-    return np.array(names, dtype=np.str_)
-
-
-def scattered_queries(runs: Ints) -> npt.NDArray[np.bool_]:
-    """Return a mask of the queries with several runs of rows."""
-    return np.bincount(runs) > 1
-
-
-def grouped_rows(starts: Ints, runs: Ints, documents: int) -> tuple[Ints | None, Ints]:
-    """Return the order of rows that groups them by query, and the offsets in that order.
-
-    Run r begins at row starts[r] and belongs to query runs[r], numbered by first appearance.
-    The order is None if the rows are grouped already.
-    """
-    sizes = np.diff(starts, append=documents)
-    counts = np.zeros(int(runs.max(initial=-1)) + 1, np.int64)
-    np.add.at(counts, runs, sizes)
-    offsets = np.append(0, np.cumsum(counts))
-    if runs.size == counts.size:
-        return None, offsets
-    return np.argsort(np.repeat(runs, sizes), kind="stable"), offsets
-
-
-def scattered_note(scattered: int) -> str:
-    """Return the note about queries whose rows were not adjacent."""
-    return f"the rows of {counted(scattered, 'query')} were scattered; they are now grouped"
-
-
-def dropped_note(count: int) -> str:
-    """Return the note about unjudged documents that were dropped."""
-    was = "was" if count == 1 else "were"
-    return f"{counted(count, 'document')} without a judgement (label −1) {was} dropped"
-
-
-def not_finite_notes(missing: int, infinite: int) -> list[str]:
-    """Return the notes about values that are not finite and were kept or clipped."""
-    notes = []
-    for count, problem in ((missing, "not a number (NaN)"), (infinite, "beyond a float32's range")):
-        if count:
-            notes.append(f"{counted(count, 'value')} {'is' if count == 1 else 'are'} {problem}")
-    return notes

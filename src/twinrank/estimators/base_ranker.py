@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from twinrank.data.dataset import Dataset
-from twinrank.data.parts import is_source, is_stream
+from twinrank.data.sources import is_source, is_stream
 from twinrank.estimators.checks import (
     check_callbacks,
     check_search,

@@ -9,10 +9,9 @@ import numpy.typing as npt
 from sklearn import get_config
 
 from twinrank.boosting.engines import ENGINES
-from twinrank.data.array_source import numbered
 from twinrank.data.batches import blocks
-from twinrank.data.dataset import Dataset
-from twinrank.data.text_columns import with_features
+from twinrank.data.builder import numbered
+from twinrank.data.dataset import Dataset, with_features
 from twinrank.data.transforms import Compose, Transform, Union
 from twinrank.estimators.inputs import trainable_queries
 from twinrank.lists import Lists

@@ -1,7 +1,7 @@
 """Input of `fit` and `predict` as datasets: arrays, sparse matrices, frames, evaluation sets."""
 
+import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,20 +10,19 @@ import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
 from twinrank.data.folds import cut
-from twinrank.data.loading import load
-from twinrank.data.parts import is_source, is_stream
-from twinrank.data.text_columns import text_codes
+from twinrank.data.from_arrays import table_from_arrays
+from twinrank.data.from_frames import as_frame, is_frame
+from twinrank.data.loading import load_table, warn_about
+from twinrank.data.options import ReadOptions, odd_feature_notes
+from twinrank.data.sources import is_source, is_stream
 from twinrank.support.arrays import refuse_dask, to_numpy
-from twinrank.support.errors import InputError
+from twinrank.support.errors import DataWarning, InputError
 from twinrank.training.settings import FEWEST
 
+_QUERY = "qid"  # the column of X with the query ids, if neither qid nor group is passed
 _FORMS = (
     "Pass (X, y, qid), a Dataset, files, a dict of these by name, or [(X, y)] with eval_qid=[qid]."
 )
-
-
-class NotNumbersError(InputError, TypeError):
-    """Objects that are not numbers; also a TypeError, which scikit-learn expects."""
 
 
 def as_dataset(
@@ -34,10 +33,13 @@ def as_dataset(
     *,
     labelled: bool = False,
     one_query: bool = False,
+    categorical: Sequence[int | str] = (),
+    text: Sequence[str] = (),
 ) -> Dataset:
     """Features, labels and queries as a dataset; rows of a query may be scattered.
 
     With `labelled`, labels are required. With `one_query`, rows without query ids are one query.
+    `categorical` are columns of categories, and `text` those that a model knows as text.
     """
     if isinstance(X, Dataset):
         if any(argument is not None for argument in (y, qid, group)):
@@ -47,37 +49,57 @@ def as_dataset(
         refuse_dask(name, values)
     alone = all(argument is None for argument in (y, qid, group))
     if alone and is_source(X) and (labelled or not is_stream(X)):
-        return _loaded(X, labelled)
+        return _loaded(X, labelled, categorical, text)
     if labelled and y is None:
         raise InputError("A ranker requires y to be passed, but the target y is None.")
-    matrix, names, categories = _matrix(X)
+    if is_frame(X):
+        X, qid = _frame(X, qid, group, labelled)
     if one_query and qid is None and group is None:
-        group = [matrix.shape[0]]
+        group = [X.shape[0] if hasattr(X, "shape") else len(X)]
     if labelled:
         _check_judged(y)
-    data = Dataset.from_arrays(
-        matrix,
-        y,
-        qid=None if qid is None else _query_ids(qid),
-        group=group,
-        feature_names=names,
-        unjudged="keep",
-        non_finite="keep",
-    )
-    return Dataset(replace(data._table, categories=categories)) if categories else data
+    options = ReadOptions(unjudged="keep", non_finite="keep")
+    table = table_from_arrays(X, y, qid=qid, group=group, categorical=categorical, options=options)
+    return Dataset(table)
 
 
-def _loaded(source: Any, labelled: bool) -> Dataset:
+def _frame(X: Any, qid: Any, group: Any, labelled: bool) -> tuple[Any, Any]:
+    """A frame of features, and the query ids, which it may hold in a column as in XGBoost."""
+    frame = as_frame(X, "X")
+    if qid is None and group is None and _QUERY in frame.columns:
+        frame, qid = frame.drop(_QUERY), frame[_QUERY].to_numpy()
+    if labelled:
+        for note in odd_feature_notes(map(str, frame.columns)):
+            warnings.warn(DataWarning(*note), stacklevel=6)
+    return frame, qid
+
+
+def _loaded(
+    source: Any, labelled: bool, categorical: Sequence[int | str], text: Sequence[str]
+) -> Dataset:
     """Read files or a stream; without `labelled`, labels may be missing."""
+    options = ReadOptions(
+        unjudged="error" if labelled else "keep",
+        non_finite="keep",
+        categorical_features=tuple(name for name in categorical if isinstance(name, str)),
+        text=tuple(text),
+    )
     try:
-        unjudged = "error" if labelled else "keep"
-        return load(source, unjudged=unjudged, non_finite="keep")
+        data = load_table(source, options)
     except InputError as error:
-        if not labelled:
-            with suppress(InputError):
-                return load(source, label=False, non_finite="keep")
-        hint = "Options for reading belong to load: pass twinrank.load(…, option=…) instead."
-        raise InputError(f"{str(error).rstrip('.')}. {hint}") from error
+        if labelled:
+            raise _with_advice(error) from error
+        try:
+            data = load_table(source, replace(options, label=False))
+        except InputError:
+            raise _with_advice(error) from error
+    warn_about(data, stacklevel=6)
+    return data
+
+
+def _with_advice(error: InputError) -> InputError:
+    hint = " Options for reading belong to load: pass twinrank.load(…, option=…) instead."
+    return InputError(*error.parts, hint)
 
 
 def _check_judged(y: Any) -> None:
@@ -85,110 +107,11 @@ def _check_judged(y: Any) -> None:
     labels = np.asarray(to_numpy(y))
     if labels.dtype.kind not in "if" or (labels < -1).any():  # worse, and refused later
         return
-    if (unjudged := np.flatnonzero(labels == -1)).size:
+    if (unjudged := np.argwhere(labels == -1)).size:
         raise InputError(
-            f"y[{unjudged[0]}] is −1, which means unjudged. Leave the document out, or pass "
+            f"y[{unjudged[0][0]}] is −1, which means unjudged. Leave the document out, or pass "
             f"Dataset.from_arrays(…, unjudged='keep')."
         )
-
-
-def _matrix(X: Any) -> tuple[Any, list[str] | None, dict[int, tuple[str, ...]]]:
-    """Features as a matrix, the names of the columns if all have one, and columns of text."""
-    if hasattr(X, "toarray"):  # scipy sparse
-        return X, None, {}
-    if hasattr(type(X), "columns"):  # of the type: a lazy frame would compute its columns
-        return _frame(X)
-    try:
-        matrix = to_numpy(X)
-    except ValueError as error:  # rows of different lengths
-        raise InputError(f"X cannot be converted to a matrix: {error}") from error
-    if matrix.dtype.kind == "c":
-        raise InputError(f"Complex data not supported: X is {matrix.dtype}.")
-    if matrix.ndim != 2:
-        raise InputError(
-            f"X must be a matrix, but it has shape {matrix.shape}. Reshape your data: "
-            f"X.reshape(1, -1) for one document, X.reshape(-1, 1) for one feature."
-        )
-    if matrix.shape[1] == 0:
-        raise InputError(
-            f"X has 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required."
-        )
-    return _numbers(matrix, "X") if matrix.dtype.kind == "O" else matrix, None, {}
-
-
-def _numbers(values: Any, name: str) -> Any:
-    """Objects as float64, None as NaN. Text raises an error, even if it looks like a number."""
-    text = next((v for v in values.flat if isinstance(v, str | bytes)), None)
-    if text is not None:
-        raise InputError(f"{name} contains the text {text!r}. Encode it as a number, or drop it.")
-    try:
-        return values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise NotNumbersError(f"{name} contains a value that is not a number: {error}") from error
-
-
-def _frame(frame: Any) -> tuple[Any, list[str] | None, dict[int, tuple[str, ...]]]:
-    """A frame of features as a matrix, missing values as NaN; its names and columns of text."""
-    import narwhals as nw
-
-    try:
-        native = nw.from_native(frame)
-        table = native.collect() if isinstance(native, nw.LazyFrame) else native
-        columns = list(table.columns)
-    except nw.exceptions.DuplicateError as error:
-        raise InputError("X has several columns of the same name; rename them.") from error
-    except TypeError:  # not a frame after all
-        return np.asarray(frame), None, {}
-    if not columns:
-        raise InputError(
-            f"X has 0 feature(s) (shape={table.shape}) while a minimum of 1 is required."
-        )
-    X = np.empty(table.shape, np.float32)
-    categories: dict[int, tuple[str, ...]] = {}
-    with np.errstate(over="ignore"):  # values that are too large become infinite
-        for i in range(len(columns)):
-            if (coded := text_codes(table[:, i])) is not None:
-                X[:, i], texts = coded
-                categories |= {i: texts} if texts else {}
-            else:
-                X[:, i] = _column(table[:, i])
-    names = columns if all(isinstance(name, str) for name in columns) else None
-    return X, names, categories
-
-
-def _column(series: Any) -> Any:
-    import narwhals as nw
-
-    kind, name = series.dtype, f"Feature {series.name!r}"
-    if kind == nw.Object:
-        return _numbers(np.array(series.to_list(), object), name)
-    if not (kind.is_numeric() or kind == nw.Boolean):
-        advice = "Convert it to numbers, or to the frame's type for categories, or drop it."
-        raise InputError(f"{name} is {kind}, not a number. {advice}")
-    no_numpy_type = kind in (nw.Int128, nw.UInt128, nw.Decimal)
-    if no_numpy_type or (series.null_count() and not kind.is_float()):
-        series = series.cast(nw.Float64)
-    return series.to_numpy()
-
-
-def _query_ids(qid: Any) -> Any:
-    """Query ids; InputError if one is missing."""
-    ids = to_numpy(qid)
-    missing = None
-    if ids.dtype.kind == "f":
-        missing = np.isnan(ids)
-    elif ids.dtype.kind == "O":
-        missing = np.array([_is_missing(value) for value in ids.flat])
-    if missing is not None and missing.any():
-        raise InputError(f"Row {int(missing.argmax())} has no query id: qid is missing there.")
-    return ids
-
-
-def _is_missing(value: Any) -> bool:
-    try:
-        return value is None or not bool(value == value)
-    except TypeError:  # pandas.NA == pandas.NA has no truth value
-        return True
 
 
 def as_evaluation_sets(

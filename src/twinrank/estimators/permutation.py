@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-from twinrank.data.dataset import Dataset
-from twinrank.data.text_columns import with_features
+from twinrank.data.dataset import Dataset, with_features
 from twinrank.estimators.base_ranker import BaseRanker
 from twinrank.estimators.inputs import labelled
 from twinrank.evaluation.evaluate import evaluate

@@ -245,6 +245,8 @@ class Lists(PerList):
 
 def query_runs(qid: Array) -> tuple[Any, Ints]:
     """Query ids as an array without missing ids, and the start of each run of equal ids."""
+    if isinstance(qid, list | tuple) and any(isinstance(value, str) for value in qid):
+        qid = np.array([*qid, None], object)[:-1]  # NumPy's text loses NUL characters at the end
     values = to_numpy(qid.cpu() if is_tensor(qid) else qid)
     if values.ndim != 1:
         raise InputError(f"qid must have one dimension, but has shape {values.shape}")
@@ -277,6 +279,8 @@ def _whole_numbers(values: Array, name: str) -> Ints:
     array = to_numpy(values.cpu() if is_tensor(values) else values)
     if array.ndim != 1:
         raise InputError(f"{name} must have one dimension, but has shape {array.shape}")
+    if array.dtype.kind == "f" and (array == np.rint(array)).all():  # as np.loadtxt reads them
+        return array.astype(np.int64)
     if array.size and array.dtype.kind not in "iu":
         raise InputError(f"{name} must be whole numbers, not {array.dtype}")
     return array.astype(np.int64)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.dataset import Dataset
-from twinrank.data.text_columns import as_text, with_features
+from twinrank.data.dataset import Dataset, with_features
+from twinrank.data.from_frames import as_text
 from twinrank.support.errors import InputError, unknown
 
 MOST = 255

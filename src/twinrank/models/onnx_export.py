@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.dataset import Dataset
-from twinrank.data.text_columns import with_features
+from twinrank.data.dataset import Dataset, with_features
 from twinrank.models.onnx_graph import Graph, onnx_library
 from twinrank.models.saved_model import Model
 from twinrank.support.errors import InputError

@@ -13,7 +13,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.folds import Fold
 from twinrank.data.layouts import load_folds
 from twinrank.data.loading import load
-from twinrank.data.parts import address_of, is_folder_of_parts
+from twinrank.data.sources import address_of, is_folder_of_parts
 from twinrank.data.store import is_store
 from twinrank.data.summary import fingerprint
 from twinrank.data.synthetic import synthetic_web_search

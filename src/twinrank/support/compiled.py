@@ -23,6 +23,8 @@ import numba
 import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
 
+from twinrank.support.files import private_folder
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _lock = threading.Lock()
@@ -47,13 +49,28 @@ def compiled_sums(function: Function) -> Function:
 def _compile(function: Function, **flags: Any) -> Function:
     flags |= {"nogil": True, "error_model": "numpy"}
     try:
-        dispatcher = numba.njit(cache=True, **flags)(function)
+        dispatcher = _cached(function, flags)
         _invalidate_on_change(dispatcher, function)
         _ignore_write_errors(dispatcher)
-    except (RuntimeError, AttributeError):
-        # No writable folder, or another version of numba's cache: compile in each process.
+    except (RuntimeError, AttributeError, OSError):
+        # No writable folder at all, or another version of numba's cache: compile in each process.
         return numba.njit(**flags)(function)  # type: ignore[no-any-return]
     return dispatcher  # type: ignore[no-any-return]
+
+
+def _cached(function: Function, flags: dict[str, Any]) -> Any:
+    """Compile with a cache: beside the module, in the user's cache folder, or a temporary one."""
+    try:
+        return numba.njit(cache=True, **flags)(function)
+    except RuntimeError:  # neither of the first two can be written
+        settings: Any = numba.config
+        own, chosen = settings.CACHE_DIR, os.environ.get("TWINRANK_CACHE_DIR")
+        place = Path(chosen).expanduser() / "compiled" if chosen else private_folder("compiled")
+        settings.CACHE_DIR = str(place.absolute())
+        try:
+            return numba.njit(cache=True, **flags)(function)
+        finally:
+            settings.CACHE_DIR = own
 
 
 def _invalidate_on_change(dispatcher: Any, function: Function) -> None:

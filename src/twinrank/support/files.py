@@ -12,6 +12,7 @@ import secrets
 import shutil
 import socket
 import stat
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -157,6 +158,38 @@ def publish(partial: Path, path: Path) -> None:
             exists = isinstance(error, OSError) and error.errno in _EXISTS
             if not exists or attempt + 1 == _ATTEMPTS:
                 raise
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file, and wait until it is on the disk."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    _flush(path)
+
+
+def is_writable(folder: Path) -> bool:
+    """True for a folder in which files can be made; it is made if it does not exist."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def private_folder(name: str) -> Path:
+    """A folder among the temporary files that only this user can read and write.
+
+    Others could have made a folder of that name: it is used only if it belongs to this user.
+    """
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir(), f"twinrank-{user}")
+    with explained("write", folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o022:
+            return Path(tempfile.mkdtemp(prefix="twinrank-"), name)
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
+    return folder / name
 
 
 def _flush(path: Path) -> None:

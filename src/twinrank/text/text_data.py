@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.frames import eager_frame
+from twinrank.data.from_frames import as_frame
 from twinrank.support.errors import InputError, unknown
 
 __all__ = ["TextCollection", "columns_from_frame"]
@@ -213,7 +213,7 @@ def columns_from_frame(
 
 def _frame_columns(frame: Any, names: list[str]) -> list[list[Any]]:
     """The values of the named columns."""
-    table = frame if isinstance(frame, Mapping) else eager_frame(frame, "the frame")
+    table = frame if isinstance(frame, Mapping) else as_frame(frame, "The frame")
     known = [str(name) for name in (table if isinstance(table, Mapping) else table.columns)]
     for name in names:
         if name not in known:

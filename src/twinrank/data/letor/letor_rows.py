@@ -26,9 +26,9 @@ from twinrank.support.compiled import compiled
 FINE, LABEL, LABEL_RANGE, UNJUDGED, QID, ID_TEXT, ID_LENGTH = range(7)
 INDEX, ZERO, ORDER, LIMIT, VALUE, NOT_FINITE = range(7, 13)
 LONGEST_ID = 1_000  # bytes; an array of ids needs the length of the longest for each
-# What to do with values that are not finite in float32, and with the label −1.
-ERROR, KEEP, CLIP = range(3)
-DROP = CLIP
+# What to do with values that are not finite in float32, and with the label −1. Rows with a label
+# to be dropped are kept here, but their values are not counted.
+ERROR, KEEP, DROP = range(3)
 
 # Positions in the report of `parse_rows`.
 (
@@ -44,15 +44,16 @@ DROP = CLIP
     COMMENTED,  # bytes of comments
     MISSING,  # values that are NaN
     INFINITE,  # infinite or too large for a float32
-    DROPPED,  # unjudged documents left out
+    INEXACT,  # whole numbers that lose digits as float32
+    INEXACT_LABELS,
     REPORT_SIZE,
-) = range(14)
+) = range(15)
 
 _NEWLINE, _RETURN, _SPACE, _HASH, _MINUS, _POINT, _COLON = 10, 13, 32, 35, 45, 46, 58
 _TENS = 10 ** np.arange(9, dtype=np.uint64)
 _NONE, _ONE, _THREE, _EIGHT = np.uintp(0), np.uintp(1), np.uintp(3), np.uintp(8)
 _BYTE, _BLANK = np.uintp(255), np.uintp(_SPACE)
-LARGEST = float(np.finfo(np.float32).max)
+_EXACT, _SURE = float(1 << 24), float(1 << 53)  # whole numbers below: exact as float32, float64
 
 
 @compiled
@@ -69,10 +70,17 @@ def _doubt(report: Any, doubts: Any, row: Any, column: int, begin: Any, end: Any
 
 
 @compiled
+def _loses_digits(value: Any) -> bool:
+    """True for a whole number that float32 does not hold."""
+    large = abs(value) > _EXACT and value == np.floor(value)
+    return bool(large and np.float64(np.float32(value)) != value)
+
+
+@compiled
 def _read_label(
     text: Any, i: Any, row: Any, y: Any, unjudged: int, powers: Any, doubts: Any, report: Any
 ) -> Any:
-    """Read the label; return the position after it, and True if the document is kept."""
+    """Read the label; return the position after it, and True if the document counts."""
     value, j, sure = read_number(text, i, powers)
     if sure == NOT_A_NUMBER or not ends_token(text, j):
         _fail(report, LABEL, i, token_end(text, i))
@@ -81,8 +89,10 @@ def _read_label(
             _fail(report, UNJUDGED, i, j)
     elif not value >= 0 or too_large(text, i, value):
         _fail(report, LABEL_RANGE, i, j)
-    elif sure == DOUBTFUL:
+    elif sure == DOUBTFUL or value >= _SURE:
         _doubt(report, doubts, row, -1, i, j)
+    else:
+        report[INEXACT_LABELS] += _loses_digits(value)
     y[row] = value
     return j, value != -1 or unjudged != DROP
 
@@ -146,8 +156,7 @@ def _read_value(text: Any, i: Any, begin: Any, non_finite: int, powers: Any, rep
             report[MISSING] += 1
         else:
             report[INFINITE] += 1
-            largest = LARGEST if non_finite == CLIP else np.inf
-            value = largest if value > 0 else -largest
+            value = np.inf if value > 0 else -np.inf
     return value, end, sure
 
 
@@ -223,8 +232,10 @@ def _read_features(
         if report[PROBLEM] != FINE:
             break
         if column < width:
-            if sure == DOUBTFUL:
+            if sure == DOUBTFUL or _SURE <= abs(value) < np.inf:
                 _doubt(report, doubts, row, column, begin, j)
+            else:
+                report[INEXACT] += _loses_digits(value)
             for c in range(following, column):
                 X[row, np.uintp(c)] = absent
             X[row, np.uintp(column)] = value
@@ -274,8 +285,8 @@ def parse_rows(
         line = i
         i = skip_blanks(text, i)
         if not ends_token(text, i):
-            known, missing, infinite = report[DOUBTS], report[MISSING], report[INFINITE]
-            i, kept = _read_label(text, i, row, y, unjudged, powers, doubts, report)
+            missing, infinite, inexact = report[MISSING], report[INFINITE], report[INEXACT]
+            i, counts = _read_label(text, i, row, y, unjudged, powers, doubts, report)
             begin_id, end_id = i, i
             if report[PROBLEM] == FINE:
                 begin_id, end_id = _read_qid(text, skip_blanks(text, i), report)
@@ -286,51 +297,23 @@ def parse_rows(
             if report[PROBLEM] != FINE:
                 i = line
                 break
-            if kept:
-                if queries == 0 or not same_bytes(text, qid, qid_end, begin_id, end_id):
-                    starts[queries], ids[queries, 0], ids[queries, 1] = row, begin_id, end_id
-                    queries += _ONE
-                    qid, qid_end = begin_id, end_id
-                if text[i] == _HASH:
+            if not counts:
+                report[MISSING], report[INFINITE], report[INEXACT] = missing, infinite, inexact
+            if queries == 0 or not same_bytes(text, qid, qid_end, begin_id, end_id):
+                starts[queries], ids[queries, 0], ids[queries, 1] = row, begin_id, end_id
+                queries += _ONE
+                qid, qid_end = begin_id, end_id
+            if text[i] == _HASH:
+                i += _ONE
+                while text[i] != _NEWLINE:
+                    comments[commented] = text[i]
+                    commented += _ONE
                     i += _ONE
-                    while text[i] != _NEWLINE:
-                        comments[commented] = text[i]
-                        commented += _ONE
-                        i += _ONE
-                    if text[i - _ONE] == _RETURN:
-                        commented -= _ONE
-                comment_ends[row] = commented
-                row += _ONE
-            else:  # a dropped document does not count in the report of values
-                report[DROPPED] += 1
-                report[DOUBTS], report[MISSING], report[INFINITE] = known, missing, infinite
+                if text[i - _ONE] == _RETURN:
+                    commented -= _ONE
+            comment_ends[row] = commented
+            row += _ONE
         i = line_end(text, i) + _ONE
         report[LINES] += 1
     report[RESUME], report[ROWS], report[QUERIES] = i, row, queries
     report[COMMENTED] = commented
-
-
-@compiled
-def permute_rows(values: Any, order: Any, done: Any, spare: Any) -> None:
-    """Assign values[i] = values[order[i]] for all i, cycle by cycle; `spare` holds one row."""
-    for first in range(order.size):
-        if done[first]:
-            continue
-        for c in range(values.shape[1]):
-            spare[c] = values[first, c]
-        i = first
-        while True:
-            done[i] = True
-            source = order[i]
-            if source == first:
-                break
-            for c in range(values.shape[1]):
-                values[i, c] = values[source, c]
-            i = source
-        for c in range(values.shape[1]):
-            values[i, c] = spare[c]
-
-
-def permute(values: Any, order: Any) -> None:
-    """Reorder the rows of a matrix in place."""
-    permute_rows(values, order, np.zeros(order.size, np.bool_), np.empty_like(values[0]))

@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.letor.letor_reader import NAMES
+from twinrank.data.letor import NAMES
 from twinrank.data.letor.letor_rows import LONGEST_ID
 from twinrank.data.letor.tokens import POWERS
 from twinrank.data.streams import written
@@ -190,11 +190,11 @@ def _check(data: "Dataset", ids: Texts, name: Path) -> None:
         too_long = len(text) > LONGEST_ID
         if not text or too_long or any(byte <= 32 or byte == _HASH for byte in text):
             raise InputError(
-                f"can't write {name}: query id {str(data.query_ids[i])[:60]!r} is empty, too long, "
-                f"or contains blanks or '#'; write CSV or Parquet instead of LETOR text"
+                f"Can't write {name}: query id {str(data.query_ids[i])[:60]!r} is empty, too long, "
+                f"or contains blanks or '#'; write CSV or Parquet instead of LETOR text."
             )
     if data.comments is not None and _breaks_lines(data.comments):
         raise InputError(
-            f"can't write {name}: a document id contains a line break; write CSV or Parquet "
-            f"instead of LETOR text"
+            f"Can't write {name}: a document id contains a line break; write CSV or Parquet "
+            f"instead of LETOR text."
         )

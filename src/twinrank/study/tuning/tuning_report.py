@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.table import ReadOptions
+from twinrank.data.options import ReadOptions
 from twinrank.display.plots import COLOURS, drawing, use_whole_numbers
 from twinrank.display.tables import Cell, Table
 from twinrank.report.content import ReportContent

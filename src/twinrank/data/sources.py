@@ -1,4 +1,7 @@
-"""Sources of many rows: folders, patterns and lists of files, addresses, streams of batches."""
+"""Sources of data: a file, a folder, a pattern or a list of files, an address, a stream of batches.
+
+A single file is a list of one part.
+"""
 
 import glob
 import os
@@ -10,10 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from twinrank.data.column_roles import choose_columns
 from twinrank.data.fold_files import by_number, fold_candidates, tables_in
+from twinrank.data.options import ReadOptions, choose_columns
 from twinrank.data.streams import FRAMES, plain_suffix
-from twinrank.data.table import ReadOptions
 from twinrank.support.errors import InputError, explained
 
 # One slash is enough: a path on the command line has lost the other.
@@ -27,6 +29,11 @@ class Part:
 
     path: Path
     partition: tuple[tuple[str, str | int | float | None], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return str(self.path)
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,8 @@ def is_stream(value: Any) -> bool:
     return (library, name) == ("polars", "LazyFrame")
 
 
-def find_parts(source: Any) -> list[Part] | None:
-    """Return the files of a folder, a glob or a list; None for a single file or a saved folder."""
+def find_parts(source: Any) -> list[Part]:
+    """Return the files of a folder, a pattern or a list; a single file is the only part."""
     if isinstance(source, list | tuple):
         return _listed(source)
     path = Path(source).expanduser()
@@ -81,7 +88,7 @@ def find_parts(source: Any) -> list[Part] | None:
             return _in_folder(path)
         if not path.exists() and glob.has_magic(str(path)):
             return _matching(path)
-    return None
+    return [Part(path)]
 
 
 def is_folder_of_parts(folder: Path) -> bool:
@@ -92,9 +99,11 @@ def is_folder_of_parts(folder: Path) -> bool:
 def _listed(paths: Sequence[Any]) -> list[Part]:
     files = [Path(path).expanduser() for path in paths]
     if not files:
-        raise InputError("the list of files is empty; pass at least one file")
+        raise InputError("The list of files is empty; pass at least one file.")
     if repeated := [path for path, count in Counter(files).items() if count > 1]:
-        raise InputError(f"{repeated[0]} is in the list twice; name each file once")
+        raise InputError(f"{repeated[0]} is in the list twice; name each file once.")
+    if len(files) == 1 and plain_suffix(files[0]) not in FRAMES:
+        return [Part(files[0])]
     return [_part(path) for path in files]
 
 
@@ -105,7 +114,7 @@ def _matching(pattern: Path) -> list[Part]:
     for folder in (path for path in found if path.is_dir()):
         files += [path for path in tables_in(folder) if path not in files]
     if not files:
-        raise InputError(f"no file matches {pattern}")
+        raise InputError(f"No file matches {pattern}.")
     return [_part(path) for path in files]
 
 
@@ -113,14 +122,14 @@ def _in_folder(folder: Path) -> list[Part]:
     if (fold := _roles_in(folder)) is not None:
         names = ", ".join(path.name for path in fold.values())
         raise InputError(
-            f"{folder} has training and test data ({names}), which load does not mix; use "
-            f"load_folds, or name a file in it"
+            f"{folder} has training and test data ({names}), which are not mixed. Name a file in "
+            f"it; in Python, load_folds loads all of them."
         )
     files = list(tables_in(folder))
     if not files:
         raise InputError(
             f"{folder} is a folder without 'manifest.json' and without tables ({', '.join(FRAMES)})"
-            f"; use load_folds for folds such as Fold1/train.txt, or pass the path of a file"
+            f"; use load_folds for folds such as Fold1/train.txt, or pass the path of a file."
         )
     return [_part(path, folder) for path in files]
 
@@ -141,7 +150,7 @@ def _part(path: Path, base: Path | None = None) -> Part:
     if plain_suffix(path) not in FRAMES:
         raise InputError(
             f"{path} is not a table; several files must be {', '.join(FRAMES)}. Convert LETOR text "
-            f"first: twinrank convert"
+            f"first: twinrank convert."
         )
     folders = path.parent.relative_to(base).parts if base is not None else path.parent.parts
     pairs = [folder.partition("=") for folder in folders if "=" in folder]
@@ -202,7 +211,7 @@ def lazy_stream(frame: Any, name: str) -> Stream:
 
     def batches(columns: list[str], rows: int) -> Iterator[Any]:
         if not hasattr(frame, "collect_batches"):
-            raise InputError(f"{name} needs polars 1.34 or newer; pip install -U polars")
+            raise InputError(f"{name} needs polars 1.34 or newer; pip install -U polars.")
         return iter(frame.select(columns).collect_batches(chunk_size=rows, maintain_order=True))
 
     return Stream(name, list(frame.collect_schema().names()), batches)
