@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from rankings import FORMS, FRAMES, assert_same, bits, datasets, quietly
 from twinrank import Dataset, DataWarning, InputError, load
-from twinrank.data.csv_structure import count_rows
+from twinrank.data import from_csv
+from twinrank.data.streams import opened
 from twinrank.support.memory import PeakMemory
 
 COLUMNS = {"qid": [7, 7, 9], "label": [0, 2, 1], "a": [0.5, 1.5, 2.5], "b": [1, 2, 3]}
@@ -367,14 +368,19 @@ def test_line_breaks_within_quotes(csv):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_the_rows_of_csv_are_counted(end):
+def test_the_rows_of_csv_are_counted(end, tmp_path):
+    path = tmp_path / "x.csv"
     text = end.join(['\ufeffqid,"a ""b"', "", "1,2", ",", '"x\n",""', '"","', '"', "3,4"])
     for last in ("", end):
-        assert count_rows(Path("x.csv"), (text + last).encode(), ",") == 4
+        path.write_bytes((text + last).encode())
+        with opened(path) as source:
+            assert sum(rows for _, rows in from_csv.whole_rows(source, ",")) == 4
 
 
 def test_a_row_that_the_parser_loses_is_an_error(csv, monkeypatch):
-    monkeypatch.setattr("twinrank.data.delimited.count_rows", lambda *_: 3)
+    whole_rows = from_csv.whole_rows
+    one_more = lambda *args: ((text, rows + 1) for text, rows in whole_rows(*args))  # noqa: E731
+    monkeypatch.setattr(from_csv, "whole_rows", one_more)
     with pytest.raises(InputError, match="2 of 3 rows were read"):
         csv(HEADER + "7,0,1,2\n7,1,3,4\n")
 

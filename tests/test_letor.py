@@ -19,9 +19,9 @@ from sklearn.datasets import load_svmlight_file
 
 import letor_reference as reference
 import twinrank as tr
-from twinrank.data.letor import letor_reader
-from twinrank.data.letor.letor_rows import permute
+from twinrank.data import letor
 from twinrank.data.letor.tokens import is_utf8
+from twinrank.data.store import permute
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 LARGEST = float(np.finfo(np.float32).max)
@@ -386,7 +386,7 @@ class TestErrors:
         assert message.startswith(f"{file}, line 130004, column 13: {WORDS['order']}'1:2'")
 
     def test_a_line_without_end(self, file, monkeypatch):
-        monkeypatch.setattr(letor_reader, "_LONGEST_LINE", 1 << 23)
+        monkeypatch.setattr(letor, "_LONGEST_LINE", 1 << 23)
         message = message_of(file, bytes(3 << 23))
         assert message == f"{file} has a line of more than 8 MB; check that it is a text file"
 
@@ -555,8 +555,8 @@ class TestPieces:
     @pytest.mark.parametrize("piece", [1, 2, 3, 64, 1000])
     @pytest.mark.parametrize("block", [1, 300, 1 << 20])
     def test_tiny(self, file, monkeypatch, piece, block):
-        monkeypatch.setattr(letor_reader, "_PIECE", piece)
-        monkeypatch.setattr(letor_reader, "_BLOCK", block)
+        monkeypatch.setattr(letor, "_PIECE", piece)
+        monkeypatch.setattr(letor, "_BLOCK", block)
         content = self.content(60 if piece < 4 else 300)
         assert compare(file, content) is None
         assert compare(file, BOM + content, missing="nan", max_features=50) is None
@@ -565,7 +565,7 @@ class TestPieces:
 
     @pytest.mark.parametrize("threads", [1, 2, 5])
     def test_threads(self, file, monkeypatch, threads):
-        monkeypatch.setattr(letor_reader, "_PIECE", 200)
+        monkeypatch.setattr(letor, "_PIECE", 200)
         before = torch.get_num_threads()
         try:
             torch.set_num_threads(threads)
@@ -690,8 +690,8 @@ def fuzz(path, content, chosen, sizes, seed, mutations):
     chance = random.Random(seed)
     piece, block = sizes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(letor_reader, "_PIECE", piece)
-        patch.setattr(letor_reader, "_BLOCK", block)
+        patch.setattr(letor, "_PIECE", piece)
+        patch.setattr(letor, "_BLOCK", block)
         for i in range(mutations):
             damaged = mutated(content, chance) if i else content
             try:

@@ -300,12 +300,13 @@ class TableBuilder:
         columns = counts["inexact"]
         named = columns if features is None else [repr(features[column]) for column in columns]
         inexact = [f"Feature {name} has" for name in named]
-        if count := counts["inexact_values"]:
-            inexact.append(f"{counted(count, 'value')} {'is' if count == 1 else 'are'}")
         if counts["inexact_labels"]:
-            inexact.append("Some labels are")
+            inexact.append("The labels have")
         lose = "whole numbers beyond 2^24, which lose digits as float32."
         notes: list[Parts] = [[f"{subject} {lose}"] for subject in inexact]
+        if count := counts["inexact_values"]:
+            number = f"{counted(count, 'whole number')} beyond 2^24"
+            notes.append([f"{number} {'loses' if count == 1 else 'lose'} digits as float32."])
         odd = {"missing": "not a number (NaN)", "infinite": "beyond a float32's range"}
         for kind, what in odd.items():
             if count := counts[kind]:

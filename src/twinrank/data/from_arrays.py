@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
 from twinrank.data.blocks import Block, Place, Runs, lost_digits, runs_in
 from twinrank.data.builder import TableBuilder, checked
-from twinrank.data.from_frames import Columns, as_frame, is_frame, read_columns
+from twinrank.data.from_frames import Columns, as_frame, is_frame, read_columns, series_runs
 from twinrank.data.options import ReadOptions, first_repeated
 from twinrank.data.store import MemorySink
 from twinrank.data.table import Table, Texts
@@ -230,15 +231,17 @@ def _runs(qid: Any, group: Any, rows: int, place: Place) -> Runs:
         if lists.documents != rows:
             raise InputError(f"group adds up to {lists.documents} documents, but X has {rows}.")
         return Runs(lists.offsets[:-1], np.arange(lists.sizes.size))
+    refuse_dask("qid", qid)
+    ids: Any = nw.from_native(qid, series_only=True, pass_through=True)
     if isinstance(qid, list | tuple) and any(isinstance(value, str) for value in qid):
         ids = np.array([*qid, None], object)[:-1]  # NumPy's text loses NUL characters at the end
-    else:
+    elif not isinstance(ids, nw.Series):
         ids = _array(qid, "qid")
-    if ids.ndim != 1:
+    if len(ids.shape) != 1:
         raise InputError(f"qid must have one dimension, but has shape {ids.shape}.")
-    if ids.size != rows:
+    if len(ids) != rows:
         raise InputError(
-            f"qid has {counted(ids.size, 'id')} but X has {counted(rows, 'row')}; pass one id per "
+            f"qid has {counted(len(ids), 'id')} but X has {counted(rows, 'row')}; pass one id per "
             f"row."
         )
-    return runs_in(ids, place)
+    return series_runs(ids, place) if isinstance(ids, nw.Series) else runs_in(ids, place)

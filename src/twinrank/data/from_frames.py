@@ -119,7 +119,7 @@ def frame_block(
     return Block(
         **columns._asdict(),
         y=column(roles.label, _numbers),
-        runs=column(roles.query, _runs),
+        runs=column(roles.query, series_runs),
         place=place,
         docids=column(roles.docid, _texts),
         weights=column(roles.weight, lambda own, at: _numbers(own, at).astype(np.float64)),
@@ -153,7 +153,7 @@ def read_columns(
             else:
                 if isinstance(values, nw.Series):
                     values = _numbers(values, place, Argument("ignore", [str(values.name)]))
-                low, high = values.min(), values.max()
+                low, high = float(values.min()), float(values.max())
                 inexact[i] = lost_digits(values, low, high)
                 bounded = bool(low >= -_LARGEST and high <= _LARGEST)
                 numeric[i] = bounded or not np.isnan(values).all()
@@ -323,7 +323,7 @@ def _texts(series: Series, _: Place) -> Texts:
     return Texts.of("" if value is None else str(value) for value in values)
 
 
-def _runs(series: Series, place: Place) -> Runs:
+def series_runs(series: Series, place: Place) -> Runs:
     """Return the runs of a column of query ids."""
     kind = series.dtype
     missing = series.is_null()
@@ -337,8 +337,8 @@ def _runs(series: Series, place: Place) -> Runs:
         return runs_in(np.array([*series.to_list(), None], object)[:-1], place)
     if kind not in (*_TEXT, *_WIDE, nw.Boolean, nw.Date, nw.Datetime):
         raise InputError(
-            f"{place.table}: column {series.name!r} has query ids of type {kind}. Convert them to "
-            f"text or whole numbers."
+            f"{place.table or 'qid'}: column {series.name!r} has query ids of type {kind}. Convert "
+            f"them to text or whole numbers."
         )
     changes = (series != series.shift(1)).fill_null(True).to_numpy()
     starts = np.flatnonzero(changes)

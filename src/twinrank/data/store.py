@@ -78,7 +78,7 @@ class FolderSink:
 
     def rows(self, name: str) -> int:
         """Return the number of rows of an array."""
-        return self._columns[name].rows
+        return self._columns[name].rows if name in self else 0
 
     def take(self, name: str) -> npt.NDArray[Any]:
         """Return an array, and leave it out of the files."""
@@ -172,7 +172,7 @@ class MemorySink:
 
     def rows(self, name: str) -> int:
         """Return the number of rows of an array."""
-        return len(self._array(name))
+        return len(self._array(name)) if name in self else 0
 
     def take(self, name: str) -> npt.NDArray[Any]:
         """Return an array, and leave it out."""

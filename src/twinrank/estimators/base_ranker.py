@@ -25,17 +25,20 @@ from twinrank.estimators.checks import (
     papers_queries,
     trainable_part,
 )
+from twinrank.estimators.data_warnings import warn_about_training
 from twinrank.estimators.inputs import (
+    KnownColumns,
     as_dataset,
     as_evaluation_sets,
     as_unlabelled,
+    has_query_column,
     labelled,
     split_queries,
 )
 from twinrank.estimators.parameters import loaded_parameters, saved_parameters
 from twinrank.estimators.teachers import teacher_scores
 from twinrank.measures import Measure
-from twinrank.models.encoding import Encoding, columns_of
+from twinrank.models.encoding import Encoding, check_columns, columns_of
 from twinrank.models.kinds import KINDS, class_of
 from twinrank.models.saved_model import CONFIG, Model, read_model, save_model
 from twinrank.support.errors import DataWarning, InputError
@@ -131,11 +134,15 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> Self:
         check_callbacks(callbacks)
         check_search()
-        data, weights = labelled(X, y, qid, group, sample_weight)
-        lists = as_unlabelled(unlabelled)
+        known = KnownColumns(self._categorical_features())
+        data, weights = labelled(X, y, qid, group, sample_weight, known)
+        names = data.feature_names
+        if names is not None:
+            known = known._replace(text=tuple(names[column] for column in data.categories))
+        lists = as_unlabelled(unlabelled, known)
         scores = teacher_scores(teacher, data, own_order=data is X)
         train = TrainingSet(data, weights, scores, lists)
-        sets = as_evaluation_sets(eval_set, eval_qid, eval_group)
+        sets = as_evaluation_sets(eval_set, eval_qid, eval_group, known)
         if eval_fraction is not None:
             if sets:
                 raise InputError("Pass eval_set or eval_fraction, not both.")
@@ -145,9 +152,39 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             raise InputError("resume=True needs the folder of a run: pass run=.")
         if run is not None and not isinstance(run, Run):
             run = Run(Path(run).expanduser(), resume)
+        self._warn_about(train.data, sets)
         with nullcontext() if run is None else run.locked():
             self._train(train, sets, callbacks, run)
         return self
+
+    def _warn_about(self, data: Dataset, sets: dict[str, Dataset]) -> None:
+        """Warn about training data that is valid but looks wrong."""
+        own = self.get_params()
+        keys = [*self._named("objective"), *self._named("validation_measure")]
+        first = "validation" if "validation" in sets else next(iter(sets), "")
+        selecting = sets.get(own["select"] or first)
+        warn_about_training(data, selecting, [own[key] for key in keys], stacklevel=4)
+
+    def _categorical_features(self) -> tuple[int | str, ...]:
+        """The columns of categories that the parameters name."""
+        chosen: dict[int | str, None] = {}
+        parameters = self.get_params()
+        for key in self._named("categorical_features"):
+            check_columns(parameters[key])
+            chosen |= dict.fromkeys(parameters[key] or ())
+        return tuple(chosen)
+
+    def _known_columns(self) -> KnownColumns:
+        """The columns that the fitted model knows as categories or text, by name if possible."""
+        self._check_fitted()
+        encoding, names = self.model_.encoding, self.model_.feature_names
+        numbers = [column for column in encoding.columns if column not in encoding.texts]
+        if names is None:
+            return KnownColumns(tuple(numbers))
+        return KnownColumns(
+            tuple(names[column] for column in numbers),
+            tuple(names[column] for column in encoding.texts),
+        )
 
     def predict(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float32]:
         """Score documents.
@@ -188,8 +225,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """
         from twinrank.ranks.exact import exact_ranks
 
-        self._check_fitted()
-        data = as_dataset(X, qid=qid, group=group)
+        data = as_dataset(X, qid=qid, group=group, known=self._known_columns())
         ranks = exact_ranks(self._scores(data), data.lists, ties="stable")
         return np.asarray(ranks if data is X else data.in_source_order(ranks), np.int64)
 
@@ -218,8 +254,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """
         from twinrank.evaluation.evaluate import evaluate
 
-        self._check_fitted()
-        data, weights = labelled(X, y, qid, group, sample_weight)
+        data, weights = labelled(X, y, qid, group, sample_weight, self._known_columns())
         chosen = self.validation_measure if measure is None else measure
         evaluation = evaluate(self._scores(data), data.y, data.lists, [chosen])
         name = str(chosen)
@@ -381,10 +416,10 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """The data to score; queries are needed if scores depend on them."""
         self._check_fitted()
         has_queries = isinstance(X, Dataset) or qid is not None or group is not None
-        has_queries = has_queries or (is_source(X) and not is_stream(X))
+        has_queries = has_queries or has_query_column(X) or (is_source(X) and not is_stream(X))
         if self.model_.per_query and not has_queries:
             raise InputError("Scores depend on the other documents of a query: pass qid or group.")
-        return as_dataset(X, qid=qid, group=group, one_query=True)
+        return as_dataset(X, qid=qid, group=group, one_query=True, known=self._known_columns())
 
     def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
         data = self._matched(data)

@@ -58,7 +58,10 @@ def matched_columns(
     own = data.feature_names
     if (names is None) != (own is None):  # features called 1, 2, … in this order have no names
         default = numbered(max(count, data.features))
-        if names is None and own is not None and {*own} <= {*default}:
+        from_0 = ("0", *default)[:count]  # the labels of a frame made from an array
+        if names is None and own is not None and {*own} == {*from_0}:
+            names = from_0
+        elif names is None and own is not None and {*own} <= {*default}:
             names = default[:count]
         elif own is None and names is not None and {*names} <= {*default}:
             own = default[: data.features]

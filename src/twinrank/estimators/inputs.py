@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,16 @@ _FORMS = (
 )
 
 
+class KnownColumns(NamedTuple):
+    """Columns whose types are known: those of categories, and those that a model knows as text."""
+
+    categorical: tuple[int | str, ...] = ()
+    text: tuple[str, ...] = ()
+
+
+NOTHING_KNOWN = KnownColumns()
+
+
 def as_dataset(
     X: Any,
     y: Any = None,
@@ -33,13 +43,11 @@ def as_dataset(
     *,
     labelled: bool = False,
     one_query: bool = False,
-    categorical: Sequence[int | str] = (),
-    text: Sequence[str] = (),
+    known: KnownColumns = NOTHING_KNOWN,
 ) -> Dataset:
     """Features, labels and queries as a dataset; rows of a query may be scattered.
 
     With `labelled`, labels are required. With `one_query`, rows without query ids are one query.
-    `categorical` are columns of categories, and `text` those that a model knows as text.
     """
     if isinstance(X, Dataset):
         if any(argument is not None for argument in (y, qid, group)):
@@ -49,7 +57,7 @@ def as_dataset(
         refuse_dask(name, values)
     alone = all(argument is None for argument in (y, qid, group))
     if alone and is_source(X) and (labelled or not is_stream(X)):
-        return _loaded(X, labelled, categorical, text)
+        return _loaded(X, labelled, known)
     if labelled and y is None:
         raise InputError("A ranker requires y to be passed, but the target y is None.")
     if is_frame(X):
@@ -59,8 +67,14 @@ def as_dataset(
     if labelled:
         _check_judged(y)
     options = ReadOptions(unjudged="keep", non_finite="keep")
-    table = table_from_arrays(X, y, qid=qid, group=group, categorical=categorical, options=options)
+    own = known.categorical
+    table = table_from_arrays(X, y, qid=qid, group=group, categorical=own, options=options)
     return Dataset(table)
+
+
+def has_query_column(X: Any) -> bool:
+    """True for a frame with a column of query ids, as XGBoost takes them."""
+    return is_frame(X) and _QUERY in X.columns
 
 
 def _frame(X: Any, qid: Any, group: Any, labelled: bool) -> tuple[Any, Any]:
@@ -74,15 +88,13 @@ def _frame(X: Any, qid: Any, group: Any, labelled: bool) -> tuple[Any, Any]:
     return frame, qid
 
 
-def _loaded(
-    source: Any, labelled: bool, categorical: Sequence[int | str], text: Sequence[str]
-) -> Dataset:
+def _loaded(source: Any, labelled: bool, known: KnownColumns) -> Dataset:
     """Read files or a stream; without `labelled`, labels may be missing."""
     options = ReadOptions(
         unjudged="error" if labelled else "keep",
         non_finite="keep",
-        categorical_features=tuple(name for name in categorical if isinstance(name, str)),
-        text=tuple(text),
+        categorical_features=tuple(name for name in known.categorical if isinstance(name, str)),
+        text=known.text,
     )
     try:
         data = load_table(source, options)
@@ -115,7 +127,10 @@ def _check_judged(y: Any) -> None:
 
 
 def as_evaluation_sets(
-    eval_set: Any, eval_qid: Any = None, eval_group: Any = None
+    eval_set: Any,
+    eval_qid: Any = None,
+    eval_group: Any = None,
+    known: KnownColumns = NOTHING_KNOWN,
 ) -> dict[str, Dataset]:
     """Evaluation sets by name, in any of the accepted forms.
 
@@ -133,7 +148,7 @@ def as_evaluation_sets(
     if isinstance(eval_set, Mapping):
         if has_queries:
             raise InputError(f"This eval_set takes no eval_qid or eval_group. {_FORMS}")
-        return {str(name): _evaluation_set(value) for name, value in eval_set.items()}
+        return {str(name): _evaluation_set(value, known) for name, value in eval_set.items()}
     if not isinstance(eval_set, Sequence) or isinstance(eval_set, str):
         raise InputError(f"eval_set cannot be of type {type(eval_set).__name__}. {_FORMS}")
     if _is_single_set(eval_set, 2):
@@ -149,7 +164,8 @@ def as_evaluation_sets(
     sets = {}
     for i, value in enumerate(eval_set):
         qid, group = (None if entries is None else entries[i] for entries in (eval_qid, eval_group))
-        sets["validation" if i == 0 else f"validation_{i + 1}"] = _evaluation_set(value, qid, group)
+        name = "validation" if i == 0 else f"validation_{i + 1}"
+        sets[name] = _evaluation_set(value, known, qid, group)
     return sets
 
 
@@ -160,28 +176,29 @@ def _is_single_set(value: Any, length: int) -> bool:
     return not all(isinstance(part, Dataset | tuple) for part in value)
 
 
-def _evaluation_set(value: Any, qid: Any = None, group: Any = None) -> Dataset:
+def _evaluation_set(value: Any, known: KnownColumns, qid: Any = None, group: Any = None) -> Dataset:
     has_queries = qid is not None or group is not None
     if (isinstance(value, Dataset) or is_source(value)) and not has_queries:
-        return as_dataset(value, labelled=True)
+        return as_dataset(value, labelled=True, known=known)
     if isinstance(value, tuple | list) and len(value) == 3 and not has_queries:
-        return as_dataset(value[0], value[1], qid=value[2], labelled=True)
+        return as_dataset(value[0], value[1], qid=value[2], labelled=True, known=known)
     if isinstance(value, tuple | list) and len(value) == 2:
-        if not has_queries:
+        if not has_queries and not is_frame(value[0]):  # which may have a column of query ids
             raise InputError(f"An evaluation set has no queries. {_FORMS}")
-        return as_dataset(value[0], value[1], qid=qid, group=group, labelled=True)
+        own = {"qid": qid, "group": group}
+        return as_dataset(value[0], value[1], **own, labelled=True, known=known)
     raise InputError(f"An evaluation set has the wrong form. {_FORMS}")
 
 
-def as_unlabelled(unlabelled: Any) -> Dataset | None:
+def as_unlabelled(unlabelled: Any, known: KnownColumns = NOTHING_KNOWN) -> Dataset | None:
     """Lists without labels: a Dataset, (X, qid) or (X, y, qid)."""
     if unlabelled is None or isinstance(unlabelled, Dataset):
         return unlabelled
     if is_source(unlabelled):
-        return as_dataset(unlabelled)
+        return as_dataset(unlabelled, known=known)
     if not isinstance(unlabelled, tuple | list) or len(unlabelled) not in (2, 3):
         raise InputError("unlabelled has the wrong form. Pass a Dataset, (X, qid) or (X, y, qid).")
-    return as_dataset(unlabelled[0], qid=unlabelled[-1])
+    return as_dataset(unlabelled[0], qid=unlabelled[-1], known=known)
 
 
 def list_weights(sample_weight: Any, data: Dataset, own_order: bool = False) -> Any:
@@ -190,7 +207,9 @@ def list_weights(sample_weight: Any, data: Dataset, own_order: bool = False) -> 
     Weights of rows are in the order of the source, or with `own_order` in that of the dataset.
     """
     if sample_weight is None:
-        return None
+        return data.weights
+    if data.weights is not None:
+        raise InputError("The data has weights of its own: leave out sample_weight.")
     weights = _weights(sample_weight)
     if weights.shape == (data.queries,) and data.queries != data.documents:
         return weights
@@ -222,9 +241,11 @@ def _weights(sample_weight: Any) -> Any:
     return weights
 
 
-def labelled(X: Any, y: Any, qid: Any, group: Any, sample_weight: Any) -> tuple[Dataset, Any]:
+def labelled(
+    X: Any, y: Any, qid: Any, group: Any, sample_weight: Any, known: KnownColumns = NOTHING_KNOWN
+) -> tuple[Dataset, Any]:
     """Data with labels, and the weight of every query or None."""
-    data = as_dataset(X, y, qid=qid, group=group, labelled=True)
+    data = as_dataset(X, y, qid=qid, group=group, labelled=True, known=known)
     return data, list_weights(sample_weight, data, own_order=data is X)
 
 

@@ -70,8 +70,7 @@ def partial_dependence(
     >>> curve.average.shape, bool(curve.average_rank[-1] < curve.average_rank[0])
     ((5,), True)
     """
-    ranker._check_fitted()
-    data = as_dataset(X, qid=qid, group=group)
+    data = as_dataset(X, qid=qid, group=group, known=ranker._known_columns())
     (column,) = feature_numbers(ranker, data, [feature])
     values = _grid(data.X[:, column], grid)
     if isinstance(documents, bool) or not isinstance(documents, int) or documents < 1:

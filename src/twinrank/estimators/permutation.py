@@ -67,10 +67,9 @@ def permutation_importances(
     >>> found.importances.shape
     (2, 2)
     """
-    ranker._check_fitted()
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise InputError(f"repeats must be a whole number of at least 1, not {repeats!r}.")
-    data, _ = labelled(X, y, qid, group, None)
+    data, _ = labelled(X, y, qid, group, None, ranker._known_columns())
     name = str(ranker.validation_measure if measure is None else measure)
     chosen = feature_numbers(ranker, data, features)
     baseline = _value(ranker, data, name)

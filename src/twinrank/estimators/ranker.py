@@ -13,7 +13,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.estimators.base_ranker import BaseRanker
 from twinrank.estimators.checks import check_values
-from twinrank.estimators.inputs import as_dataset, labelled
+from twinrank.estimators.inputs import KnownColumns, as_dataset, labelled
 from twinrank.measures import Measure
 from twinrank.models.saved_model import Model, read_model
 from twinrank.support.errors import InputError
@@ -285,8 +285,10 @@ class Ranker(BaseRanker):
         -------
         self
         """
-        data, weights = labelled(X, y, qid, group, sample_weight)
         previous = getattr(self, "model_", None)
+        known = KnownColumns(self._categorical_features())
+        known = known if previous is None else self._known_columns()
+        data, weights = labelled(X, y, qid, group, sample_weight, known)
         if previous is None:
             self._train(TrainingSet(data, weights), {})
             return self
@@ -328,7 +330,8 @@ class Ranker(BaseRanker):
         """
         from twinrank.models.gradients import importances
 
-        return importances(self.model_, self._explained(as_dataset(X, qid=qid, group=group)))
+        data = as_dataset(X, qid=qid, group=group, known=self._known_columns())
+        return importances(self.model_, self._explained(data))
 
     def attributions(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float64]:
         """What each feature adds to each score, compared with the mean of the query.
@@ -349,7 +352,7 @@ class Ranker(BaseRanker):
         """
         from twinrank.models.gradients import attributions
 
-        data = as_dataset(X, qid=qid, group=group)
+        data = as_dataset(X, qid=qid, group=group, known=self._known_columns())
         values = attributions(self.model_, self._explained(data))
         return values if data is X else np.asarray(data.in_source_order(values))
 

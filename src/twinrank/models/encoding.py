@@ -1,5 +1,6 @@
 """Codes of categories: learned from training data, and saved with the model."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,11 +10,12 @@ import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset, with_features
 from twinrank.data.from_frames import as_text
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import Argument, InputError, unknown
 
 MOST = 255
 """Categories of a column with a code of their own: the most frequent ones."""
 
+_WHOLE = re.compile(r"0|[1-9][0-9]*")
 Values = tuple[str, ...] | tuple[int, ...]
 
 
@@ -38,7 +40,7 @@ class Encoding:
     def learned(cls, data: Dataset, chosen: tuple[int, ...] = ()) -> "Encoding":
         """The encoding of training data: of its columns of text, and of the chosen ones."""
         columns = sorted({*chosen, *data.categories})
-        return cls({column: _learned(data, column) for column in columns})
+        return cls({column: _learned(data, column, column in chosen) for column in columns})
 
     @property
     def counts(self) -> dict[int, int]:
@@ -57,6 +59,15 @@ class Encoding:
                 raise InputError(
                     f"Feature {_name(data, column)} is text here, but the model was trained with "
                     f"numbers."
+                )
+        for column in self.texts:
+            if column not in data.categories and (data.X[:, column] >= 0).any():
+                name = _name(data, column)
+                raise InputError(
+                    f"Feature {name} is a number here, but the model was trained with text. Give "
+                    f"the column the same type; to load a CSV file: ",
+                    Argument("categorical_features", [name.strip("'")]),
+                    ".",
                 )
         if not self.columns:
             return data
@@ -99,8 +110,8 @@ class Encoding:
         return cls(columns)
 
 
-def _learned(data: Dataset, column: int) -> Values:
-    """The most frequent values of a column, sorted."""
+def _learned(data: Dataset, column: int, is_chosen: bool) -> Values:
+    """The most frequent values of a column, sorted; texts of whole numbers, if it was chosen."""
     raw = data.X[:, column]
     raw = raw[raw >= 0]
     found, counts = np.unique(raw, return_counts=True)
@@ -111,7 +122,9 @@ def _learned(data: Dataset, column: int) -> Values:
         )
     numbers = found.astype(np.int64).tolist()
     texts = data.categories.get(column)
-    values = numbers if texts is None else [texts[number] for number in numbers]
+    values: list[Any] = numbers if texts is None else [texts[number] for number in numbers]
+    if texts is not None and is_chosen and all(map(_WHOLE.fullmatch, values)):
+        values = [int(text) for text in values]
     by_count = sorted(zip((-counts).tolist(), values, strict=True))
     return tuple(sorted(value for _, value in by_count[:MOST]))
 

@@ -76,7 +76,7 @@ class LetorPart:
         self._names = None if beginning is None else _names(path, beginning)
         highest = -1 if beginning is None else self._highest(beginning)
         self._width = options.features or max(highest - self._first + 1, 1)
-        self._indices = [highest]
+        self._indices: list[int] = []  # the highest of each block
 
     def pieces(self) -> Iterator[tuple[float, Callable[[], Block]]]:
         """The share of the file up to the end of each piece, and a function that parses it."""
@@ -89,10 +89,12 @@ class LetorPart:
 
     def features(self) -> list[str] | None:
         """The names of the features, after all pieces were parsed."""
+        if not self._indices:
+            return None  # there are no documents
         width = max(self._indices) - self._first + 1
         if width > self._width:
             raise TooNarrowError(width)
-        if width <= 0 and self._options.features is None and max(self._indices) < 0:
+        if max(self._indices) < 0 and self._options.features is None:
             raise InputError(
                 f"{self.path} has no features: no line has an index:value. If this is intended, "
                 f"pass their number as ",
@@ -117,7 +119,8 @@ class LetorPart:
         lines += int(report[rows.LINES])
         if report[rows.PROBLEM] != rows.FINE:
             raise self._problem(text, lines + 1, report)
-        self._indices.append(int(report[rows.HIGHEST]))
+        if len(X):
+            self._indices.append(int(report[rows.HIGHEST]))
         names = as_ids([bytes(text.content[a:b]).decode() for a, b in ids])
         kind, names = ("integer", names) if names.dtype == np.int64 else ("text", names.astype("O"))
         resume = int(report[rows.RESUME])
@@ -230,7 +233,8 @@ def _parsed(text: _Text, begin: int, width: int, options: ReadOptions) -> tuple[
             y[row] = value
         else:
             X[row, column] = value
-        if abs(value) >= 1 << 24 and _loses_digits(token, value):
+        counts = y[row] != -1 or options.unjudged != "drop"
+        if counts and abs(value) >= 1 << 24 and _loses_digits(token, value):
             report[rows.INEXACT if column >= 0 else rows.INEXACT_LABELS] += 1
     count, queries = int(report[rows.ROWS]), int(report[rows.QUERIES])
     texts = Texts(comments[: report[rows.COMMENTED]], comment_ends[:count])
