@@ -18,7 +18,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.parts import is_source, is_stream
 from twinrank.estimators.checks import (
     check_callbacks,
-    check_search,
+    check_has_queries,
     checked_scores,
     matched,
     matched_sets,
@@ -130,7 +130,6 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         teacher: Any = None,
     ) -> Self:
         check_callbacks(callbacks)
-        check_search()
         data, weights = labelled(X, y, qid, group, sample_weight)
         lists = as_unlabelled(unlabelled)
         scores = teacher_scores(teacher, data, own_order=data is X)
@@ -142,7 +141,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             kept, held = split_queries(data, eval_fraction, self.random_state)
             sets, train = {"validation": data.select(held)}, train.select(kept)
         if resume and run is None:
-            raise InputError("resume=True needs the folder of a run: pass run=.")
+            raise InputError("resume=True needs the folder of a run; pass run.")
         if run is not None and not isinstance(run, Run):
             run = Run(Path(run).expanduser(), resume)
         with nullcontext() if run is None else run.locked():
@@ -219,6 +218,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         from twinrank.evaluation.evaluate import evaluate
 
         self._check_fitted()
+        check_has_queries(X, y, qid, group)
         data, weights = labelled(X, y, qid, group, sample_weight)
         chosen = self.validation_measure if measure is None else measure
         evaluation = evaluate(self._scores(data), data.y, data.lists, [chosen])
@@ -282,7 +282,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         try:
             known = loaded_parameters(model.provenance, cls)
         except InputError as error:
-            raise InputError(f"Cannot load {folder}: {CONFIG} is damaged: {error}") from error
+            raise InputError(
+                f"Cannot load {folder}: {CONFIG} is damaged: ", *error.parts
+            ) from error
         ranker = cls(**{**known, **parameters})
         ranker._adopt(model)
         return ranker
@@ -307,7 +309,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             train = train.select(kept)
             sets = {n: sets[n].select(queries) for n, queries in zip(sets, others, strict=True)}
             if note:
-                warnings.warn(note, DataWarning, stacklevel=4)
+                warnings.warn(DataWarning(*note), stacklevel=4)
         train = trainable_part(train)
         data, unlabelled = train.data, train.unlabelled
         names, estimator = data.feature_names, type(self).__name__
@@ -399,7 +401,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):
             raise NotFittedError(
-                f"This {type(self).__name__} instance is not fitted yet; call fit first"
+                f"This {type(self).__name__} instance is not fitted yet; call fit first."
             )
 
     def __sklearn_tags__(self) -> Any:
