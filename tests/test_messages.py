@@ -86,9 +86,9 @@ def known_names():
         public += [getattr(tr.text, name) for name in tr.text.__all__]
     found = {"twinrank"}
     for each in public:
-        methods = inspect.getmembers(each, inspect.isroutine) if inspect.isclass(each) else []
+        methods = inspect.getmembers(each, callable) if inspect.isclass(each) else []
         for function in [each, *(own for name, own in methods if not name.startswith("_"))]:
-            if function.__module__.startswith("twinrank") and callable(function):
+            if getattr(function, "__module__", "").startswith("twinrank") and callable(function):
                 found |= {function.__name__, *inspect.signature(function).parameters}
     return found - {"a"}  # an article
 
