@@ -209,7 +209,7 @@ def test_a_memory_map_stays_one(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("choices", "complaint"),
     [
-        ({"documents": 0}, "a batch needs documents=1 or more, not 0"),
+        ({"documents": 0}, "A batch needs one document or more, not 0"),
         ({"documents": 5, "ahead": -1}, "ahead must be 0 or more, not -1"),
     ],
 )

@@ -243,7 +243,7 @@ def test_a_blend_with_a_net_of_the_users_own(tmp_path):
     resumed.fit(TRAIN, run=tmp_path / "run", resume=True)
     assert np.array_equal(resumed.predict(VALID), blend.predict(VALID))
     assert needs_architecture(tmp_path / "run")
-    with pytest.raises(tr.InputError, match="its net is your own"):
+    with pytest.raises(tr.InputError, match="Its net is your own"):
         tr.Blend.load(tmp_path / "run")
     loaded = tr.Blend.load(tmp_path / "run", architecture=net)
     assert np.array_equal(loaded.predict(VALID), blend.predict(VALID))

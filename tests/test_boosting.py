@@ -459,7 +459,7 @@ def test_damaged_files(fitted, tmp_path):
         with pytest.raises(tr.InputError, match=f"{trees.name} is damaged"):
             tr.BoostedRanker.load(folder)
     trees.unlink()
-    with pytest.raises(tr.InputError, match=f"there is no {trees.name} in it"):
+    with pytest.raises(tr.InputError, match=f"There is no {trees.name} in it"):
         tr.BoostedRanker.load(folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(tr.InputError, match="damaged"):

@@ -131,7 +131,9 @@ def test_names():
 
 @pytest.mark.usefixtures("_absent")
 def test_without_the_package():
-    with pytest.raises(tr.InputError, match=r"CatBoost is not installed: pip install 'twinrank\["):
+    with pytest.raises(
+        tr.InputError, match=r"CatBoost is not installed; install it with pip install 'twinrank\["
+    ):
         full_parameters("CatBoost")
     assert "CatBoost" not in default_methods()
     source = Source(queries=12, cut=1)

@@ -84,7 +84,7 @@ def test_paper_mode_tests_on_the_papers_queries(compare, folder, tmp_path):
     words = [tmp_path / "Short", *methods, "--jobs", "1"]
     code, out, err = compare(*words, "--set", "mode=paper")
     assert code == 0, err
-    assert "Note: fold 1: --paper keeps queries with at least 10 documents" in err
+    assert "Note: Fold 1: --paper keeps queries with at least 10 documents" in err
     assert "2 of 8 queries (train) and 2 of 5 queries (validation) and 2 of 5 queries (test)" in err
     assert "(3 lists)" in out
     _, out, err = compare(*words, "--out", "all")
@@ -214,7 +214,7 @@ def test_study_files_that_are_none(compare, folder, change, complaint):
         (["--methods", "AP"], "write objective-strategy (model)"),
         (["--methods", ";"], "needs at least one method"),
         (["--measures", "nDGC@5"], "Did you mean 'nDCG'"),
-        (["--folds", "3"], "has 2 folds (1, 2), no fold 3"),
+        (["--folds", "3"], "has 2 folds (1, 2), but no fold 3"),
         (["--folds", "one"], "--folds takes numbers"),
         (["--folds", "0"], "from 1 on"),
         (["--seeds", "-1"], "--seeds takes numbers"),
@@ -248,7 +248,7 @@ def test_methods_have_the_transforms_of_their_estimators():
 def test_data_that_isnt_there(compare):
     code, _, err = compare("nowhere")
     assert code == 2
-    assert "can't read" in err
+    assert "Can't read" in err
     assert "nowhere" in err
 
 

@@ -169,8 +169,8 @@ def test_import_paths(user_module, name, tmp_path):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("user_nte:Net", "'user_nte:Net' cannot be imported: No module named 'user_nte'"),
-        ("user_net:Nte", "cannot be imported: .*has no attribute 'Nte'.*package.module:name"),
+        ("user_nte:Net", "'user_nte:Net' cannot be imported .No module named 'user_nte'"),
+        ("user_net:Nte", "cannot be imported .*has no attribute 'Nte'.*package.module:name"),
         (":Net", "cannot be imported"),
         ("user_net:", "cannot be imported"),
         ("user_net:number", "Unknown architecture '5'"),
@@ -253,11 +253,11 @@ def frozen(features):
 @pytest.mark.parametrize(
     ("architecture", "message"),
     [
-        (nn.ReLU(), "ReLU has no weights to train"),
-        (frozen, "frozen has no weights to train"),
+        (nn.ReLU(), "ReLU' has no weights to train"),
+        (frozen, "frozen' has no weights to train"),
         (lambda features: features, "returned int; it must return a torch.nn.Module"),
         (lambda features: None, "returned NoneType"),
-        (nn.Linear, r"Linear must take the number of features and return .*out_features"),
+        (nn.Linear, r"Linear' must take the number of features and return .*out_features"),
         (lambda: nn.Linear(3, 1), "must take the number of features"),
         (5, "Unknown architecture '5'"),
     ],
@@ -331,14 +331,14 @@ def test_loading_imports_nothing(explosive_module, tmp_path, cli):
     config["provenance"]["parameters"]["architecture"] = name
     config["crc32"] = None
     path.write_text(json.dumps(config))
-    message = rf"its net is your own, {name}. Pass it: Ranker.load\(folder, architecture=…\)"
+    message = f"Its net is your own. Pass architecture='{name}'"
     for load in (tr.Ranker.load, load_model):
         with pytest.raises(tr.InputError, match=message):
             load(tmp_path / "model")
     TRAIN.save(tmp_path / "data.txt")
     code, _, error = cli("predict", tmp_path / "model", tmp_path / "data.txt")
     assert code == 2
-    assert "never imports code" in " ".join(error.split())
+    assert f"Pass --architecture {name}; TwinRank never imports code" in " ".join(error.split())
     loaded = tr.Ranker.load(tmp_path / "model", architecture=Plain)  # the user's choice counts
     assert loaded.architecture is Plain
     loaded.predict(NEW)
@@ -356,7 +356,7 @@ def test_another_architecture_is_refused(tmp_path):
             r"0.weight has shape \(6, 136\).*the architecture needs \(7, 136\)",
         ),
         (Plain(FEATURES).double(), "type torch.float32, the architecture needs .*float64"),
-        ("Linear", "its net is your own, .*Plain, not Linear"),
+        ("Linear", "Its net is your own, .*Plain, not Linear"),
         (lambda features: None, "returned NoneType"),
     ]:
         with pytest.raises(tr.InputError, match=message):

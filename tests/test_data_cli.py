@@ -197,7 +197,7 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
     assert_same(load("a.csv"), load("folder"))
     (tmp_path / "mine").mkdir()
     code, _, err = run("convert", "train.txt", "mine", "--overwrite")
-    assert (code, err) == (2, "Error: mine exists and is not TwinRank data; choose another name\n")
+    assert (code, err) == (2, "Error: mine exists and is not TwinRank data; choose another name.\n")
 
 
 # Mistakes
@@ -206,7 +206,7 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["inspect", "nowhere.txt"], "can't read nowhere.txt: No such file or directory"),
+        (["inspect", "nowhere.txt"], "Can't read nowhere.txt: No such file or directory"),
         (["inspect", "empty"], "is a folder without 'manifest.json'"),
         (["inspect", "."], "bad.csv: no column looks like the query"),
         (["inspect", "bad.txt"], "bad.txt, line 1, column 1: expected a label"),
@@ -227,16 +227,16 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
         ),
         (
             ["inspect", "train.txt", "--plot", "x.gif"],
-            "can't draw to x.gif: choose a name with .png",
+            "Can't draw to x.gif. Choose a name with .png",
         ),
-        (["inspect", "train.txt", "--plot", "no/x.png"], "can't write no/x.png: No such file"),
+        (["inspect", "train.txt", "--plot", "no/x.png"], "Can't write no/x.png: No such file"),
         (
             ["convert", "train.txt", "x.gif"],
-            "can't write x.gif: '.gif' is not a known format; choose",
+            "Can't write x.gif: '.gif' is not a known format; choose",
         ),
         (
             ["convert", "train.txt", "no/x.csv"],
-            "can't write no/x.csv: the folder no does not exist",
+            "Can't write no/x.csv: the folder no does not exist",
         ),
         (
             ["convert", "blank.csv", "x.txt"],
@@ -305,4 +305,4 @@ def test_a_process_of_its_own(letor):
     refused = twinrank("inspect", "nowhere.txt")
     assert refused.returncode == 2
     assert refused.stdout == ""
-    assert refused.stderr == "Error: can't read nowhere.txt: No such file or directory\n"
+    assert refused.stderr == "Error: Can't read nowhere.txt: No such file or directory.\n"

@@ -243,11 +243,11 @@ class TestTrees:
             ({"engine_params": {"num_classes": 3}}, "set ensemble_size of the ranker"),
             (
                 {"ensemble_size": 2, "engine": "xgboost", "engine_params": {"booster": "dart"}},
-                "ensemble_size > 1 needs booster='gbtree', not 'dart'",
+                "ensemble_size > 1 needs booster='gbtree' in engine_params, not 'dart'",
             ),
             (
                 {"ensemble_size": 2, "engine_params": {"boosting_type": "dart"}},
-                "ensemble_size > 1 needs boosting='gbdt', not 'dart'",
+                "ensemble_size > 1 needs boosting='gbdt' in engine_params, not 'dart'",
             ),
             (
                 {"engine": "xgboost", "engine_params": {"multi_strategy": "multi_output_tree"}},
@@ -255,7 +255,7 @@ class TestTrees:
             ),
             (
                 {"engine_params": {"bagging_by_query": True}},
-                "bagging_by_query only works with LightGBM's own objectives",
+                "bagging_by_query, which only works with LightGBM's own objectives",
             ),
         ],
     )

@@ -111,8 +111,8 @@ def test_the_table_and_the_notes(run, files):
     assert f"AP       {mean:.4f}      7" in out
     assert out.splitlines()[-1].startswith("Convention: trec (gain y; AP@k over R; ")
     assert err.splitlines() == [
-        "Note: a.run: 1 query (q99) without judgements, ignored",
-        "Note: a.run: 1 query (q8) of qrels.txt absent, left out; -c counts them as 0",
+        "Note: a.run: 1 query (q99) without judgements, ignored.",
+        "Note: a.run: 1 query (q8) of qrels.txt absent, left out; -c counts them as 0.",
     ]
     assert "absent, counted as 0" in run(*ONE, "-m", "AP", "-c")[2]
 
@@ -195,7 +195,7 @@ def test_runs_are_compared_on_the_queries_that_all_have(run, files, tmp_path):
     words = ("--run", "a.run", "--run", "short.run", "--qrels", "qrels.txt", "-m", "map")
     _, out, err = run(*words)
     assert "(2 lists)" in out
-    assert err.splitlines()[-1] == "Note: compared on the 2 queries that all runs have"
+    assert err.splitlines()[-1] == "Note: Compared on the 2 queries that all runs have."
     _, out, err = run(*words, "-c")
     assert "(8 lists)" in out
     assert "compared on" not in err
@@ -265,8 +265,8 @@ def test_scores_follow_the_order_of_the_file(run, data, tmp_path):
         ([*ONE, "--scores", "good.txt"], "--run needs --qrels, and excludes MODEL, DATA and"),
         (["--scores", "good.txt"], "--scores needs DATA"),
         (["test.txt", "--scores", "good.txt", "--qrels", "x"], "--qrels needs --run"),
-        (["--run", "none.run", "--qrels", "qrels.txt"], "can't read none.run: No such file"),
-        (["--run", "a.run", "--qrels", "none"], "can't read none: No such file"),
+        (["--run", "none.run", "--qrels", "qrels.txt"], "Can't read none.run: No such file"),
+        (["--run", "a.run", "--qrels", "none"], "Can't read none: No such file"),
         (["--run", ".", "--qrels", "qrels.txt"], "is a folder, not a file"),
         (["--run", "garbage", "--qrels", "qrels.txt"], "garbage, line 1: a run has six columns"),
         (["--run", "empty", "--qrels", "qrels.txt"], "empty has no retrieved documents"),
@@ -278,20 +278,20 @@ def test_scores_follow_the_order_of_the_file(run, data, tmp_path):
             "no query in common. The first query of the run is '7'",
         ),
         (["--run", "twice.run", "--qrels", "qrels.txt"], "twice.run, line 2: query '"),
-        (["--run", "a.run", "--run", "./a.run", "--qrels", "qrels.txt"], "a.run is given twice"),
+        (["--run", "a.run", "--run", "./a.run", "--qrels", "qrels.txt"], "a.run appears twice"),
         (["--run", "a.run", "--run", "other.run", "--qrels", "qrels.txt"], "No judged query is in"),
         ([*ONE, "-m", "ndgc@10"], "Unknown measure 'ndgc'. Did you mean 'nDCG'"),
         ([*RUNS, "-m", "ndcg_ct_10"], "Unknown measure 'ndcg_ct_10'. Did you mean 'ndcg_cut'"),
         ([*ONE, "-m", "nDGC@ten"], "Unknown measure 'nDGC'. Did you mean 'nDCG'"),
         ([*ONE, "-m", "num_q"], "Give at least one measure besides num_q"),
-        ([*ONE, "--convention", "treck"], "Unknown convention 'treck'. Did you mean 'trec'?"),
-        ([*ONE, "--ties", "never"], "Unknown tie rule 'never'"),
-        ([*ONE, "--empty", "nan"], "Unknown policy for empty lists 'nan'"),
+        ([*ONE, "--convention", "treck"], "Unknown --convention 'treck'. Did you mean 'trec'?"),
+        ([*ONE, "--ties", "never"], "Unknown --ties 'never'"),
+        ([*ONE, "--empty", "nan"], "Unknown --empty 'nan'"),
         ([*ONE, "-l", "0"], "The relevance level must be a positive number"),
         ([*ONE, "-o", "xml"], "Unknown output 'xml'"),
         ([*ONE, "--plot", "a.png"], "--plot needs two systems, not 1"),
-        ([*RUNS, "--plot", "a.gif"], "can't draw to a.gif: choose a name with .png"),
-        ([*RUNS, "--plot", "no/a.png"], "can't write no/a.png: No such file or directory"),
+        ([*RUNS, "--plot", "a.gif"], "Can't draw to a.gif. Choose a name with .png"),
+        ([*RUNS, "--plot", "no/a.png"], "Can't write no/a.png: No such file or directory"),
         ([*RUNS, "--test", "z"], "Unknown test 'z'"),
         ([*RUNS, "--significance", "2"], "The significance level must be between 0 and 1"),
         (["test.txt", "--scores", "qrels.txt"], "qrels.txt, line 1: expected one score per line"),

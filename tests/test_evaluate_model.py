@@ -98,7 +98,7 @@ def test_models_of_the_same_name_are_shown_with_their_folders(cli):
         (["ap"], "Nothing to evaluate on ap: give MODEL DATA"),
         (["ap", "ndcg"], "ndcg is a model's folder; DATA comes last"),
         (["test.txt", "run"], "run is a model's folder; DATA comes last"),
-        (["ap", "ap", "test.txt"], "ap is given twice"),
+        (["ap", "ap", "test.txt"], "ap appears twice"),
         (["none", "test.txt"], "none is not a model"),
         (["test.txt", "test.txt"], "test.txt is not a model"),
         (["ap", "none.txt"], "none.txt"),

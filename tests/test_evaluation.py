@@ -461,7 +461,7 @@ def test_without_query_ids_lists_are_numbered(result):
 def test_save_refuses_other_suffixes_and_missing_folders(result, tmp_path):
     with pytest.raises(InputError, match=r"Choose a name with suffix \.json or \.csv"):
         result.save(tmp_path / "r.xlsx")
-    with pytest.raises(tr.FileError, match="can't write"):
+    with pytest.raises(tr.FileError, match="Can't write"):
         result.save(tmp_path / "nowhere" / "r.json")
     assert not list(tmp_path.iterdir())
 
@@ -501,9 +501,9 @@ def test_names_that_the_result_is_to_have():
         ({"measures": {}}, "Give at least one measure"),
         ({"measures": [3]}, "Can't read 3"),
         ({"convention": "letr"}, "Unknown convention 'letr'. Did you mean 'letor'"),
-        ({"empty": "nan"}, "Unknown policy for empty lists 'nan'"),
-        ({"ties": "docids"}, "Unknown tie rule 'docids'. Did you mean 'docid'"),
-        ({"ties": "docid"}, "ties='docid' needs docids="),
+        ({"empty": "nan"}, "Unknown empty 'nan'"),
+        ({"ties": "docids"}, "Unknown ties 'docids'. Did you mean 'docid'"),
+        ({"ties": "docid"}, "ties='docid' needs the id of each document; pass docids"),
         ({"ties": "docid", "docids": ["a"]}, r"docids has shape \(1,\) but lists has 3 documents"),
         ({"query_ids": ["a"]}, "query_ids has 1 entries but there are 2 lists"),
         ({"measures": "AP", "ties": "average"}, "ties='average' is for measures that add up"),
@@ -557,7 +557,7 @@ def test_cutoffs_are_drawn(tmp_path, suffix):
 
 def test_cutoffs_that_cannot_be_drawn(tmp_path):
     scores, labels, lists = batch()
-    with pytest.raises(InputError, match=r"choose a name with \.png"):
+    with pytest.raises(InputError, match=r"Choose a name with \.png"):
         tr.draw_cutoffs(tmp_path / "a.txt", {"a": scores}, labels, lists)
     with pytest.raises(InputError, match="at least one system"):
         tr.draw_cutoffs(tmp_path / "a.png", {}, labels, lists)

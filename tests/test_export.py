@@ -316,7 +316,7 @@ def test_a_graph_with_other_scores_is_not_written(ranker, tmp_path, monkeypatch)
     path = tmp_path / "model.onnx"
     path.write_bytes(b"before")
     monkeypatch.setitem(onnx_graph.TRANSFORM_NODES, QueryZScore, onnx_graph._minmax)
-    with pytest.raises(tr.InputError, match="not exported: onnxruntime's scores of 100 random"):
+    with pytest.raises(tr.InputError, match="Not exported: onnxruntime's scores of 100 random"):
         ranker.export(path)
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
     assert path.read_bytes() == b"before"
@@ -523,10 +523,10 @@ def test_mistakes_of_export_are_one_line(cli, ranker, tmp_path, monkeypatch):
     ranker.save("net")
     (tmp_path / "folder.onnx").mkdir()
     for words, complaint in (
-        (["net", "-o", "model.pt"], "choose a name with .onnx, for the format ONNX"),
+        (["net", "-o", "model.pt"], "Choose a name with .onnx, for the format ONNX"),
         (["nowhere"], "nowhere is not a model"),
-        (["net", "-o", "nowhere/model.onnx"], "can't write nowhere/model.onnx: No such file"),
-        (["net", "-o", "folder.onnx", "--overwrite"], "can't write folder.onnx: Is a directory"),
+        (["net", "-o", "nowhere/model.onnx"], "Can't write nowhere/model.onnx: No such file"),
+        (["net", "-o", "folder.onnx", "--overwrite"], "Can't write folder.onnx: Is a directory"),
         ([], "Missing argument"),
     ):
         code, _, errors = cli("export", *words)

@@ -126,8 +126,8 @@ def test_a_resumed_run_is_not_pretrained_again(tmp_path, monkeypatch):
     [
         ({}, MORE.X, "unlabelled has the wrong form. Pass a Dataset"),
         ({}, (MORE.X[:, :5], MORE.qid), "The unlabelled data has 5 features, but Ranker"),
-        ({"architecture": "Linear"}, MORE, "unlabelled= needs an architecture with hidden layers"),
-        ({"architecture": nn.Linear(136, 1)}, MORE, "unlabelled= needs one of TwinRank's own"),
+        ({"architecture": "Linear"}, MORE, "unlabelled needs an architecture with hidden layers"),
+        ({"architecture": nn.Linear(136, 1)}, MORE, "unlabelled needs one of TwinRank's own"),
         ({"pretrain_epochs": 0}, MORE, "pretrain_epochs must be a positive whole number, not 0"),
         ({"pretrain_corruption": 1.5}, MORE, "pretrain_corruption must be at most 1, not 1.5"),
         ({}, tr.Dataset.from_arrays(MORE.X[:3], qid=[1, 2, 3]), "no query with two documents"),

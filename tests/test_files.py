@@ -163,9 +163,9 @@ def test_folders_and_nothing(tmp_path, base):
         tr.load(tmp_path)
     (tmp_path / "round").symlink_to(tmp_path / "round")
     for name in ("nowhere.txt", "round", "no/where"):
-        with pytest.raises(tr.FileError, match="can't read"):
+        with pytest.raises(tr.FileError, match="Can't read"):
             tr.load(tmp_path / name)
-    assert is_one_line(run("inspect", "nowhere.txt"), "can't read nowhere.txt: No such file")
+    assert is_one_line(run("inspect", "nowhere.txt"), "Can't read nowhere.txt: No such file")
     assert not base.exists()
 
 
@@ -173,11 +173,11 @@ def test_a_file_where_the_cache_should_be(tmp_path):
     (tmp_path / "train.txt").write_text(TEXT)
     for place in ("taken", "taken/within"):
         (tmp_path / "taken").write_text("precious")
-        with pytest.raises(tr.FileError, match=r"can't write .*taken.*choose another cache folder"):
+        with pytest.raises(tr.FileError, match=r"Can't write .*taken.*choose another cache folder"):
             tr.load(tmp_path / "train.txt", cache_dir=tmp_path / place)
         assert (tmp_path / "taken").read_text() == "precious"
     answer = run("inspect", tmp_path / "train.txt", "--cache-dir", tmp_path / "taken")
-    assert is_one_line(answer, "can't write", "--cache-dir")
+    assert is_one_line(answer, "Can't write", "--cache-dir")
 
 
 # No space
@@ -215,7 +215,7 @@ def test_no_space_for_what_is_saved_leaves_what_was_there(tmp_path, small, name)
     for there in (False, True):
         if there:
             old.save(target)
-        with pytest.raises(tr.FileError, match=rf"can't write {target}: No space .*free disk"):
+        with pytest.raises(tr.FileError, match=rf"Can't write {target}: No space .*Free disk"):
             large_data().save(target)
         assert list(folder.iterdir()) == ([target] if there else [])
     assert np.array_equal(tr.load(target, cache=False).X, old.X)
@@ -235,7 +235,7 @@ def test_no_space_for_the_cache_at_any_point(tmp_path, small):
         except tr.FileError as error:
             refused += 1
             message = str(error)
-            assert f"can't write {folder / 'train.txt-'}" in message
+            assert f"Can't write {folder / 'train.txt-'}" in message
             assert "No space left on device; choose another cache folder" in message
             assert list(folder.iterdir()) == []
         else:
@@ -264,7 +264,7 @@ def test_no_space_on_the_command_line(tmp_path, small):
     assert is_one_line(answer, "No space left", "--cache-dir")
     words = ("--overwrite", "--cache-dir", tmp_path / "cache")
     answer = run("convert", tmp_path / "train.txt", folder / "old.parquet", *words)
-    assert is_one_line(answer, f"can't write {folder / 'old.parquet'}", "No space left")
+    assert is_one_line(answer, f"Can't write {folder / 'old.parquet'}", "No space left")
     assert [path.read_text() for path in folder.iterdir()] == ["old"]
 
 
@@ -334,19 +334,19 @@ def test_no_permission(open_folder, monkeypatch):
     targets = ["t.txt", "t.csv", "t.parquet", "t"]
     denied = "Permission denied"
     cases = [
-        (["inspect", here / "secret.txt"], f"can't read {here / 'secret.txt'}: {denied}"),
-        (["inspect", here / "secret.csv"], f"can't read {here / 'secret.csv'}: {denied}"),
-        (["inspect", closed / "within.txt"], f"can't read {closed / 'within.txt'}: {denied}"),
-        (["inspect", here / "saved"], f"can't read {here / 'saved/y.npy'}: {denied}"),
-        (["inspect", good, "--cache-dir", closed], f"can't write {closed / 'good.txt-'}"),
-        (["inspect", good, "--cache-dir", full], f"can't write {full / 'good.txt-'}"),
-        (["inspect", good, "--cache-dir", full / "in"], f"can't write {full / 'in'}: {denied}"),
-        (["convert", good, closed / "new.txt"], f"can't write {closed / 'new.txt'}: {denied}"),
+        (["inspect", here / "secret.txt"], f"Can't read {here / 'secret.txt'}: {denied}"),
+        (["inspect", here / "secret.csv"], f"Can't read {here / 'secret.csv'}: {denied}"),
+        (["inspect", closed / "within.txt"], f"Can't read {closed / 'within.txt'}: {denied}"),
+        (["inspect", here / "saved"], f"Can't read {here / 'saved/y.npy'}: {denied}"),
+        (["inspect", good, "--cache-dir", closed], f"Can't write {closed / 'good.txt-'}"),
+        (["inspect", good, "--cache-dir", full], f"Can't write {full / 'good.txt-'}"),
+        (["inspect", good, "--cache-dir", full / "in"], f"Can't write {full / 'in'}: {denied}"),
+        (["convert", good, closed / "new.txt"], f"Can't write {closed / 'new.txt'}: {denied}"),
     ]
     for name in targets:
         target = full / name
         words = ["convert", good, target, "--overwrite"]
-        cases.append((words, f"can't write {target}: {denied}"))
+        cases.append((words, f"Can't write {target}: {denied}"))
     first = [["inspect", good], *(["convert", good, here / "mine" / name] for name in targets)]
     for name in ("secret.txt", "secret.csv", "saved/y.npy", "closed"):
         (here / name).chmod(0o000)
@@ -381,7 +381,7 @@ def test_replacing_keeps_the_old_file_unless_all_goes_well(tmp_path):
         with pytest.raises(type(error)):
             half_written(path, error)
         assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]
-    with pytest.raises(tr.FileError, match=f"can't write {path}: No such file"), replacing(path):
+    with pytest.raises(tr.FileError, match=f"Can't write {path}: No such file"), replacing(path):
         pass  # nothing was written
     with replacing(path) as partial:
         partial.write_text("new")
@@ -398,7 +398,7 @@ def test_replacing_a_link_a_folder_and_long_names(tmp_path):
         assert link.is_symlink()
         assert real.read_text() == content
     (tmp_path / "folder").mkdir()
-    refused = pytest.raises(tr.FileError, match=f"can't write {tmp_path / 'folder'}: Is a direct")
+    refused = pytest.raises(tr.FileError, match=f"Can't write {tmp_path / 'folder'}: Is a direct")
     with refused, replacing(tmp_path / "folder") as partial:
         partial.write_text("half")
     for name in ("x" * 255, "ü" * 127, os.fsdecode(b"\xff" * 255)):

@@ -260,9 +260,9 @@ def test_folders_without_folds(lay, tmp_path):
         load_folds(folder)
     with pytest.raises(InputError, match="Unknown part of a fold 'vali'"):
         load_folds(folder, names={"vali": "vali.txt"})
-    with pytest.raises(OSError, match=r"can't read .*nowhere: No such file"):
+    with pytest.raises(OSError, match=r"Can't read .*nowhere: No such file"):
         load_folds(folder / "nowhere")
-    with pytest.raises(OSError, match=r"can't read .*train.txt: Not a directory"):
+    with pytest.raises(OSError, match=r"Can't read .*train.txt: Not a directory"):
         load_folds(folder / "train.txt")
 
 
@@ -270,5 +270,5 @@ def test_files_with_different_columns_do_not_fit(tmp_path):
     for name, columns in (("train", "a,b"), ("test", "b,a")):
         (tmp_path / f"{name}.csv").write_text(f"qid,label,{columns}\n1,0,2,3\n")
     (fold,) = load_folds(tmp_path)
-    with pytest.raises(InputError, match="the files of a fold have different features"):
+    with pytest.raises(InputError, match="The files of a fold have different features"):
         fold.train  # noqa: B018

@@ -37,7 +37,7 @@ def refused(what, call):
         call()
     except tr.InputError as error:
         assert isinstance(error, ImportError), error
-        assert str(error) == f"{what} needs torch; install it with pip install 'twinrank[nets]'"
+        assert str(error) == f"{what} needs torch; install it with pip install 'twinrank[nets]'."
     else:
         raise AssertionError(what)
 """
@@ -82,8 +82,8 @@ def test_data_evaluation_and_trees_need_no_torch(tmp_path):
     assert ran.returncode == 0, ran.stderr
     errors = [line for line in ran.stderr.splitlines() if line.startswith("Error: ")]
     assert errors == [
-        "Error: Ranker needs torch; install it with pip install 'twinrank[nets]'",
-        "Error: This command needs torch; install it with pip install 'twinrank[nets]'",
+        "Error: Ranker needs torch; install it with pip install 'twinrank[nets]'.",
+        "Error: This command needs torch; install it with pip install 'twinrank[nets]'.",
     ]
 
 

@@ -242,10 +242,10 @@ def test_torch_blocks_keep_to_their_bound(sizes, block):
     ("kernel", "complaint"),
     [
         ("nmba", "Unknown kernel 'nmba'. Did you mean 'numba'?"),
-        ("long(accurcy=1)", "kernel long has no option 'accurcy'; its options: accuracy"),
-        ("long(accuracy=2)", "accuracy must be between 1e-14 and 0.1"),
-        ("torch(block=0)", "block must be a whole number of at least 1"),
-        ("torch(block=many)", "block must be a number"),
+        ("long(accurcy=1)", "kernel long has no option 'accurcy'. Its options: accuracy"),
+        ("long(accuracy=2)", "accuracy of a kernel must be between 1e-14 and 0.1"),
+        ("torch(block=0)", "block of a kernel must be a whole number of at least 1"),
+        ("torch(block=many)", "block of a kernel must be a number"),
     ],
 )
 def test_kernel_names(kernel, complaint):

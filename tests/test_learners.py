@@ -699,7 +699,7 @@ def test_a_run_needs_an_empty_folder(name, tmp_path, monkeypatch):
         tr.InputError, match=r"run exists and is not an empty folder\. .*resume the run in it"
     ):
         make(name, 1).fit(TRAIN, run=run)
-    with pytest.raises(tr.InputError, match=r"resume=True needs the folder of a run: pass run="):
+    with pytest.raises(tr.InputError, match=r"resume=True needs the folder of a run; pass run"):
         make(name, 1).fit(TRAIN, resume=True)
     for folder, message in ((tmp_path / "none", "it has no run.json"), (tmp_path, "no run.json")):
         with pytest.raises(tr.InputError, match=message):
@@ -722,7 +722,7 @@ def test_an_incomplete_run_is_not_a_model(name, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 1}, "has version 1 of the format; .*train again in a new folder"),
+        ({"version": 1}, "has version 1 of the format; .*Train again in a new folder"),
         ({"format": "x"}, "is not the description of a run"),
         ({"kind": "forest"}, "there is no learner 'forest'"),
         ({"kind": 5}, "kind is missing or has the wrong type"),

@@ -416,7 +416,7 @@ def test_arrays_of_another_length_are_refused(name, size, kind):
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
 def test_ranks_and_tables_that_do_not_fit_are_refused(kind):
     lists = Lists.from_sizes([2, 3])
-    with pytest.raises(InputError, match="a table of 2 entries is too short for a list of 3"):
+    with pytest.raises(InputError, match="A table of 2 entries is too short for a list of 3"):
         lists.by_position(kind([1.0, 2.0]))
     with pytest.raises(InputError, match=r"ranks has shape \(4,\)"):
         lists.arrange(kind([1.0] * 5), kind([1, 2, 1, 2]))

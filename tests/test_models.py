@@ -400,7 +400,7 @@ def test_damaged_weights_are_refused(damaged):
         path.write_bytes(content)
         assert refused("model.safetensors is damaged")
     path.unlink()
-    assert refused(r"there is no model\.safetensors")
+    assert refused(r"There is no model\.safetensors")
 
 
 def test_weights_of_another_shape_are_refused(damaged):

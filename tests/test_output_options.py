@@ -92,7 +92,7 @@ def test_output_format_and_quiet(place, tmp_path, cli):
     assert (code, err.count("\n")) == (2, 1)
     assert "s.txt exists; add --overwrite to replace it" in err
     assert cli(*predict, "--overwrite")[0] == 0
-    assert "pass --format, or - for standard output" in cli(*predict[:3], "-o", "json")[2]
+    assert "pass --format, or write to - (standard output)." in cli(*predict[:3], "-o", "json")[2]
 
 
 def test_pipes(place, tmp_path, cli, monkeypatch):
@@ -194,7 +194,7 @@ def test_evaluate_writes_a_report(place, tmp_path, cli, monkeypatch):
     assert any(query["pairs"]["0,2"] for query in mixed["queries"])
     report = ["--report", tmp_path / "r.html"]
     assert "needs two or more" in cli("evaluate", place / "model", data, *report)[2]
-    assert "choose a name with .html" in cli(*words, "--report", tmp_path / "r.txt")[2]
+    assert "Choose a name with .html" in cli(*words, "--report", tmp_path / "r.txt")[2]
 
 
 def test_attributions_of_a_blend_add_up():

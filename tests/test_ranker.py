@@ -375,13 +375,13 @@ def test_transforms_with_statistics_fill_in_missing_values(transforms):
     mixed = SCATTERED[np.argsort(QID[SCATTERED] != 103, kind="stable")]  # 103 in another place
     nth = 1 + int(np.flatnonzero(mixed == 20)[0])
     for call in (ranker.predict, lambda x, qid: clone(ranker).fit(x, Y, qid=qid)):
-        with pytest.raises(InputError, match=f"feature 3 of {where}"):
+        with pytest.raises(InputError, match=f"Feature 3 of {where}"):
             call(gaps, qid=QID)
-        with pytest.raises(InputError, match=f"feature 'clicks' of {where}"):
+        with pytest.raises(InputError, match=f"Feature 'clicks' of {where}"):
             call(as_pandas(gaps), qid=QID)
     with pytest.raises(InputError, match=f"document {nth} of query 103 is inf"):
         ranker.predict(gaps[mixed], qid=QID[mixed])
-    with pytest.raises(InputError, match=f"Evaluation set 'validation': feature 3 of {where}"):
+    with pytest.raises(InputError, match=f"Evaluation set 'validation': Feature 3 of {where}"):
         small(transforms=transforms).fit(DATA, eval_set=(gaps, Y, QID))
 
 
@@ -804,7 +804,7 @@ def test_several_evaluation_sets():
     ("arguments", "message"),
     [
         ({"eval_set": X}, "eval_set cannot be of type ndarray"),
-        ({"eval_set": "test.txt"}, "can't read test.txt"),
+        ({"eval_set": "test.txt"}, "Can't read test.txt"),
         ({"eval_set": [X]}, "An evaluation set has the wrong form"),
         ({"eval_set": [OTHER[:2]]}, r"An evaluation set has no queries\. .* eval_qid=\[qid\]"),
         (
@@ -1046,12 +1046,21 @@ def test_grid_search_by_query(piped, make):
     assert search.best_estimator_.predict(make(X), qid=QID).shape == QID.shape
 
 
-@pytest.mark.parametrize("options", [{"qid": QID}, {}])
-def test_a_search_without_routing_says_which_lines_it_needs(options):
-    search = GridSearchCV(small(), {"alpha": [0.5, 2.0]}, cv=GroupKFold(2))
-    with pytest.raises(ValueError, match="set_config") as error:
-        search.fit(X, Y, groups=QID, **options)
-    assert "ranker.set_fit_request(qid=True).set_score_request(qid=True)" in str(error.value)
+@pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")
+def test_a_search_without_routing_says_which_lines_it_needs():
+    search = GridSearchCV(small(), {"alpha": [0.5, 2.0]}, cv=GroupKFold(2), refit=False)
+    with pytest.warns(UserWarning, match="Scoring failed") as caught:
+        search.fit(X, Y, groups=QID, qid=QID)
+    said = str(caught[0].message)
+    assert "score needs the query of each row; pass qid or group." in said
+    assert "sklearn.set_config(enable_metadata_routing=True)" in said
+    assert "ranker.set_fit_request(qid=True).set_score_request(qid=True)" in said
+
+
+@pytest.mark.usefixtures("routing")
+def test_with_routing_score_asks_for_queries_alone():
+    with pytest.raises(InputError, match=r"^score needs .* pass qid or group\.$"):
+        small().fit(X, Y, QID).score(X, Y)
 
 
 def test_a_pipeline_without_routing():

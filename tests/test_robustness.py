@@ -174,7 +174,7 @@ class TestErrors:
             ((direct_loss,), {"reduction": "means"}, "reduction 'means'. Did you mean 'mean'?"),
             ((direct_loss,), {"reduction": "avg"}, "'avg'. Choose from mean, sum, none"),
             ((direct_loss,), {"measure": "NDGC@5"}, "measure 'NDGC'. Did you mean 'nDCG'?"),
-            ((exact_ranks,), {"ties": "stabel"}, "tie rule 'stabel'. Did you mean 'stable'?"),
+            ((exact_ranks,), {"ties": "stabel"}, "Unknown ties 'stabel'. Did you mean 'stable'?"),
             ((exact_ranks,), {"ties": "x"}, "'x'. Choose from random, stable, average"),
         ],
     )

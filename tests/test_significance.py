@@ -186,7 +186,7 @@ def test_the_interval_covers_the_mean_as_often_as_promised(monkeypatch):
     ("arguments", "complaint"),
     [
         (([1, 2], [1, 2], "wilcoxn"), "Unknown test 'wilcoxn'. Did you mean 'wilcoxon'"),
-        (([1, 2, 3], [1, 2]), r"a has shape \(3,\) but b has shape \(2,\)"),
+        (([1, 2, 3], [1, 2]), r"a and b have shapes \(3,\) and \(2,\)"),
         (([[1, 2]], [[1, 2]]), "for the same lists"),
         (([np.inf, 1], [1, 2]), "must be finite"),
     ],
@@ -393,5 +393,5 @@ def test_pictures_of_unknown_systems(systems, tmp_path):
         found.draw(tmp_path / "a.png", "goood", "bad", "AP")
     with pytest.raises(InputError, match="Unknown measure of this comparison 'P'"):
         found.draw(tmp_path / "a.png", "good", "bad", "P")
-    with pytest.raises(InputError, match=r"choose a name with \.png"):
+    with pytest.raises(InputError, match=r"Choose a name with \.png"):
         found.draw(tmp_path / "a.gif", "good", "bad", "AP")

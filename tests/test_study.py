@@ -120,7 +120,7 @@ class TestSource:
         assert source.folds == (1, 2, 4)
         with pytest.raises(tr.InputError, match=r"fold 3 is missing; .*--folds 1,2,4"):
             source.check()
-        with pytest.raises(tr.InputError, match=r"has 3 folds \(1, 2, 4\), no fold 3, 7"):
+        with pytest.raises(tr.InputError, match=r"has 3 folds \(1, 2, 4\), but no fold 3, 7"):
             source.check((1, 3, 7))
         assert source.check((1, 4)) == (1, 4)
         (folder / "Fold2" / "test.txt").unlink()
@@ -548,7 +548,7 @@ class TestFolders:
             ({"methods": [NET]}, "parameters for LambdaMART, but no such method"),
             ({"folds": [1, 1]}, r"folds must be different numbers, not \[1, 1\]"),
             ({"seeds": [0, 0]}, r"seeds must be different numbers, not \[0, 0\]"),
-            ({"seeds": [0, -1]}, "seeds must be 0 or more, not -1"),
+            ({"seeds": [0, -1]}, "Seeds must be 0 or more, not -1"),
         ],
     )
     def test_what_is_no_study(self, changes, complaint):

@@ -107,7 +107,7 @@ def test_an_error_says_how_to_install_it(train, tmp_path, monkeypatch):
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     ranker = tr.Ranker(architecture="Linear", epochs=1)
-    with pytest.raises(FileError, match="can't write"):
+    with pytest.raises(FileError, match="Can't write"):
         ranker.fit(
             tr.synthetic_web_search(queries=4), callbacks=[TensorBoard(tmp_path / "file" / "x")]
         )

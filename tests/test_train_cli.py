@@ -184,8 +184,8 @@ def test_an_error_is_one_line_and_leaves_no_folder(files, tmp_path, cli):
     (tmp_path / "single.txt").write_text("1 qid:1 1:1 2:1\n0 qid:2 1:2 2:2\n")
     (tmp_path / "file").write_text("mine")
     for words, message in [
-        ([tmp_path / "nowhere.txt"], "can't read"),
-        ([train, "--valid", tmp_path / "nowhere.txt"], "can't read"),
+        ([tmp_path / "nowhere.txt"], "Can't read"),
+        ([train, "--valid", tmp_path / "nowhere.txt"], "Can't read"),
         ([train, "--valid", tmp_path / "narrow.txt"], "Pass --features 136"),
         (
             [tmp_path / "single.txt", "--valid", tmp_path / "narrow.txt"],
@@ -202,10 +202,10 @@ def test_an_error_is_one_line_and_leaves_no_folder(files, tmp_path, cli):
         ([train, "--set", "device=gpu"], "no device 'gpu'"),
         ([train, "--set", "categorical_features=[500]"], "columns are 0 to 135"),
         ([train, "--set", "transforms=QuaryZScore"], "Did you mean 'QueryZScore'"),
-        ([train, "--set", "random_state=-1"], "random_state must be at least 0"),
+        ([train, "--set", "random_state=-1"], "--seed must be at least 0"),
         ([train, "--config", tmp_path / "bad.toml"], "bad.toml is not TOML"),
         ([train, "--config", tmp_path / "unknown.toml"], "Did you mean 'epochs'"),
-        ([train, "--config", tmp_path / "nowhere.toml"], "can't read"),
+        ([train, "--config", tmp_path / "nowhere.toml"], "Can't read"),
         ([train, "--fold", 1], "--fold needs a folder"),
         ([files.parent, "--fold", 2], "no fold 2"),
         ([files.parent, "--valid", train], "--valid and --test need a file"),
@@ -245,7 +245,7 @@ def test_runs_that_cannot_be_resumed(run_folder, files, tmp_path, cli):
     (copy / "run.json").write_text(json.dumps(good | {"threads": 99}))
     code, _, err = cli("train", "--resume", copy)
     assert code == 0
-    assert "Note: the run started with 99 threads" in err
+    assert "Note: The run started with 99 threads" in err
     assert weights(copy) == weights(run_folder)  # it was complete
 
 
@@ -323,7 +323,7 @@ def test_interrupted_then_killed_then_resumed(files, tmp_path, cli):
     assert last.endswith(f"--resume '{run}'")
     assert not (run / "model").exists()
     result = cli("predict", run, files / "test.txt", "-o", tmp_path / "s.txt")
-    assert refused(result, f"is not complete. Finish it with: twinrank train --resume '{run}'")
+    assert refused(result, f"is not complete. Finish it with twinrank train --resume '{run}'")
     before = (run / "checkpoint.safetensors").read_bytes()
     code, _ = child("kill", 2, run, "train", "--resume", run, "--save-every", 0)
     assert code == -signal.SIGKILL
@@ -412,7 +412,7 @@ def test_no_permission(files):
             f"When that is fixed, continue from the last checkpoint with: {resume}"
         )
         for line, name in zip(lines, ("", "new", "other.txt"), strict=True):
-            assert line.startswith(f"Error: can't write {here / 'run' / name}: Permission denied")
+            assert line.startswith(f"Error: Can't write {here / 'run' / name}: Permission denied")
         assert not list((here / "run").glob(".*"))
     finally:
         (here / "run").chmod(0o755)
@@ -433,10 +433,10 @@ class RecordingGroup(ProcessGroup):
 def test_all_processes_learn_that_the_folder_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("mine")
     folder, main = tmp_path / "file" / "run", RecordingGroup()
-    with pytest.raises(tr.FileError, match="can't write") as error:
+    with pytest.raises(tr.FileError, match="Can't write") as error:
         Run(folder, group=main).begin("net", {}, {})
     assert main.sent == [str(error.value)]
-    with pytest.raises(tr.InputError, match="can't write"):
+    with pytest.raises(tr.InputError, match="Can't write"):
         Run(folder, group=RecordingGroup(1, main.sent[0])).begin("net", {}, {})
 
 
@@ -510,11 +510,11 @@ def test_errors_of_predict(run_folder, files, tmp_path, cli):
     out = [*out, "--overwrite"]
     assert cli(*words, narrow, *out, "--features", 136)[0] == 0
     assert refused(cli(*words, tmp_path / "wide.txt", *out), "137 features", "136")
-    assert refused(cli(*words, tmp_path / "nowhere.txt", *out), "can't read")
+    assert refused(cli(*words, tmp_path / "nowhere.txt", *out), "Can't read")
     assert refused(cli("predict", files, test, *out), "is not a model")
     assert refused(cli("predict", tmp_path / "nowhere", test, *out), "is not a model")
-    assert refused(cli(*words, test, "-o", tmp_path / "s.xlsx"), "choose a name with .txt")
-    assert refused(cli(*words, test, "-o", tmp_path / "no" / "s.txt"), "can't write")
+    assert refused(cli(*words, test, "-o", tmp_path / "s.xlsx"), "Choose a name with .txt")
+    assert refused(cli(*words, test, "-o", tmp_path / "no" / "s.txt"), "Can't write")
     (tmp_path / "twice.csv").write_text("qid,label,docid,x\na,1,d,2\na,0,d,3\n")
     (tmp_path / "blank.csv").write_text("qid,label,docid,x\na b,1,d 1,2\na b,0,d2,3\n")
     model = tr.Ranker(architecture="Linear", transforms="none", epochs=1)
@@ -654,7 +654,7 @@ def test_trees_are_interrupted_and_resumed(settings, files, tmp_path, cli):
     assert 3 <= int(stopped[1]) == len(history_of(run)) < 150
     assert not (run / "model").exists()
     result = cli("predict", run, files / "test.txt", "-o", tmp_path / "s.txt")
-    assert refused(result, f"Finish it with: twinrank train --resume {run}")
+    assert refused(result, f"Finish it with twinrank train --resume {run}")
     code, out, _ = cli("train", "--resume", run)
     assert (code, "150 rounds" in out) == (0, True)
     assert cli(*words, "--quiet", "--out", tmp_path / "whole") == (0, "", "")
@@ -713,7 +713,7 @@ def test_resuming_a_net_of_your_own_needs_its_name(files, tmp_path, cli, monkeyp
     assert cli(*words, "--quiet", "--out", whole) == (0, "", "")
     assert weights(run) == weights(whole)
     predict = ["predict", run, files / "test.txt", "-o", tmp_path / "scores.txt"]
-    assert refused(cli(*predict), "its net is your own, mynets:Wide")
+    assert refused(cli(*predict), "Its net is your own. Pass --architecture mynets:Wide")
     assert cli(*predict, "--architecture", "mynets:Wide")[0] == 0
     scores = tr.Ranker.load(run, architecture="mynets:Wide").predict(tr.load(files / "test.txt"))
     np.testing.assert_allclose(np.loadtxt(tmp_path / "scores.txt"), scores, atol=1e-5)

@@ -586,7 +586,7 @@ def test_wrong_checkpoints_are_refused(tmp_path):
     save_file({"x": torch.zeros(2)}, path, metadata={"twinrank": json.dumps(about)})
     with pytest.raises(tr.InputError, match="has version 1 of the format; this TwinRank reads 5"):
         load_checkpoint(make_trainer(), path)
-    with pytest.raises(tr.FileError, match="can't read"):
+    with pytest.raises(tr.FileError, match="Can't read"):
         load_checkpoint(make_trainer(), tmp_path / "nowhere")
 
 
@@ -604,7 +604,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path):
 
     try:
         trainer = make_trainer(callbacks=[Checkpoints(path), OnEvent("on_iteration_end", fill)])
-        with pytest.raises(tr.FileError, match=f"can't write {path}: No space .*free disk"):
+        with pytest.raises(tr.FileError, match=f"Can't write {path}: No space .*Free disk"):
             trainer.run()
         assert path.read_bytes() == kept[0]
         assert sorted(p.name for p in folder.iterdir()) == ["c", "filler"]

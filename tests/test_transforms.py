@@ -432,7 +432,7 @@ def test_a_union_keeps_raw_values_and_names_features(small_blocks):
         "(Clip | none) + Quantile",
         "(Clip | none) + QueryZScore + PiecewiseLinear",
     ):
-        with pytest.raises(InputError, match=r"feature 2 of document 500 \(list 16\) is inf"):
+        with pytest.raises(InputError, match=r"Feature 2 of document 500 \(list 16\) is inf"):
             transform(chain).fit(X, lists)(X, lists)
     with pytest.raises(InputError, match="at most 16777216 are possible"):
         transform(["none | none"] * 30)(X, lists)
@@ -569,7 +569,7 @@ def test_infinities_are_named(chosen, first, bad, small_blocks):
     X, lists = random_problem(sizes=[30, 0, 50, 9], missing=0.2)
     document = 30 if first else 71
     X[[document, 80], [3, 1]] = bad
-    message = rf"feature 3 of document {document} \(list 2\) is {bad:g}, which {chosen} can't use"
+    message = rf"Feature 3 of document {document} \(list 2\) is {bad:g}, which {chosen} can't use"
     before = X.copy()
     with pytest.raises(InputError, match=f"{message}; add Clip before it"):
         chosen.fit(X, lists)(X, lists)
@@ -584,7 +584,7 @@ def test_an_infinity_in_a_later_block(small_blocks):
     X, lists = random_problem(sizes=[30] * 20)
     X[500, 2] = np.inf
     for chain in ("QueryZScore + Standardise", "SignedLog1p + Standardise", "Standardise"):
-        message = r"feature 2 of document 500 \(list 16\) is inf"
+        message = r"Feature 2 of document 500 \(list 16\) is inf"
         with pytest.raises(InputError, match=message):
             transform(chain).fit(X, lists)
 
@@ -768,7 +768,7 @@ FITTED = {"name": "Standardise", "mean": [0.5, 1.0], "deviation": [1.0, 0.0]}
         (FITTED | {"mean": [0.5, float("nan")]}, "feature 1: nan is no"),
         (FITTED | {"deviation": [1.0, float("inf")]}, "feature 1: inf is no"),
         (FITTED | {"deviation": [10**400, 1.0]}, "feature 0: 1000"),
-        (FITTED | {"deviation": [1.0, -1e-9]}, "a deviation must be 0 or more, not -1e-09"),
+        (FITTED | {"deviation": [1.0, -1e-9]}, "A deviation must be 0 or more, not -1e-09"),
     ],
 )
 def test_damaged_json(damaged, message):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.lists import Lists
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError
 
 ENGINES = ("lightgbm", "xgboost")
 NO_TREE = (
@@ -176,7 +176,7 @@ def engine(name: str) -> Any:
     and `SHARES_DATA`; if that is true, `begin_thread`.
     """
     if name not in ENGINES:
-        raise InputError(unknown("engine", str(name), ENGINES))
+        raise InputError(argument="engine", value=name, choices=ENGINES)
     module: ModuleType
     if name == "lightgbm":
         from twinrank.boosting import lightgbm_engine as module
@@ -219,4 +219,4 @@ def explained_by(
             raise
         lines = str(error).strip().splitlines()
         message = next((line for line in lines if line.strip()), type(error).__name__)
-        raise InputError(f"{name}: {message}") from error
+        raise InputError(f"{name}: {message.rstrip('.')}.") from error

@@ -319,12 +319,12 @@ def from_bytes(content: bytes, features: int, _: tuple[int, ...]) -> LightGBMTre
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"{FILE} is damaged: {error}") from error
+        raise InputError(f"{FILE} is damaged ({error}).") from error
     if not text.startswith("tree\n"):
-        raise InputError(f"{FILE} is not a LightGBM model")
+        raise InputError(f"{FILE} is not a LightGBM model.")
     actual = check_text(text, content, FILE)
     if actual != features:
-        raise InputError(f"{FILE} is for {actual} features, not {features}")
+        raise InputError(f"{FILE} is for {actual} features, not {features}.")
     return LightGBMTrees(text)
 
 

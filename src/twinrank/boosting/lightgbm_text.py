@@ -52,7 +52,7 @@ def check_text(text: str, content: bytes, name: str) -> int:
     """Check LightGBM's text, and return its number of features; InputError names the line."""
     header = _HEADER.match(text)
     if header is None:
-        raise InputError(f"{name} is damaged: its header is not that of a LightGBM model")
+        raise InputError(f"{name} is damaged: its header is not that of a LightGBM model.")
     features = int(header["last"]) + 1
     infos, names = header["infos"].split(" "), header["names"].split(" ")
     monotone = header["monotone"]
@@ -60,19 +60,19 @@ def check_text(text: str, content: bytes, name: str) -> int:
         monotone is None or len(monotone.split(" ")) == features
     )
     if not fits or not all(map(_INFO.fullmatch, infos)):
-        raise InputError(f"{name} is damaged: its header does not fit {features:,} features")
+        raise InputError(f"{name} is damaged: its header does not fit {features:,} features.")
     end = content.rfind(b"\n" + _END) + 1
     if end <= 0 or _TAIL.fullmatch(content[end:].decode()) is None:
-        raise InputError(f"{name} is damaged: the lines after the trees are not LightGBM's")
+        raise InputError(f"{name} is damaged: the lines after the trees are not LightGBM's.")
     start = len(header[0].encode())
     sizes = [int(size) for size in header["sizes"].split()]
     if start + sum(sizes) != end:
-        raise InputError(f"{name} is damaged: tree_sizes does not fit the trees")
+        raise InputError(f"{name} is damaged: tree_sizes does not fit the trees.")
     ends = start + np.cumsum(np.array([0, *sizes], np.int64))
     place = int(_check_trees(np.frombuffer(content, np.uint8), ends, features, *_space(sizes)))
     if place >= 0:
         line = content.count(b"\n", 0, place) + 1
-        raise InputError(f"{name} is damaged: line {line} is not that of a valid tree")
+        raise InputError(f"{name} is damaged: line {line} is not that of a valid tree.")
     return features
 
 

@@ -87,7 +87,7 @@ class Newton:
         whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
         if not whole or not 0 <= random_state < 2**63:
             raise InputError(
-                f"random_state must be a whole number ≥ 0 and below 2^63, not {random_state!r}"
+                f"random_state must be a whole number ≥ 0 and below 2^63, not {random_state!r}."
             )
         resolved, checked = as_measure(measure), as_strategy(strategy)
         resolved.check_strategy(checked)

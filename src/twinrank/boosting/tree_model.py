@@ -129,7 +129,7 @@ class TreeModel(Model):
     ) -> Self:
         """Read the trees; the engine only gets a file that was checked."""
         if architecture is not None:
-            raise InputError("it holds trees, which have no architecture.")
+            raise InputError("It holds trees, which have no architecture.")
         if config.get("engine") not in ENGINES:
             raise damaged(f"there is no engine {config.get('engine')!r}")
         columns, features = config.get("categorical"), common["features"]
@@ -145,7 +145,7 @@ class TreeModel(Model):
         known = config.get("sha256")  # models without checksums have it
         if known is not None and hashlib.sha256(content).hexdigest() != known:
             raise InputError(
-                f"{module.FILE} is damaged: it is not the file that {CONFIG} was saved with"
+                f"{module.FILE} is damaged: it is not the file that {CONFIG} was saved with."
             )
         trees = module.from_bytes(content, transform.outputs(features), categorical)
         if trees.count < common["ensemble_size"]:

@@ -18,7 +18,9 @@ from twinrank.support.errors import InputError
 try:
     import xgboost as xgb
 except ImportError as missing:
-    raise InputError("This needs XGBoost: pip install 'twinrank[xgboost]'") from missing
+    raise InputError(
+        "This needs XGBoost; install it with pip install 'twinrank[xgboost]'."
+    ) from missing
 
 NAME, FILE, SUFFIXES = "XGBoost", "model.json", (".json", ".ubj")
 SHARES_DATA = False  # its data changes while a booster grows
@@ -128,7 +130,7 @@ class Grower:
             self._booster.update(train, round_number, fobj=objective)
         for warning in caught:
             if _UNUSED in str(warning.message):
-                raise InputError(f"XGBoost: {_plain(str(warning.message))}")
+                raise InputError(f"XGBoost: {_plain(str(warning.message))}.")
         return True
 
     def _sample_columns(self, round_number: int) -> None:
@@ -214,10 +216,10 @@ def _scaled(tree: dict[str, Any], factor: float) -> dict[str, Any]:
 def from_bytes(content: bytes, features: int, categorical: tuple[int, ...]) -> XGBoostTrees:
     """Read what `to_bytes` wrote, if it has so many features."""
     if not content.startswith(b"{"):
-        raise InputError(f"{FILE} is not an XGBoost model")
+        raise InputError(f"{FILE} is not an XGBoost model.")
     actual = check_json(content, FILE)
     if actual != features:
-        raise InputError(f"{FILE} is for {actual} features, not {features}")
+        raise InputError(f"{FILE} is for {actual} features, not {features}.")
     return XGBoostTrees(_loaded(content), features, categorical)
 
 

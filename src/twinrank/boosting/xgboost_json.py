@@ -33,9 +33,9 @@ def check_json(content: bytes, name: str) -> int:
         model = json.loads(content)
         return _check(model)
     except (ValueError, RecursionError, LookupError, TypeError, OverflowError) as error:
-        raise InputError(f"{name} is damaged: {error}") from error
+        raise InputError(f"{name} is damaged ({error}).") from error
     except _DamageError as error:
-        raise InputError(f"{name} is damaged: {error}") from None
+        raise InputError(f"{name} is damaged: {error}.") from None
 
 
 def _require(condition: Any, message: str) -> None:

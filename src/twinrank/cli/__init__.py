@@ -27,7 +27,7 @@ from twinrank.cli import (
     train_command,
     tune_command,
 )
-from twinrank.cli.data_options import as_options
+from twinrank.cli.data_options import as_option
 from twinrank.cli.output_options import show, show_error
 from twinrank.support.errors import TwinRankError, needing_torch
 
@@ -99,5 +99,5 @@ def main() -> None:
         with needing_torch("This command"):
             app()
     except TwinRankError as error:
-        show_error(as_options(str(error)))
+        show_error(error.render(as_option))
         sys.exit(2)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinrank.cli.data_options import (
-    as_options,
-    in_words_of_options,
+    as_option,
     names,
     numbers,
     show_notes,
@@ -33,6 +32,7 @@ from twinrank.cli.study_options import (
     resumable,
     show_failures,
 )
+from twinrank.support.errors import rendered
 
 if TYPE_CHECKING:
     from twinrank.study.results import Results
@@ -122,13 +122,12 @@ def compare(
     from twinrank.study.method_comparison import note_on_left_out
 
     folder = (out or _default_folder(data, quick)).expanduser()
-    with in_words_of_options():
-        study = _study(data, chosen, _shared(settings, epochs), quick, reading or {})
-        show_notes(study.source.sets(study.chosen_folds[0])["train"])
-        if note := note_on_left_out(study):
-            show_note(as_options(note))
-        with resumable(folder):
-            results = study.run(folder, jobs, ray, progress=not is_quiet(), force=force)
+    study = _study(data, chosen, _shared(settings, epochs), quick, reading or {})
+    show_notes(study.source.sets(study.chosen_folds[0])["train"])
+    if note := note_on_left_out(study):
+        show_note(rendered(note, as_option))
+    with resumable(folder):
+        results = study.run(folder, jobs, ray, progress=not is_quiet(), force=force)
     _finish(results, folder, queries)
 
 

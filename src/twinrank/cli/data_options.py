@@ -1,7 +1,6 @@
-"""The options for reading data that commands share, and error messages that name options."""
+"""The options for reading data that commands share, and how messages show arguments as options."""
 
 import inspect
-import re
 import shlex
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import typer
 
 from twinrank.cli.output_options import is_quiet, show_note
 from twinrank.cli.standard_input import STANDARD_INPUT, standard_input
-from twinrank.support.errors import DataWarning, InputError, TwinRankError
+from twinrank.support.errors import Argument, DataWarning, InputError, rendered
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -91,22 +90,18 @@ _READING: dict[str, tuple[Any, Any, Any]] = {  # options of `load`: type, defaul
         _option("Check a parsed file by hashes, not only by size and time.", "--verify"),
     ),
 }
-# How a message names an argument of `load`: unjudged='keep', ignore=['x'], cache=False, features=
-_ARGUMENT = re.compile(rf"\b({'|'.join(_READING)})=(?:\[?'([^']*)'\]?|(True|False))?")
-# A message about the value of an argument: "max_features must be …", "unjudged: unknown …"
-_SUBJECT = re.compile(rf"^({'|'.join(_READING)})(?= must |: )")
-# How a message names a parameter of a ranker or of `evaluate`: transforms='Clip', ties='docid'
-_PARAMETER = re.compile(
-    r"\b(architecture|booster|convention|device|empty|engine|mode|objective|precision|select|strategy"
-    r"|ties|transforms)='([^']*)'"
-)
-_OWN_OPTIONS = ("architecture", "convention", "empty", "objective", "strategy", "ties")
-_PHRASES = {
-    "Use mode='default'.": "Leave out --paper.",
-    "mode='paper'": "--paper",
-    "needs docids=, one id per document": "needs the id of each document; pass --docid",
-    "cache_dir=, --cache-dir": "--cache-dir",
-    "use load_folds, or name a file in it": "name a file in it",
+_OWN_OPTIONS = {  # arguments of rankers and of `evaluate` that are options, and their names
+    "architecture": "architecture",
+    "convention": "convention",
+    "docids": "docid",
+    "empty": "empty",
+    "epochs": "epochs",
+    "objective": "objective",
+    "random_state": "seed",
+    "strategy": "strategy",
+    "teacher": "teacher",
+    "ties": "ties",
+    "unlabelled": "unlabelled",
 }
 
 
@@ -163,7 +158,7 @@ def load_data(path: Path | None, reading: dict[str, Any]) -> "Dataset":
             return data
     from twinrank.data.loading import load
 
-    with warnings.catch_warnings(), in_words_of_options():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # `show_notes` prints the same
         features = features_of(path, reading["features"])
         progress = False if is_quiet() else None
@@ -213,48 +208,32 @@ def _has_columns(path: Path) -> bool:
     return path.is_dir() and not (path / "manifest.json").exists() and is_folder_of_parts(path)
 
 
-@contextmanager
-def in_words_of_options() -> Iterator[None]:
-    """Rewrite the library's errors: `--unjudged keep` instead of `unjudged='keep'`."""
-    try:
-        yield
-    except TwinRankError as error:
-        raise type(error)(as_options(str(error))) from error
+def as_option(argument: Argument) -> str:
+    """Show an argument of the library as an option of the command line.
 
-
-def as_options(message: str) -> str:
-    """Replace the arguments that a message names by options of the command line.
-
-    >>> as_options("say which: query='q id', or label=False; max_features= raises it")
-    "say which: --query 'q id', or --no-label; --max-features raises it"
-    >>> as_options("max_features must be 1 to 9,999,999, not 0")
-    '--max-features must be 1 to 9,999,999, not 0'
-    >>> as_options("ties='docid' fails; choose engine='lightgbm' or transforms='Clip(low=0)'")
-    "--ties docid fails; choose --set engine=lightgbm or --set 'transforms=Clip(low=0)'"
+    >>> as_option(Argument("query", "q id")), as_option(Argument("label", False))
+    ("--query 'q id'", '--no-label')
+    >>> as_option(Argument("max_features")), as_option(Argument("ignore", ["date"]))
+    ('--max-features', '--ignore date')
+    >>> as_option(Argument("ties", "docid")), as_option(Argument("mode", "paper"))
+    ('--ties docid', '--paper')
+    >>> as_option(Argument("engine", "lightgbm")), as_option(Argument("transforms", "Clip(low=0)"))
+    ('--set engine=lightgbm', "--set 'transforms=Clip(low=0)'")
     """
-    for phrase, replacement in _PHRASES.items():
-        message = message.replace(phrase, replacement)
-    message = _ARGUMENT.sub(_as_option, _SUBJECT.sub(_as_name, message))
-    return _PARAMETER.sub(_as_parameter, message)
+    name, value = argument.name, argument.value
+    if name == "mode" and value == "paper":
+        return "--paper"
+    if name not in _READING and name not in _OWN_OPTIONS:
+        return name if value is None else f"--set {shlex.quote(f'{name}={value}')}"
+    option = _OWN_OPTIONS.get(name, name).replace("_", "-")
+    if value is None or isinstance(value, bool):
+        return f"--no-{option}" if value is False else f"--{option}"
+    values = value if isinstance(value, list | tuple) else [value]
+    return " ".join(f"--{option} {_quoted(str(each))}" for each in values)
 
 
-def _as_parameter(match: re.Match[str]) -> str:
-    name, value = match.groups()
-    if name in _OWN_OPTIONS:
-        return f"--{name} {shlex.quote(value)}"
-    return f"--set {shlex.quote(f'{name}={value}')}"
-
-
-def _as_option(match: re.Match[str]) -> str:
-    name, value, flag = match.groups()
-    option = ("--no-" if flag == "False" else "--") + name.replace("_", "-")
-    if value is None:
-        return option
-    return f"{option} {value if value == '…' else shlex.quote(value)}"
-
-
-def _as_name(match: re.Match[str]) -> str:
-    return "--" + match[1].replace("_", "-")
+def _quoted(value: str) -> str:
+    return value if value == "…" else shlex.quote(value)
 
 
 def numbers(text: str, option: str, minimum: int) -> tuple[int, ...]:
@@ -268,10 +247,10 @@ def numbers(text: str, option: str, minimum: int) -> tuple[int, ...]:
         first, dash, last = part.strip().partition("-")
         bounds = (first, last) if dash else (first, first)
         if not all(bound.strip().isdecimal() for bound in bounds):
-            raise InputError(f"{option} takes numbers, such as 1,2 or 1-3, not {text!r}")
+            raise InputError(f"{option} takes numbers, such as 1,2 or 1-3, not {text!r}.")
         values += range(int(bounds[0]), int(bounds[1]) + 1)
     if not values or min(values) < minimum:
-        raise InputError(f"{option} takes numbers from {minimum} on, not {text!r}")
+        raise InputError(f"{option} takes numbers from {minimum} on, not {text!r}.")
     return tuple(dict.fromkeys(values))
 
 
@@ -284,8 +263,8 @@ def names(text: str | None) -> list[str] | None:
 
 def show_notes(data: "Dataset") -> None:
     """Print what the user should know about how data was read."""
-    for note in data.notes:
-        show_note(f"{data.name}: {as_options(note)}")
+    for note in data._table.notes:
+        show_note(f"{data.name}: {rendered(note, as_option)}")
 
 
 @contextmanager
@@ -293,10 +272,10 @@ def warnings_as_notes(quiet: bool = False) -> Iterator[None]:
     """Print warnings about data as notes; `quiet` drops them."""
 
     def show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
-        if not issubclass(category, DataWarning):
+        if not isinstance(message, DataWarning):
             shown(message, category, *place)
         elif not quiet:
-            show_note(as_options(str(message)))
+            show_note(message.render(as_option))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", DataWarning)

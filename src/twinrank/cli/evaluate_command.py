@@ -191,7 +191,7 @@ def evaluate(
         )
         results = systems.results
     else:
-        raise InputError(_usage(data, bool(scores)))
+        raise _nothing_to_evaluate(data, bool(scores))
     if len(results) == 1:
         _show(next(iter(results.values())), output, per_query)
         return
@@ -214,21 +214,23 @@ def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, syst
     if report is not None and systems < 2:
         raise InputError(f"--report compares systems: it needs two or more, not {systems}.")
     if report is not None and report.suffix.lower() != ".html":
-        raise InputError(f"can't write {report}: choose a name with .html")
+        raise InputError(f"Can't write {report}. Choose a name with .html.")
     if plot is None:
         return
     if systems != 2:
         raise InputError(f"--plot needs two systems, not {systems}.")
     if plot.suffix.lower() not in FORMATS:
-        raise InputError(f"can't draw to {plot}: choose a name with {', '.join(FORMATS)}")
+        raise InputError(f"Can't draw to {plot}. Choose a name with {', '.join(FORMATS)}.")
 
 
-def _usage(data: Path | None, has_scores: bool) -> str:
-    """The message for a command that names nothing to evaluate."""
+def _nothing_to_evaluate(data: Path | None, has_scores: bool) -> InputError:
+    """The error for a command that names nothing to evaluate."""
     if has_scores:
-        return "--scores needs DATA: twinrank evaluate DATA --scores FILE"
+        return InputError("--scores needs DATA: twinrank evaluate DATA --scores FILE.")
     only = "" if data is None else f" on {data}"
-    return f"Nothing to evaluate{only}: give MODEL DATA, DATA --scores FILE, or --run and --qrels."
+    return InputError(
+        f"Nothing to evaluate{only}: give MODEL DATA, DATA --scores FILE, or --run and --qrels."
+    )
 
 
 def _show(result: "Evaluation", output: str, per_query: bool) -> None:

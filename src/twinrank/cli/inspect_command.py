@@ -1,13 +1,14 @@
 """twinrank inspect: summarise a dataset."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import as_options, load_data, takes_data
+from twinrank.cli.data_options import as_option, load_data, takes_data
 from twinrank.cli.output_options import is_quiet, show, show_json, takes_output, wants_json
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, rendered
 from twinrank.support.terminal import printable
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ def inspect(
     from twinrank.display.plots import FORMATS
 
     if plot is not None and plot.suffix.lower() not in FORMATS:
-        raise InputError(f"can't draw to {plot}: choose a name with {', '.join(FORMATS)}")
+        raise InputError(f"Can't draw to {plot}. Choose a name with {', '.join(FORMATS)}.")
     loaded = load_data(data, reading or {})
     if wants_json():
         show_json(loaded.summary.to_json())
     else:
-        _print(loaded.summary)
+        notes = [rendered(note, as_option) for note in loaded._table.notes]
+        _print(replace(loaded.summary, notes=notes))
     if plot is not None:
         from twinrank.data.data_plots import draw_dataset
 
@@ -65,12 +67,12 @@ def _print(summary: "Summary") -> None:
 
     console = Console()
     if not console.is_terminal:
-        show(as_options(str(summary)))
+        show(str(summary))
         return
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in summary.lines():
-        table.add_row(name, Text(printable(as_options(value))))
+        table.add_row(name, Text(printable(value)))
     console.print(Text(printable(summary.name), style="bold"), soft_wrap=True)
     console.print(table)

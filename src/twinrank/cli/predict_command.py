@@ -99,11 +99,11 @@ def scores_of(ranker: "BaseRanker", loaded: "Dataset", data: Path) -> "npt.NDArr
     expected = ranker.n_features_in_
     named = loaded.feature_names is not None and hasattr(ranker, "feature_names_in_")
     if loaded.features != expected and not named:
-        hint = ""
+        hint = []
         if loaded.features < expected and loaded.feature_names is None:
-            hint = f" If the last features are absent throughout, add --features {expected}."
+            hint = [f" If the last features are absent throughout, add --features {expected}."]
         raise InputError(
-            f"{loaded.name or data} has {loaded.features} features, but the model has {expected}."
-            f"{hint}"
+            f"{loaded.name or data} has {loaded.features} features, but the model has {expected}.",
+            *hint,
         )
     return ranker.predict(loaded)

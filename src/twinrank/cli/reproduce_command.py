@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import in_words_of_options, numbers, source_of, takes_data
+from twinrank.cli.data_options import numbers, source_of, takes_data
 from twinrank.cli.output_options import (
     is_quiet,
     show,
@@ -198,20 +198,19 @@ def _reproduction(
     chosen_folds = None if folds is None else numbers(folds, "--folds", 1)
     few: dict[str, Any] = {"queries": _QUICK_QUERIES} if quick else {}
     least = {"min_documents": FEWEST_DOCUMENTS, "min_relevant": FEWEST_RELEVANT}
-    with in_words_of_options():
-        source = source_of(data, reading, **least, **few)
-        checked = source.check(chosen_folds)
-        reproduction = Reproduction(
-            source,
-            [number for number in tables if number > 3],
-            2 in figures,
-            checked[:_QUICK_FOLDS] if quick and folds is None else checked,
-            names,
-            epochs or (_QUICK_EPOCHS if quick else EPOCHS),
-            validate_every=1 if quick else "auto",
-            **choices,
-        )
-        reproduction.check()
+    source = source_of(data, reading, **least, **few)
+    checked = source.check(chosen_folds)
+    reproduction = Reproduction(
+        source,
+        [number for number in tables if number > 3],
+        2 in figures,
+        checked[:_QUICK_FOLDS] if quick and folds is None else checked,
+        names,
+        epochs or (_QUICK_EPOCHS if quick else EPOCHS),
+        validate_every=1 if quick else "auto",
+        **choices,
+    )
+    reproduction.check()
     return reproduction
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from twinrank.cli.output_options import STANDARD_OUTPUT, check_free
 from twinrank.data.dataset import Dataset
 from twinrank.ranks.exact import exact_ranks
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import replacing
 
 FORMATS = ("txt", "run", "trec", "jsonl", "csv", "parquet")
@@ -21,15 +21,15 @@ def format_of(path: Path, chosen: str | None) -> str:
     """The format of a file: the chosen one, or that of its suffix; text on standard output."""
     if chosen is not None:
         if chosen not in FORMATS:
-            raise InputError(f"--format must be one of {', '.join(FORMATS)}, not {chosen}.")
+            raise InputError(unknown("format", chosen, FORMATS))
         return chosen
     if path == STANDARD_OUTPUT:
         return "txt"
     if path.suffix[1:] not in FORMATS:
         endings = ", ".join(f".{name}" for name in FORMATS)
         raise InputError(
-            f"can't write {path}: choose a name with {endings}, pass --format, or - for "
-            f"standard output."
+            f"Can't write {path}. Choose a name with {endings}, pass --format, or write to - "
+            f"(standard output)."
         )
     return path.suffix[1:]
 
@@ -69,7 +69,7 @@ def _content(scores: Any, data: Dataset, kind: str, tag: str) -> bytes:
         import polars as pl
     except ImportError as error:
         raise InputError(
-            f"The format {kind} needs polars: pip install 'twinrank[frames]'"
+            f"The format {kind} needs polars; install it with pip install 'twinrank[frames]'."
         ) from error
     frame, content = pl.DataFrame(ordered_columns), io.BytesIO()
     (frame.write_csv if kind == "csv" else frame.write_parquet)(content)

@@ -27,7 +27,11 @@ def standard_input() -> Iterator[Path]:
         try:
             yield path
         except TwinRankError as error:
-            raise type(error)(str(error).replace(str(path), "standard input")) from error
+            parts = [
+                p.replace(str(path), "standard input") if isinstance(p, str) else p
+                for p in error.parts
+            ]
+            raise type(error)(*parts) from error
 
 
 def _suffix(start: bytes) -> str:
@@ -37,7 +41,9 @@ def _suffix(start: bytes) -> str:
     ('.txt', '.csv', '.parquet')
     """
     if start.startswith(_COMPRESSED):
-        raise InputError("Standard input is compressed. Decompress it first: zcat data.gz | …")
+        raise InputError(
+            "Standard input is compressed. Decompress it first, as in zcat data.gz | …."
+        )
     for magic, suffix in _SUFFIXES.items():
         if start.startswith(magic):
             return suffix

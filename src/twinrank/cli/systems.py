@@ -43,7 +43,7 @@ def evaluate_runs(
     for name, run in runs.items():
         _show_missing(name, run, judged, qrels, complete)
     if any(run.scores.keys() & judged.keys() > common.keys() for run in runs.values()):
-        show_note(f"compared on the {len(common):,} queries that all runs have")
+        show_note(f"Compared on the {len(common):,} queries that all runs have.")
     return results
 
 
@@ -52,10 +52,10 @@ def _show_missing(
 ) -> None:
     """Print the queries that only the run or only the qrels have."""
     if unjudged := run.scores.keys() - judged.keys():
-        show_note(f"{name}: {_queries(unjudged)} without judgements, ignored")
+        show_note(f"{name}: {_queries(unjudged)} without judgements, ignored.")
     if absent := judged.keys() - run.scores.keys():
         treated = "counted as 0" if complete else "left out; -c counts them as 0"
-        show_note(f"{name}: {_queries(absent)} of {qrels.name} absent, {treated}")
+        show_note(f"{name}: {_queries(absent)} of {qrels.name} absent, {treated}.")
 
 
 def _common_queries(runs: "Mapping[str, Run]", judged: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -78,7 +78,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     full = [str(path) for path in paths]
     for name in full:
         if full.count(name) > 1:
-            raise InputError(f"{name} is given twice.")
+            raise InputError(f"{name} appears twice. Name each system once.")
     return short if len(set(short)) == len(short) else full
 
 
@@ -148,5 +148,8 @@ def _read_scores(path: Path, documents: int) -> Any:
 
     values = np.frombuffer(read_scores(path))
     if values.size != documents:
-        raise InputError(f"{path} has {values.size:,} scores, but DATA has {documents:,} documents")
+        raise InputError(
+            f"{path} has {values.size:,} scores, but DATA has {documents:,} documents; both need "
+            f"one score per document."
+        )
     return values

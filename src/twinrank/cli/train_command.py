@@ -242,7 +242,7 @@ def _resumed(
     try:
         ranker = estimator(**loaded_parameters(about, estimator))
     except InputError as error:
-        raise InputError(f"{folder / 'run.json'} is damaged: {error}") from error
+        raise InputError(f"{folder / 'run.json'} is damaged: ", *error.parts) from error
     own = own_net(ranker)
     chosen = [ranker.get_params()[name] for name in ranker._named("architecture")]
     if architecture is not None and architecture not in chosen:
@@ -250,8 +250,8 @@ def _resumed(
         raise InputError(f"The run in {folder} has the architecture {names}, not {architecture}.")
     if architecture is None and own is not None:
         raise InputError(
-            f"The run in {folder} trains your own net. Name it again, since TwinRank imports no "
-            f"code by itself: --resume {shlex.quote(str(folder))} --architecture {own}"
+            f"The run in {folder} trains your own net. TwinRank imports no code by itself; name "
+            f"the net again with --resume {shlex.quote(str(folder))} --architecture {own}."
         )
     if estimator.kind == "blend":
         ranker.check_parameters()  # its description may be damaged
@@ -292,6 +292,6 @@ def _note_changes(about: dict[str, Any], processes: int) -> None:
     for before, now, singular, plural, effect in changes:
         if now != before:
             show_note(
-                f"the run started with {before} {singular if before == 1 else plural} and "
-                f"continues with {now}: {effect}"
+                f"The run started with {before} {singular if before == 1 else plural} and "
+                f"continues with {now}: {effect}."
             )

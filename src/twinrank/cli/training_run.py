@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from twinrank.cli.data_options import (
-    in_words_of_options,
+    as_option,
     load_data,
     load_unlabelled,
     show_notes,
@@ -15,7 +15,7 @@ from twinrank.cli.data_options import (
     warnings_as_notes,
 )
 from twinrank.cli.output_options import is_quiet, show, show_error, show_json
-from twinrank.support.errors import FileError, InputError, TwinRankError
+from twinrank.support.errors import FileError, InputError, TwinRankError, rendered
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -63,7 +63,7 @@ def run_training(
     except TrainingInterrupted as stop:
         if group.is_main:
             command = _command(folder, ranker)
-            show(f"{stop}. Continue with: {command}", err=True)
+            show(f"{stop} Continue with: {command}", err=True)
         raise typer.Exit(130) from None
     except TrainingError as error:
         if group.reports(error):
@@ -71,11 +71,11 @@ def run_training(
             lost = isinstance(error, ProcessLostError)
             hint = _hint(run, ranker, "" if lost else "When the data is fixed, ")
             if hint and not lost:
-                hint += "\nOther parameters need a new run."
-            show_error(f"{error}{hint}")
+                hint.append("\nOther parameters need a new run.")
+            show_error(rendered([*error.parts, *hint], as_option))
         raise typer.Exit(2) from error
     except FileError as error:
-        raise FileError(f"{error}{_hint(run, ranker, 'When that is fixed, ')}") from error
+        raise FileError(*error.parts, *_hint(run, ranker, "When that is fixed, ")) from error
     if group.is_main:
         if not is_quiet():
             show(f"Model in {folder / 'model'} ({_outcome(ranker)})", err=log is not None)
@@ -145,12 +145,11 @@ def _labelled_sets(source: dict[str, Any]) -> "dict[str, Dataset]":
             f"The run was started by fit() in Python ({error} is missing). Resume it there: "
             f"fit(…, run=folder, resume=True)."
         ) from None
-    with in_words_of_options():
-        whole_or_folds = source_of(data, reading, cut=1)
-        if data is None or whole_or_folds.has_folds:
-            if valid is not None or test is not None:
-                raise InputError("--valid and --test need a file of training data.")
-            return whole_or_folds.sets(fold or 1)
+    whole_or_folds = source_of(data, reading, cut=1)
+    if data is None or whole_or_folds.has_folds:
+        if valid is not None or test is not None:
+            raise InputError("--valid and --test need a file of training data.")
+        return whole_or_folds.sets(fold or 1)
     if fold is not None:
         raise InputError(f"--fold needs a folder with folds, and {data} is none.")
     whole = load_data(data, reading)
@@ -182,12 +181,12 @@ def _command(folder: Path, ranker: "BaseRanker") -> str:
     return shlex.join(words)
 
 
-def _hint(run: Any, ranker: "BaseRanker", when: str) -> str:
+def _hint(run: Any, ranker: "BaseRanker", when: str) -> list[str]:
     """How to continue from the last checkpoint, if there is one."""
     if not run.has_checkpoint:
-        return ""
+        return []
     sentence = f"{when}continue from the last checkpoint with"
-    return f"\n{sentence[0].upper()}{sentence[1:]}: {_command(run.folder, ranker)}"
+    return [f"\n{sentence[0].upper()}{sentence[1:]}: {_command(run.folder, ranker)}"]
 
 
 def own_net(ranker: "BaseRanker") -> str | None:

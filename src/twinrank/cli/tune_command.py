@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.data_options import in_words_of_options, show_notes, source_of, takes_data
+from twinrank.cli.data_options import show_notes, source_of, takes_data
 from twinrank.cli.output_options import (
     is_quiet,
     show_done,
@@ -127,24 +127,23 @@ def tune(
     if model not in _MODELS:
         raise InputError(unknown("model", model, _MODELS))
     few: dict[str, Any] = {"queries": _QUICK_QUERIES} if quick and data is None else {}
-    with in_words_of_options():
-        source = source_of(data, reading, cut=1, **few)
-        validation = None
-        if valid is not None:
-            validation = address_of(valid) or str(valid.expanduser().absolute())
-        tuning = Tuning(
-            Split(source, fold, validation),
-            spaces_of(_MODELS[model], fix or [], space),
-            measure,
-            epochs or (_QUICK_EPOCHS if quick else _EPOCHS),
-            rounds or (_QUICK_ROUNDS if quick else _ROUNDS),
-            seed,
-        )
-        sets = tuning.split.sets()  # problems of the data show before anything is written
-        show_notes(sets["train"])
-        count = trials or (_QUICK_TRIALS if quick else _TRIALS)
-        with resumable(out):
-            tuning.run(out, count, jobs, ray, timeout, progress=not is_quiet(), force=force)
+    source = source_of(data, reading, cut=1, **few)
+    validation = None
+    if valid is not None:
+        validation = address_of(valid) or str(valid.expanduser().absolute())
+    tuning = Tuning(
+        Split(source, fold, validation),
+        spaces_of(_MODELS[model], fix or [], space),
+        measure,
+        epochs or (_QUICK_EPOCHS if quick else _EPOCHS),
+        rounds or (_QUICK_ROUNDS if quick else _ROUNDS),
+        seed,
+    )
+    sets = tuning.split.sets()  # problems of the data show before anything is written
+    show_notes(sets["train"])
+    count = trials or (_QUICK_TRIALS if quick else _TRIALS)
+    with resumable(out):
+        tuning.run(out, count, jobs, ray, timeout, progress=not is_quiet(), force=force)
     _finish(out, tuning)
 
 
@@ -166,8 +165,10 @@ def _finish(out: Path, tuning: "Tuning") -> None:
     best = best_of(trials)
     if not best:
         error = next((trial.error for trial in reversed(trials) if trial.error), "")
-        reason = f"the last one failed: {error}" if error else "there was no time for any"
-        raise TwinRankError(f"No trial was completed; {reason}")
+        reason = (
+            f"the last one failed: {error.rstrip('.')}" if error else "there was no time for any"
+        )
+        raise TwinRankError(f"No trial was completed; {reason}.")
     written = write_best(out, tuning, trials)
     page = write_page(out, tuning, trials, draw_all(out, tuning, trials), command_line())
     for table in best_tables(tuning, trials, 3):

@@ -64,9 +64,9 @@ class Batches:
         keep: int = 0,
     ) -> None:
         if documents < 1:
-            raise InputError(f"a batch needs documents=1 or more, not {documents}")
+            raise InputError(f"A batch needs one document or more, not {documents}.")
         if ahead < 0:
-            raise InputError(f"ahead must be 0 or more, not {ahead}")
+            raise InputError(f"ahead must be 0 or more, not {ahead}.")
         self._data = data
         self._budget = documents
         self._random_state = random_state

@@ -18,7 +18,7 @@ _MOST_BARS = 50
 def draw_dataset(data: "Dataset", path: Path) -> None:
     """Draw list lengths, labels, relevant documents per query and filled shares of features."""
     if data.documents == 0:
-        raise InputError(f"can't draw {path}: the dataset has no documents")
+        raise InputError(f"Can't draw {path}: the dataset has no documents.")
     with drawing(path, 2, 2, (9, 6)) as axes:
         size = ", ".join(
             counted(count, noun)

@@ -74,7 +74,7 @@ def _files(folder: Path, names: Mapping[str, str]) -> dict[str, dict[str, Path]]
             if role in files:
                 raise InputError(
                     f"{files[role]} and {path} both look like {role} data; "
-                    f"choose one: names={{'{role}': …}}"
+                    f"choose one: names={{'{role}': …}}."
                 )
             files[role] = path
     return by_prefix

@@ -73,7 +73,7 @@ def cut(queries: int, shares: Sequence[float], random_state: int) -> list[Ints]:
     if not shares or len(numbers) < len(shares) or not (min(numbers) > 0 and total <= 1 + 1e-9):
         raise InputError(
             f"shares must be positive numbers with a sum of at most 1, such as split(0.8, 0.1), "
-            f"not {shares}"
+            f"not {shares}."
         )
     bounds = np.round(np.cumsum(numbers) * queries).astype(np.int64).tolist()
     if total < 1 - 1e-9:
@@ -82,7 +82,7 @@ def cut(queries: int, shares: Sequence[float], random_state: int) -> list[Ints]:
     parts = np.split(order, bounds[:-1])
     if any(part.size == 0 for part in parts):
         raise InputError(
-            f"{counted(queries, 'query')} can't be cut into the shares {shares}: a part is empty"
+            f"{counted(queries, 'query')} can't be cut into the shares {shares}: a part is empty."
         )
     return [np.sort(part) for part in parts]
 
@@ -90,7 +90,7 @@ def cut(queries: int, shares: Sequence[float], random_state: int) -> list[Ints]:
 def rotate(queries: int, k: int, random_state: int) -> list[tuple[Ints, Ints, Ints]]:
     """Return query numbers (train, validation, test) for each of k folds."""
     if not 3 <= k <= queries:
-        raise InputError(f"k must be from 3 to the number of queries, {queries}, not {k}")
+        raise InputError(f"k must be from 3 to the number of queries, {queries}, not {k}.")
     order = np.random.default_rng(random_state).permutation(queries)
     part_of = np.empty(queries, np.int64)
     part_of[order] = np.arange(queries) % k

@@ -61,10 +61,9 @@ def load_folds(
     candidates = fold_candidates(base, names or {})
     folds = {name: files for name, files in candidates.items() if files.keys() >= _REQUIRED}
     if not folds:
-        raise InputError(_no_folds(base, candidates, names))
-    for name in candidates.keys() - folds.keys():
-        message = f"{base}: {_incomplete(name, candidates[name])}; it is left out"
-        warnings.warn(message, DataWarning, stacklevel=2)
+        raise _no_folds(base, candidates, names)
+    for problem in incomplete_folds(base, candidates):
+        warnings.warn(DataWarning(f"{problem}; it is left out."), stacklevel=2)
     return [Fold(name, _Loader(files, options)) for name, files in folds.items()]
 
 
@@ -88,24 +87,29 @@ class _Loader:
                 f"{self._files[role]}: {data.features}" for role, data in parts.items()
             )
             raise InputError(
-                f"the files of a fold have different features ({counts}); their number, names and "
-                f"order must be the same"
+                f"The files of a fold have different features ({counts}); their number, names and "
+                f"order must be the same."
             )
         return parts["train"], parts.get("validation"), parts["test"]
 
 
-def _incomplete(name: str, files: dict[str, Path]) -> str:
-    missing = " and ".join(sorted(_REQUIRED - files.keys()))
-    return f"{name} has no {missing} file (found {', '.join(path.name for path in files.values())})"
+def incomplete_folds(base: Path, candidates: dict[str, dict[str, Path]]) -> list[str]:
+    """What is missing in the folds of a folder that have no training or no test data."""
+    problems = []
+    for name, files in candidates.items():
+        if missing := " and ".join(sorted(_REQUIRED - files.keys())):
+            found = ", ".join(path.name for path in files.values())
+            problems.append(f"{base}: {name} has no {missing} file (found {found})")
+    return problems
 
 
 def _no_folds(
     base: Path, candidates: dict[str, dict[str, Path]], names: Mapping[str, str] | None
-) -> str:
+) -> InputError:
     if candidates:
-        return f"{base}: {_incomplete(*next(iter(candidates.items())))}"
+        return InputError(f"{incomplete_folds(base, candidates)[0]}.")
     expected = ", ".join(map(repr, names.values())) if names else "train, vali and test files"
-    return (
-        f"no folds in {base}: found no {expected} there or in its folders; pass their names "
-        f"as names={{'train': …, 'validation': …, 'test': …}}"
+    return InputError(
+        f"There are no folds in {base}: found no {expected} there or in its folders; pass their "
+        f"names as names={{'train': …, 'validation': …, 'test': …}}."
     )

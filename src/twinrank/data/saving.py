@@ -28,7 +28,7 @@ def save(data: "Dataset", path: "str | os.PathLike[str]") -> None:
     with explained("write", target):
         check_target(target)
     if data.documents == 0:
-        raise InputError(f"Can't write {target}: the dataset has no documents")
+        raise InputError(f"Can't write {target}: the dataset has no documents.")
     suffix = plain_suffix(target)
     if suffix == "":
         _write_folder(data, target)
@@ -54,19 +54,19 @@ def check_target(target: Path) -> None:
     suffix = plain_suffix(target)
     compressed = target.suffix.lower() in COMPRESSED
     if not target.parent.is_dir():
-        raise InputError(f"Can't write {target}: the folder {target.parent} does not exist")
+        raise InputError(f"Can't write {target}: the folder {target.parent} does not exist.")
     if suffix in FRAMES and compressed and suffix not in (".csv", ".tsv"):
         raise InputError(
-            f"Can't write {target}: {suffix} files are compressed already; remove {target.suffix}"
+            f"Can't write {target}: {suffix} files are compressed already; remove {target.suffix}."
         )
     if suffix == "" and not compressed:
         if target.exists() and not (target.is_dir() and is_store(target)):
-            raise InputError(f"{target} exists and is not TwinRank data; choose another name")
+            raise InputError(f"{target} exists and is not TwinRank data; choose another name.")
     elif suffix not in FRAMES + LETOR:
         known = ", ".join(LETOR[:3] + FRAMES[:4])
         raise InputError(
             f"Can't write {target}: {suffix or target.suffix!r} is not a known format; "
-            f"choose from {known}, or no suffix for a folder"
+            f"choose from {known}, or no suffix for a folder."
         )
 
 
@@ -74,13 +74,13 @@ def _check_queries(data: "Dataset", target: Path) -> None:
     """Raise an error for queries that only a folder can represent: empty or repeated ones."""
     if (data.lists.sizes == 0).any():
         raise InputError(
-            f"Can't write {target}: some queries have no documents; remove them with `filter()`"
+            f"Can't write {target}: some queries have no documents; remove them with `filter()`."
         )
     names, counts = np.unique(data.query_ids, return_counts=True)
     if (counts > 1).any():
         raise InputError(
             f"Can't write {target}: query {names[counts > 1][0]} is selected twice; select each "
-            f"query once, or write a folder"
+            f"query once, or write a folder."
         )
 
 

@@ -159,9 +159,11 @@ class ByteStream:
                     break
                 filled += count
         except EOFError as error:
-            raise InputError(f"{self.path} is truncated: the archive is incomplete") from error
+            raise InputError(f"{self.path} is truncated: the archive is incomplete.") from error
         except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
-            raise InputError(f"{self.path} is damaged, or its suffix is wrong: {error}") from error
+            raise InputError(
+                f"{self.path} is damaged, or its suffix is wrong ({error})."
+            ) from error
         return filled
 
 

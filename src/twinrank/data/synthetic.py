@@ -133,7 +133,7 @@ def generate(queries: int, seed: int) -> tuple[Floats, Floats, Integers]:
     """
     for name, value, least in (("queries", queries, 1), ("seed", seed, 0)):
         if not isinstance(value, int | np.integer) or value < least:
-            raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
+            raise InputError(f"{name} must be a whole number from {least} on, not {value!r}.")
     blocks = range(-(-queries // _BLOCK))
     sizes = np.concatenate([_list_lengths(_generator(seed, block, 0)) for block in blocks])
     offsets = np.concatenate([[0], sizes.cumsum()])

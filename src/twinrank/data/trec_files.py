@@ -49,7 +49,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
             raise _repeated(source, number, document, query)
         by_document[name] = value
     if not scores:
-        raise InputError(f"{source} has no retrieved documents")
+        raise InputError(f"{source} has no retrieved documents.")
     return Run(_text(source, number, tag), scores)
 
 
@@ -70,7 +70,7 @@ def read_qrels(path: str | os.PathLike[str]) -> Grades:
             raise _repeated(source, number, document, query)
         by_document[name] = value
     if not grades:
-        raise InputError(f"{source} has no judgements")
+        raise InputError(f"{source} has no judgements.")
     return grades
 
 
@@ -83,7 +83,7 @@ def read_scores(path: str | os.PathLike[str]) -> "array[float]":
         except ValueError:
             raise _error(source, number, b" ".join(fields), "expected one score per line") from None
         if math.isnan(score):
-            raise InputError(f"{source}, line {number}: the score is NaN")
+            raise InputError(f"{source}, line {number}: the score is NaN.")
         scores.append(score)
     return scores
 
@@ -153,12 +153,12 @@ def _text(path: Path, number: int, field: bytes) -> str:
 
 
 def _error(path: Path, number: int, field: bytes, message: str) -> InputError:
-    return InputError(f"{path}, line {number}: {message}; found {_short(field)}")
+    return InputError(f"{path}, line {number}: {message}; found {_short(field)}.")
 
 
 def _repeated(path: Path, number: int, document: bytes, query: bytes) -> InputError:
     return InputError(
-        f"{path}, line {number}: query {_short(query)} has document {_short(document)} twice"
+        f"{path}, line {number}: query {_short(query)} has document {_short(document)} twice."
     )
 
 

@@ -38,7 +38,7 @@ def use_whole_numbers(axis: Any) -> None:
 def drawing(path: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[Any]:
     """An array of axes; the figure is saved if the context ends without an error."""
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"can't draw to {path}: choose a name with {', '.join(FORMATS)}")
+        raise InputError(f"Can't draw to {path}. Choose a name with {', '.join(FORMATS)}.")
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.sources import is_source, is_stream
 from twinrank.estimators.checks import (
     check_callbacks,
-    check_search,
+    check_has_queries,
     checked_scores,
     matched,
     matched_sets,
@@ -133,7 +133,6 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         teacher: Any = None,
     ) -> Self:
         check_callbacks(callbacks)
-        check_search()
         known = KnownColumns(self._categorical_features())
         data, weights = labelled(X, y, qid, group, sample_weight, known)
         names = data.feature_names
@@ -149,7 +148,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             kept, held = split_queries(data, eval_fraction, self.random_state)
             sets, train = {"validation": data.select(held)}, train.select(kept)
         if resume and run is None:
-            raise InputError("resume=True needs the folder of a run: pass run=.")
+            raise InputError("resume=True needs the folder of a run; pass run.")
         if run is not None and not isinstance(run, Run):
             run = Run(Path(run).expanduser(), resume)
         self._warn_about(train.data, sets)
@@ -254,7 +253,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """
         from twinrank.evaluation.evaluate import evaluate
 
-        data, weights = labelled(X, y, qid, group, sample_weight, self._known_columns())
+        known = self._known_columns()
+        check_has_queries(X, y, qid, group)
+        data, weights = labelled(X, y, qid, group, sample_weight, known)
         chosen = self.validation_measure if measure is None else measure
         evaluation = evaluate(self._scores(data), data.y, data.lists, [chosen])
         name = str(chosen)
@@ -317,7 +318,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         try:
             known = loaded_parameters(model.provenance, cls)
         except InputError as error:
-            raise InputError(f"Cannot load {folder}: {CONFIG} is damaged: {error}") from error
+            raise InputError(
+                f"Cannot load {folder}: {CONFIG} is damaged: ", *error.parts
+            ) from error
         ranker = cls(**{**known, **parameters})
         ranker._adopt(model)
         return ranker
@@ -342,7 +345,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             train = train.select(kept)
             sets = {n: sets[n].select(queries) for n, queries in zip(sets, others, strict=True)}
             if note:
-                warnings.warn(note, DataWarning, stacklevel=4)
+                warnings.warn(DataWarning(*note), stacklevel=4)
         train = trainable_part(train)
         data, unlabelled = train.data, train.unlabelled
         names, estimator = data.feature_names, type(self).__name__
@@ -434,7 +437,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):
             raise NotFittedError(
-                f"This {type(self).__name__} instance is not fitted yet; call fit first"
+                f"This {type(self).__name__} instance is not fitted yet; call fit first."
             )
 
     def __sklearn_tags__(self) -> Any:

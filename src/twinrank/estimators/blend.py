@@ -183,7 +183,7 @@ class Blend(BaseRanker):
             try:
                 ranker.check_parameters(documents)
             except InputError as error:
-                raise InputError(f"Ranker {name!r}: {error}") from error
+                raise InputError(f"Ranker {name!r}: ", *error.parts) from error
         given_weights(self.weights, list(parameters["rankers"]))
         self._plan()
         return parameters
@@ -217,7 +217,9 @@ class Blend(BaseRanker):
         try:
             blend.rankers = named_rankers(blend.rankers)
         except InputError as error:
-            raise InputError(f"Cannot load {folder}: {CONFIG} is damaged: {error}") from error
+            raise InputError(
+                f"Cannot load {folder}: {CONFIG} is damaged: ", *error.parts
+            ) from error
         for ranker in (*blend.rankers.values(), *blend.rankers_.values()):
             if ":" in str(getattr(ranker, "architecture", "")) and architecture is not None:
                 ranker.set_params(architecture=architecture)
@@ -245,7 +247,7 @@ class Blend(BaseRanker):
         about = self._about(rankers, trainable.data, plan)
         if run is not None:
             if run.group.size > 1:
-                raise InputError("torchrun trains nets only: train a blend without it.")
+                raise InputError("Train a blend without torchrun, which trains nets only.")
             prints = fingerprints(trainable, sets)
             for name, ranker in rankers.items():
                 own = identities(ranker._parameters())

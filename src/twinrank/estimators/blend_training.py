@@ -42,9 +42,9 @@ def train_ranker(
     try:
         ranker._train(train, sets, [*callbacks, watch], part)
         if watch.interrupted:
-            raise TrainingInterrupted(f"Stopped after the ranker {name}")
+            raise TrainingInterrupted(f"Stopped after the ranker {name}.")
     except TrainingInterrupted as stop:
         if run is None or run.source:
             raise
         how = f"fit(…, run={str(run.folder)!r}, resume=True)"
-        raise TrainingInterrupted(f"{stop}. Continue with {how}.") from None
+        raise TrainingInterrupted(f"{stop} Continue with {how}.") from None

@@ -1,6 +1,5 @@
 """Checks that data fits an estimator: features and their names, missing values, queries."""
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,10 +12,10 @@ from twinrank.data.batches import blocks
 from twinrank.data.builder import numbered
 from twinrank.data.dataset import Dataset, with_features
 from twinrank.data.transforms import Compose, Transform, Union
-from twinrank.estimators.inputs import trainable_queries
+from twinrank.estimators.inputs import has_query_column, trainable_queries
 from twinrank.lists import Lists
 from twinrank.models.columns import ExceptColumns
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError, Parts
 from twinrank.support.quantities import counted
 from twinrank.training.callbacks import Callback
 from twinrank.training.settings import FEWEST
@@ -30,10 +29,10 @@ _INSTEAD = {
 }
 """What replaces a callback of LightGBM or XGBoost."""
 _ROUTING = (
-    "The search cannot pass the queries to the ranker. Write these two lines before it:\n"
+    " For a search or a cross-validation of scikit-learn, write these two lines before it:\n"
     "    sklearn.set_config(enable_metadata_routing=True)\n"
     "    ranker.set_fit_request(qid=True).set_score_request(qid=True)\n"
-    "Then pass qid=, and groups= for GroupKFold, to fit of the search."
+    "Then pass qid, and groups for GroupKFold, to fit of the search."
 )
 
 
@@ -125,13 +124,14 @@ def _value_error(
     query = data.query_ids[queries[int(np.searchsorted(ends, row, side="right"))]]
     if np.isnan(X[row, column]):
         problem = "missing (NaN)"
-        advice = "Fill it in, or use QueryZScore or Standardise, which do so."
+        advice = "Fill it in, or use QueryZScore or Standardise, which do so"
     else:
         problem = "infinite (inf, or too large for float32)"
-        advice = "Put Clip before the other transforms."
+        advice = "Put Clip before the other transforms"
     return InputError(
-        f"Feature {name} is {problem} in query {query}, and transforms={str(transform)!r} keeps "
-        f"it. {advice}"
+        f"Feature {name} is {problem} in query {query}, and ",
+        Argument("transforms", str(transform)),
+        f" keeps it. {advice}.",
     )
 
 
@@ -149,11 +149,12 @@ def matched_sets(sets: dict[str, Dataset], data: Dataset, estimator: str) -> dic
     return fitting
 
 
-def papers_queries(sets: Iterable[tuple[str, Dataset]]) -> tuple[list[Any], str]:
-    """The numbers of the queries of each set that the paper keeps; a note on the others, or "".
+def papers_queries(sets: Iterable[tuple[str, Dataset]]) -> tuple[list[Any], Parts]:
+    """The numbers of the queries of each set that the paper keeps; a note on the others, or ().
 
     InputError if a set has none.
     """
+    paper = Argument("mode", "paper")
     documents, relevant = FEWEST["paper"]
     rule = f"queries with at least {documents} documents, {relevant} of them relevant"
     kept, left_out = [], []
@@ -161,15 +162,18 @@ def papers_queries(sets: Iterable[tuple[str, Dataset]]) -> tuple[list[Any], str]
         queries = trainable_queries(data, mode="paper")
         if not queries.size:
             raise InputError(
-                f"mode='paper' keeps {rule}, but the {name} data has none among "
-                f"{counted(data.queries, 'query')}. Use mode='default'."
+                paper,
+                f" keeps {rule}, but the {name} data has none among "
+                f"{counted(data.queries, 'query')}. Leave out ",
+                paper,
+                ".",
             )
         if queries.size < data.queries:
             number = data.queries - queries.size
             left_out.append(f"{number:,} of {counted(data.queries, 'query')} ({name})")
         kept.append(queries)
-    note = f"mode='paper' keeps {rule}. It leaves out {' and '.join(left_out)}."
-    return kept, note if left_out else ""
+    note = (paper, f" keeps {rule}. It leaves out {' and '.join(left_out)}.")
+    return kept, note if left_out else ()
 
 
 def trainable_part(train: TrainingSet) -> TrainingSet:
@@ -188,22 +192,13 @@ def trainable_part(train: TrainingSet) -> TrainingSet:
     )
 
 
-def check_search() -> None:
-    """Refuse a search of scikit-learn that cannot pass the queries on when it scores.
-
-    Its scores would be NaN: it catches errors of scoring, but not that all fits failed. It calls
-    `fit` deep below, so that only the stack of calls tells.
-    """
-    if get_config()["enable_metadata_routing"]:
+def check_has_queries(X: Any, y: Any, qid: Any, group: Any) -> None:
+    """Refuse arrays to score without queries, and say how scikit-learn passes them."""
+    has_queries = qid is not None or group is not None or has_query_column(X)
+    if isinstance(X, Dataset) or y is None or has_queries:
         return
-    frame = sys._getframe()
-    while frame is not None:
-        is_search = frame.f_globals.get("__name__") == "sklearn.model_selection._validation"
-        if is_search and frame.f_code.co_name == "_fit_and_score":
-            if type(frame.f_locals.get("scorer")).__name__ == "_PassthroughScorer":
-                raise InputError(_ROUTING)
-            return
-        frame = frame.f_back  # type: ignore[assignment]
+    advice = () if get_config()["enable_metadata_routing"] else (_ROUTING,)
+    raise InputError("score needs the query of each row; pass qid or group.", *advice)
 
 
 def check_callbacks(callbacks: Any) -> None:
@@ -232,6 +227,8 @@ def checked_scores(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     if not finite.all():
         raise InputError(
             f"The score of document {int(np.argmin(finite))} is not finite: its features are too "
-            f"large for the net. Clip them, for example with transforms='Clip(low=-1e6, high=1e6)'."
+            f"large for the net. Clip them, for example with ",
+            Argument("transforms", "Clip(low=-1e6, high=1e6)"),
+            ".",
         )
     return scores

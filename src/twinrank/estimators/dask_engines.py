@@ -10,7 +10,7 @@ from twinrank.boosting.engines import TreeSettings, explained_by
 from twinrank.boosting.newton import Newton
 from twinrank.estimators.dask_partitions import Summary, list_numbers
 from twinrank.lists import Lists
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,9 @@ def grow_xgboost(
 
     if rows.weights is not None:
         raise InputError(
-            "XGBoost takes no weights of queries on a Dask cluster. Choose engine='lightgbm'."
+            "XGBoost takes no weights of queries on a Dask cluster. Choose ",
+            Argument("engine", "lightgbm"),
+            ".",
         )
     from xgboost import dask as xgb_dask
     from xgboost.core import XGBoostError

@@ -31,7 +31,7 @@ from twinrank.evaluation.evaluate import evaluate
 from twinrank.lists import Lists
 from twinrank.measures import Measure, measure
 from twinrank.models.encoding import columns_of
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 from twinrank.support.versions import versions
 from twinrank.training.tree_parameters import newton_of, tree_settings
 
@@ -59,8 +59,9 @@ def train_on_dask(
         )
     if transform(parameters["transforms"]).has_statistics:
         raise InputError(
-            f"transforms={str(parameters['transforms'])!r} needs statistics of all the data, but "
-            f"each worker has only a part. Choose transforms per query or per value."
+            Argument("transforms", str(parameters["transforms"])),
+            " needs statistics of all the data, but each worker has only a part. Choose "
+            "transforms per query or per value.",
         )
     from dask import delayed
 
@@ -121,7 +122,9 @@ def _client() -> Any:
     try:
         from distributed import default_client
     except ImportError as missing:
-        raise InputError("This needs Dask: pip install 'twinrank[cluster]'") from missing
+        raise InputError(
+            "This needs Dask; install it with pip install 'twinrank[cluster]'."
+        ) from missing
     try:
         return default_client()
     except ValueError as missing:

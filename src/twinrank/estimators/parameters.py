@@ -41,7 +41,7 @@ def settings_of(settings: list[str]) -> dict[str, Any]:
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
-            raise InputError(f"--set {setting}: write key=value")
+            raise InputError(f"--set {setting}: write key=value.")
         parameters[key.strip()] = _or_none(key.strip(), _value(value.strip()))
     return parameters
 
@@ -85,7 +85,7 @@ def loaded_parameters(provenance: Mapping[str, Any], estimator: type[Any]) -> di
         hints = {}
     for name, value in parameters.items():
         if not _is_one_of(value, hints.get(name, Any)):
-            raise InputError(f"parameter {name} cannot be {value!r:.60}")
+            raise InputError(f"Parameter {name} cannot be {value!r:.60}.")
     if isinstance(older := saved.get("categories"), dict):  # the name until 0.1
         columns = [int(column) for column in older if column.isdecimal()]
         parameters.setdefault("categorical_features", columns or None)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
 from twinrank.support.arrays import to_numpy
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 
 
 def teacher_scores(
@@ -29,18 +29,22 @@ def teacher_scores(
         try:
             return teacher.predict(data)
         except InputError as error:
-            raise InputError(f"The teacher cannot score the training data: {error}") from error
+            raise InputError(
+                "The teacher cannot score the training data: ", *error.parts
+            ) from error
     try:
         scores = np.asarray(to_numpy(teacher), np.float32)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"teacher must be a fitted ranker, the path of a saved one, or scores, not "
-            f"{type(teacher).__name__}."
+            Argument("teacher"),
+            f" must be a fitted ranker, the path of a saved one, or scores, not "
+            f"{type(teacher).__name__}.",
         ) from error
     if scores.shape != (data.documents,):
         raise InputError(
-            f"teacher has shape {scores.shape} but the training data has {data.documents} "
-            f"documents; it needs one score per document."
+            Argument("teacher"),
+            f" has shape {scores.shape} but the training data has {data.documents} "
+            f"documents; it needs one score per document.",
         )
     if not np.isfinite(scores).all():
         row = int(np.argmin(np.isfinite(scores)))

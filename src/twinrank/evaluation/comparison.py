@@ -300,9 +300,9 @@ def _best(values: Mapping[str, Mapping[str, Floats]], measure: str) -> str:
 def check_testing(test: str, level: float, correction: str | None) -> None:
     """Raise an error for an unknown test or correction, or a level outside (0, 1)."""
     if test not in TESTS:
-        raise InputError(unknown("test", str(test), TESTS))
+        raise InputError(argument="test", value=test, choices=TESTS)
     if correction not in (None, "holm"):
-        raise InputError(unknown("correction", str(correction), ["holm"]))
+        raise InputError(argument="correction", value=correction, choices=["holm"])
     if not 0 < level < 1:
         raise InputError(f"The significance level must be between 0 and 1, not {level}.")
 

@@ -126,7 +126,7 @@ def read_name(name: str, known: Sequence[str]) -> Term:
         word = re.match(r"\s*(\w*)", str(name))
         if word is None or word[1] in known:
             raise
-        raise InputError(f"{error} {unknown('measure', word[1], known)}") from error
+        raise InputError(*error.parts, " ", unknown("measure", word[1], known)) from error
     if term.name not in known:
         raise InputError(unknown("measure", term.name, known))
     return term
@@ -137,12 +137,12 @@ def convention_of(
 ) -> Convention:
     """The convention of a name, with the rule for empty lists or ties replaced if given."""
     if not isinstance(name, Convention) and name not in CONVENTIONS:
-        raise InputError(unknown("convention", str(name), CONVENTIONS))
+        raise InputError(argument="convention", value=name, choices=CONVENTIONS)
     convention = name if isinstance(name, Convention) else CONVENTIONS[name]
     if empty is not None and empty not in get_args(Empty):
-        raise InputError(unknown("policy for empty lists", str(empty), get_args(Empty)))
+        raise InputError(argument="empty", value=empty, choices=get_args(Empty))
     if ties is not None and ties not in get_args(Ties):
-        raise InputError(unknown("tie rule", str(ties), get_args(Ties)))
+        raise InputError(argument="ties", value=ties, choices=get_args(Ties))
     rules = {"empty": empty or convention.empty, "ties": ties or convention.ties}
     changed = replace(convention, **rules)  # type: ignore[arg-type]
     if changed == convention:

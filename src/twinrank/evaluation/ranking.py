@@ -13,7 +13,7 @@ from twinrank.lists import Lists
 from twinrank.ranks.exact import exact_ranks
 from twinrank.support import random
 from twinrank.support.arrays import as_float
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -39,7 +39,12 @@ class Ranking:
             scores = np.ascontiguousarray(scores, np.float32 if small else np.float64)
             return cls(scores, lists, ties, None, random_state)
         if docids is None:
-            raise InputError("ties='docid' needs docids=, one id per document.")
+            raise InputError(
+                Argument("ties", "docid"),
+                " needs the id of each document; pass ",
+                Argument("docids"),
+                ".",
+            )
         ids = np.asarray(docids)
         lists.check(docids=ids)
         return cls(_as_float32(scores), lists, ties, ids)

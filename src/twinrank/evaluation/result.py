@@ -141,7 +141,9 @@ class Evaluation:
             try:
                 import pandas
             except ImportError as error:
-                raise InputError("to_frame needs polars or pandas: pip install polars") from error
+                raise InputError(
+                    "to_frame needs polars or pandas; install one with pip install polars."
+                ) from error
             return pandas.DataFrame(columns)
         return polars.DataFrame(columns)
 

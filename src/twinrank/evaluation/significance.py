@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 
@@ -104,7 +104,7 @@ def p_value(a: Any, b: Any, test: str = "wilcoxon", random_state: int = 0) -> fl
     0.0625
     """
     if test not in TESTS:
-        raise InputError(unknown("test", str(test), TESTS))
+        raise InputError(argument="test", value=test, choices=TESTS)
     difference = differences(a, b)
     if difference.size < 2 or not difference.any():
         return 1.0
@@ -120,8 +120,8 @@ def differences(a: Any, b: Any) -> Floats:
     first, second = (np.asarray(x, np.float64) for x in (a, b))
     if first.shape != second.shape or first.ndim != 1:
         raise InputError(
-            f"a has shape {first.shape} but b has shape {second.shape}; both need one value per "
-            f"list, for the same lists."
+            f"Arguments a and b have shapes {first.shape} and {second.shape}; both need one value "
+            f"per list, for the same lists."
         )
     both = ~(np.isnan(first) | np.isnan(second))
     first, second = first[both], second[both]

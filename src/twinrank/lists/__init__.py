@@ -63,14 +63,14 @@ class Lists(PerList):
         values = _whole_numbers(offsets, "offsets")
         if values.size == 0 or values[0] != 0:
             raise InputError(
-                "offsets must start with 0 and hold one more entry than there are lists"
+                "offsets must start with 0 and hold one more entry than there are lists."
             )
         sizes = np.diff(values)
         if sizes.size and sizes.min() < 0:
             q = int(sizes.argmin())
             raise InputError(
                 f"offsets must not decrease: offsets[{q}] = {values[q]}, "
-                f"offsets[{q + 1}] = {values[q + 1]}"
+                f"offsets[{q + 1}] = {values[q + 1]}."
             )
         object.__setattr__(self, "offsets", frozen(values))
         object.__setattr__(self, "sizes", frozen(sizes))
@@ -111,7 +111,7 @@ class Lists(PerList):
         """
         values = _whole_numbers(sizes, "sizes")
         if (bad := np.flatnonzero(values < 0)).size:
-            raise InputError(f"sizes must not be negative: sizes[{bad[0]}] = {values[bad[0]]}")
+            raise InputError(f"sizes must not be negative: sizes[{bad[0]}] = {values[bad[0]]}.")
         return cls(np.concatenate([[0], np.cumsum(values)]))
 
     @classmethod
@@ -142,8 +142,8 @@ class Lists(PerList):
         if unique.size < starts.size:
             again = int(starts[np.setdiff1d(np.arange(starts.size), first)[0]])
             raise InputError(
-                f"documents of a query must be adjacent, but query {values[again]} starts again "
-                f"at document {again}; sort first: order = np.argsort(qid, kind='stable')"
+                f"The documents of a query must be adjacent, but query {values[again]} starts "
+                f"again at document {again}; sort first: order = np.argsort(qid, kind='stable')."
             )
         return cls(np.r_[starts, values.size])
 
@@ -164,7 +164,7 @@ class Lists(PerList):
         if values.ndim != 2 or values.dtype != np.bool_:
             raise InputError(
                 f"mask must be boolean with shape (lists, documents), "
-                f"not {values.dtype} with shape {values.shape}"
+                f"not {values.dtype} with shape {values.shape}."
             )
         return cls.from_sizes(values.sum(axis=1))
 
@@ -249,11 +249,11 @@ def query_runs(qid: Array) -> tuple[Any, Ints]:
         qid = np.array([*qid, None], object)[:-1]  # NumPy's text loses NUL characters at the end
     values = to_numpy(qid.cpu() if is_tensor(qid) else qid)
     if values.ndim != 1:
-        raise InputError(f"qid must have one dimension, but has shape {values.shape}")
+        raise InputError(f"qid must have one dimension, but has shape {values.shape}.")
     if values.dtype.kind == "O":
         values = _as_strings(values)
     if values.dtype.kind != "O" and (missing := np.flatnonzero(values != values)).size:  # NaN, NaT
-        raise InputError(f"qid of document {missing[0]} is missing ({values[missing[0]]})")
+        raise InputError(f"qid of document {missing[0]} is missing ({values[missing[0]]}).")
     return values, np.flatnonzero(np.r_[True, values[1:] != values[:-1]][: values.size])
 
 
@@ -262,7 +262,7 @@ def check_lists(lists: object) -> None:
     if not isinstance(lists, Lists):
         raise InputError(
             f"lists must be Lists, made by Lists.from_sizes(sizes) or Lists.from_qid(qid), "
-            f"not {type(lists).__name__}"
+            f"not {type(lists).__name__}."
         )
 
 
@@ -270,7 +270,7 @@ def _as_strings(values: Any) -> Any:
     """Query ids of mixed or unknown types as text; raise an error if one is missing."""
     for i, value in enumerate(values):
         if not isinstance(value, str) and str(value) in ("None", "nan", "NaT", "<NA>"):
-            raise InputError(f"qid of document {i} is missing ({value})")
+            raise InputError(f"qid of document {i} is missing ({value}).")
     # One long id would make all ids as long in an array of NumPy's text.
     return np.array([*map(str, values), None], object)[:-1]
 
@@ -278,11 +278,11 @@ def _as_strings(values: Any) -> Any:
 def _whole_numbers(values: Array, name: str) -> Ints:
     array = to_numpy(values.cpu() if is_tensor(values) else values)
     if array.ndim != 1:
-        raise InputError(f"{name} must have one dimension, but has shape {array.shape}")
+        raise InputError(f"{name} must have one dimension, but has shape {array.shape}.")
     if array.dtype.kind == "f" and (array == np.rint(array)).all():  # as np.loadtxt reads them
         return array.astype(np.int64)
     if array.size and array.dtype.kind not in "iu":
-        raise InputError(f"{name} must be whole numbers, not {array.dtype}")
+        raise InputError(f"{name} must be whole numbers, not {array.dtype}.")
     return array.astype(np.int64)
 
 
@@ -293,7 +293,7 @@ def flat_input(
     if scores.shape != labels.shape:
         raise InputError(
             f"scores has shape {tuple(scores.shape)} but labels has shape {tuple(labels.shape)}; "
-            f"both need one entry per document"
+            f"both need one entry per document."
         )
     if scores.ndim == 2 and lists is None:
         if mask is None:
@@ -301,20 +301,20 @@ def flat_input(
         if mask.shape != scores.shape:
             raise InputError(
                 f"mask has shape {tuple(mask.shape)} but scores has shape {tuple(scores.shape)}; "
-                f"both must be the same"
+                f"both must be the same."
             )
         lists = Lists.from_mask(mask)  # raises an error if the mask is not boolean
         return _selected(scores, mask), _selected(labels, mask), lists
     if scores.ndim != 1 or mask is not None:
         raise InputError(
-            f"pass flat scores with lists, or padded (lists, documents) scores with a mask; "
+            f"Pass flat scores with lists, or padded (lists, documents) scores with a mask; "
             f"got scores {tuple(scores.shape)}, lists {lists!r}"
-            f"{'' if mask is None else f' and mask {tuple(mask.shape)}'}"
+            f"{'' if mask is None else f' and mask {tuple(mask.shape)}'}."
         )
     if lists is None:
         raise InputError(
-            "flat scores need lists, which say where each query ends: Lists.from_qid(qid), "
-            "Lists.from_sizes(sizes), or Lists.from_sizes([len(scores)]) for a single query"
+            "Flat scores need lists, which say where each query ends: Lists.from_qid(qid), "
+            "Lists.from_sizes(sizes), or Lists.from_sizes([len(scores)]) for a single query."
         )
     check_lists(lists)
     lists.check(scores=scores, labels=labels)

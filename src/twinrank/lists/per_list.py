@@ -67,7 +67,7 @@ class PerList:
             if array.shape != (self.documents,):  # a torch.Size is a tuple as well
                 raise InputError(
                     f"{name} has shape {tuple(array.shape)} but lists has {self.documents} "
-                    f"documents in {len(self)} lists; {name} needs one entry per document"
+                    f"documents in {len(self)} lists; {name} needs one entry per document."
                 )
 
     def index(self, like: Array) -> Array:
@@ -160,7 +160,7 @@ class PerList:
         """
         if table.shape[0] < self.longest:
             raise InputError(
-                f"a table of {table.shape[0]} entries is too short for a list of {self.longest}"
+                f"A table of {table.shape[0]} entries is too short for a list of {self.longest}."
             )
         if is_tensor(table):
             return table[self._steps(table)]

@@ -64,7 +64,7 @@ class LambdaLoss(SmoothLoss):
         super().__init__(reduction=reduction, generator=generator, validate=validate)
         check_alpha(sigma, "sigma")
         if not isinstance(mu, int | float) or not 0 <= mu < math.inf:
-            raise InputError(f"mu must be a number ≥ 0, not {mu!r}")
+            raise InputError(f"mu must be a number ≥ 0, not {mu!r}.")
         self.sigma = sigma
         self.mu = mu
 

@@ -82,7 +82,7 @@ def _nothing(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _refuse(ctx: Any, upstream: Tensor) -> None:
     raise RuntimeError(
-        "ranking losses have a first derivative only: the strategies define a gradient, not a "
+        "Ranking losses have a first derivative only: the strategies define a gradient, not a "
         "function to differentiate twice. Compute this loss without create_graph=True."
     )
 

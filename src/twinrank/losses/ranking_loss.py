@@ -25,7 +25,7 @@ from twinrank.support.arrays import (
     to_numpy,
     untraced,
 )
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError
 from twinrank.support.handles import handle_for
 
 Reduction = Literal["mean", "sum", "none"]
@@ -61,7 +61,7 @@ class RankingLoss(nn.Module):
     ) -> None:
         super().__init__()
         if reduction not in get_args(Reduction):
-            raise InputError(unknown("reduction", str(reduction), get_args(Reduction)))
+            raise InputError(argument="reduction", value=reduction, choices=get_args(Reduction))
         self.reduction: Reduction = reduction
         self.generator = generator
         self.validate = validate
@@ -116,7 +116,7 @@ class RankingLoss(nn.Module):
         """
         transformed = _transformed()
         if transformed and lists is None:
-            raise InputError("within torch.func, pass flat scores with lists, not padded scores")
+            raise InputError("Within torch.func, pass flat scores with lists, not padded scores.")
         if lists is not None and (transformed or torch.compiler.is_compiling()):
             from twinrank.losses.loss_operator import traced_loss  # takes half a second
 
@@ -230,9 +230,9 @@ def flatten(
     """Convert flat or padded input to flat input; raise an error if it does not fit together."""
     for name, value in (("scores", scores), ("labels", labels)):
         if not isinstance(value, Tensor):
-            raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}")
+            raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}.")
     if not scores.is_floating_point():
-        raise InputError(f"scores must be floating-point numbers, not {scores.dtype}")
+        raise InputError(f"scores must be floating-point numbers, not {scores.dtype}.")
     return flat_input(scores, labels, lists, mask)
 
 
@@ -243,14 +243,14 @@ def reduced(
     xp, share = namespace(losses), as_float(counted)
     if weights is not None:
         if not isinstance(weights, Tensor):
-            raise InputError(f"weights must be a torch tensor, not {type(weights).__name__}")
+            raise InputError(f"weights must be a torch tensor, not {type(weights).__name__}.")
         if tuple(weights.shape) != tuple(losses.shape):
             raise InputError(
                 f"weights has shape {tuple(weights.shape)} but there are {len(losses)} lists; "
-                f"weights needs one entry per list"
+                f"weights needs one entry per list."
             )
         if not all_true((weights >= 0) & torch.isfinite(weights)):
-            raise InputError("weights must be finite and not negative")
+            raise InputError("weights must be finite and not negative.")
         share = share * as_float(to_numpy(weights.cpu()) if xp is np else weights)
     if reduction == "mean":
         total = share.sum()

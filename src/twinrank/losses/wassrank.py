@@ -106,9 +106,9 @@ class WassRank(SmoothLoss):
         for option, value in (("smoothing", smoothing), ("tolerance", tolerance)):
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not (number and 0 < value < math.inf):
-                raise InputError(f"{option} must be a number above 0, not {value!r}")
+                raise InputError(f"{option} must be a number above 0, not {value!r}.")
         if isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1:
-            raise InputError(f"sweeps must be a whole number of at least 1, not {sweeps!r}")
+            raise InputError(f"sweeps must be a whole number of at least 1, not {sweeps!r}.")
         self.mode: Mode = mode
         self.cost: Cost = cost
         self.smoothing, self.tolerance, self.sweeps = smoothing, tolerance, sweeps
@@ -153,7 +153,7 @@ class WassRank(SmoothLoss):
             warnings.warn(
                 f"WassRank: {late} of {len(change)} lists have not converged after {self.sweeps} "
                 f"sweeps; the last changed u or v by up to {change.max():.1g}, with a "
-                f"tolerance of {self.tolerance:.1g}. Increase smoothing, sweeps or tolerance",
+                f"tolerance of {self.tolerance:.1g}. Increase smoothing, sweeps or tolerance.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -175,7 +175,7 @@ def _places(labels: Any, cost: Cost) -> Any:
     if (labels > LARGEST).any():
         raise InputError(
             f"WassRank's costs are powers of 4: labels up to {labels.max():g} are too large; "
-            f"use grades such as 0 … 4"
+            f"use grades such as 0 … 4."
         )
     if cost == "gain":
         return np.where(labels > 0, np.exp2(2.0 * labels) - 1.0, IRRELEVANT)

@@ -72,7 +72,9 @@ def names() -> tuple[str, ...]:
         try:
             import_module(module)
         except ImportError as error:
-            raise InputError(f"{VARIABLE} names {module!r}: {error}") from error
+            raise InputError(
+                f"{VARIABLE} names {module!r}, which cannot be imported ({error})."
+            ) from error
     return (*_BUILT_IN, *_OWN)
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from twinrank.lists import Lists
 from twinrank.measures.measure_base import BinaryMeasure, Swaps, shared
 from twinrank.support.arrays import Array, at_least_zero, namespace
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class AP(_AveragePrecision):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.divisor not in ("min", "R"):
-            raise InputError(unknown("divisor", str(self.divisor), ["min", "R"]))
+            raise InputError(argument="divisor", value=self.divisor, choices=["min", "R"])
 
     def divide_by(self, labels: Array, lists: Lists) -> Array:
         """min(R, k), or R."""

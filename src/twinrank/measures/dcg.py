@@ -10,7 +10,7 @@ import numpy as np
 from twinrank.lists import Lists
 from twinrank.measures.measure_base import Measure, Swaps, additive, shared
 from twinrank.support.arrays import Array, all_true, at_least_zero, is_tensor, namespace
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError
 
 _HIGHEST = 100
 """The highest label with an exponential gain: sums of 2¹⁰⁰ fit in float32."""
@@ -37,13 +37,10 @@ class GainMeasure(Measure):
             object.__setattr__(self, "gain", tuple(self.gain))
         if isinstance(self.gain, tuple):
             if not self.gain or min(self.gain) < 0:
-                raise InputError(f"gain of {self.name} must list numbers ≥ 0, one per label")
+                raise InputError(f"gain of {self.name} must list numbers ≥ 0, one per label.")
         elif self.gain not in ("exponential", "linear"):
-            raise InputError(
-                unknown(
-                    "gain", str(self.gain), ["exponential", "linear", "a list such as [0, 1, 3]"]
-                )
-            )
+            known = ("exponential", "linear", "a list such as [0, 1, 3]")
+            raise InputError(argument="gain", value=self.gain, choices=known)
 
     def gains(self, labels: Array) -> Array:
         """The gain of each label; unjudged documents (label −1) have the gain of label 0."""
@@ -51,8 +48,8 @@ class GainMeasure(Measure):
         if self.gain == "exponential":
             if not all_true(labels <= _HIGHEST):
                 raise InputError(
-                    f"the exponential gain 2ʸ − 1 of {self} takes labels up to {_HIGHEST}, but "
-                    f"there is a label {float(labels.max()):g}; use gain=linear or list the gains"
+                    f"The exponential gain 2ʸ − 1 of {self} takes labels up to {_HIGHEST}, but "
+                    f"there is a label {float(labels.max()):g}; use gain=linear or list the gains."
                 )
             return xp.exp2(labels) - 1.0
         if self.gain == "linear":
@@ -63,7 +60,7 @@ class GainMeasure(Measure):
         if not all_true(listed):
             missing = float(labels[~listed][0])
             raise InputError(
-                f"{self} lists the gains of labels 0…{known - 1}, but not of {missing:g}"
+                f"{self} lists the gains of labels 0…{known - 1}, but not of {missing:g}."
             )
         if not is_tensor(labels):
             return np.asarray(self.gain, labels.dtype)[grade]
@@ -103,7 +100,9 @@ class DCG(GainMeasure):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.discounting not in ("standard", "letor"):
-            raise InputError(unknown("discounting", str(self.discounting), ["standard", "letor"]))
+            raise InputError(
+                argument="discounting", value=self.discounting, choices=["standard", "letor"]
+            )
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The gain of the document."""

@@ -30,7 +30,7 @@ class ERR(ReciprocalMeasure):
         if top is not None and (
             isinstance(top, bool) or not isinstance(top, int | float) or not top > 0
         ):
-            raise InputError(f"max_grade of {self.name} must be a positive number, not {top!r}")
+            raise InputError(f"max_grade of {self.name} must be a positive number, not {top!r}.")
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The probability that the reader reaches the document and stops there."""
@@ -65,7 +65,7 @@ class ERR(ReciprocalMeasure):
         elif not all_true(highest <= self.max_grade):
             raise InputError(
                 f"{self} takes labels up to {self.max_grade:g}, but there is a label "
-                f"{float(highest.max()):g}"
+                f"{float(highest.max()):g}."
             )
         else:
             top = float(self.max_grade)

@@ -13,7 +13,7 @@ import numpy as np
 from twinrank.lists import Lists, flat_input
 from twinrank.ranks.exact import Ties, check_labels, exact_ranks
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace, untraced
-from twinrank.support.errors import InputError, needing_torch, unknown
+from twinrank.support.errors import Argument, InputError, needing_torch
 from twinrank.support.notation import Term, Value
 
 Empty = Literal["skip", "zero", "one", "error"]
@@ -71,7 +71,7 @@ class Measure:
         cutoff = self.cutoff
         if cutoff is not None and (not isinstance(cutoff, int) or cutoff is True or cutoff < 1):
             raise InputError(
-                f"the cutoff of {self.name} must be a whole number of at least 1, not {cutoff!r}"
+                f"The cutoff of {self.name} must be a whole number of at least 1, not {cutoff!r}."
             )
 
     def credit(self, labels: Array, lists: Lists) -> Array:
@@ -92,7 +92,7 @@ class Measure:
 
     def slope(self, rank: Array) -> Array:
         """The derivative of the discount at each rank; by default torch computes it."""
-        with needing_torch(f"The derivative of {self}, unless you pass slope=,"):
+        with needing_torch(f"The derivative of {self}, unless you pass slope,"):
             import torch
         values = torch.as_tensor(rank).detach().requires_grad_()
         try:
@@ -100,8 +100,8 @@ class Measure:
                 (slope,) = torch.autograd.grad(self.discount(values).sum(), values)
         except (RuntimeError, TypeError) as error:
             raise InputError(
-                f"torch can't differentiate the discount of {self} ({error}); write it with "
-                f"operators and torch functions, or pass its derivative as slope="
+                f"The discount of {self} cannot be differentiated by torch ({error}); write it "
+                f"with operators and torch functions, or pass its derivative as slope."
             ) from error
         return slope if is_tensor(rank) else slope.numpy()
 
@@ -162,14 +162,18 @@ class Measure:
         array([0.5, 1. ])
         """
         if empty not in get_args(Empty):
-            raise InputError(unknown("policy for empty lists", str(empty), get_args(Empty)))
+            raise InputError(argument="empty", value=empty, choices=get_args(Empty))
         if ties == "average":
             raise InputError(
-                "a measure needs one order of the documents; use ties random or stable"
+                "A measure needs one order of the documents; use ",
+                Argument("ties", "random"),
+                " or ",
+                Argument("ties", "stable"),
+                ".",
             )
         scores, labels = (x if is_tensor(x) else np.asarray(x) for x in (scores, labels))
         if is_tensor(scores) != is_tensor(labels):
-            raise InputError("scores and labels must both be NumPy arrays or both torch tensors")
+            raise InputError("scores and labels must both be NumPy arrays or both torch tensors.")
         scores, labels, lists = flat_input(scores, labels, lists, mask)
         labels = labels.detach() if is_tensor(labels) else labels
         check_labels(labels, lists)
@@ -179,7 +183,7 @@ class Measure:
             which = (~filled).nonzero()[0] if not is_tensor(filled) else (~filled).nonzero()[:, 0]
             raise InputError(
                 f"{len(which)} of {len(lists)} lists have nothing relevant for {self}; "
-                f"the first is list {int(which[0])}"
+                f"the first is list {int(which[0])}."
             )
         substitute = {"skip": float("nan"), "zero": 0.0, "one": 1.0, "error": 0.0}[empty]
         return namespace(values).where(filled, values, substitute)
@@ -222,8 +226,9 @@ class Measure:
         It exists if the credit of a document does not depend on the order of the others.
         """
         raise InputError(
-            f"ties='average' is for measures that add up the gains of documents, such as nDCG, P "
-            f"and Recall, but not for {self}; choose random or stable"
+            Argument("ties", "average"),
+            f" is for measures that add up the gains of documents, such as nDCG, P and Recall, "
+            f"but not for {self}; choose random or stable.",
         )
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
@@ -234,13 +239,14 @@ class Measure:
         """Raise an error if the measure does not support a strategy."""
         if strategy == "swap" and type(self).swaps is Measure.swaps:
             raise InputError(
-                f"strategy='swap' needs a measure with a method `swaps`, which {self} does not "
-                f"have; choose type3, or write a Measure with that method"
+                Argument("strategy", "swap"),
+                f" needs a measure with a method `swaps`, which {self} does not have; choose "
+                f"type3, or write a Measure with that method.",
             )
         if strategy == "swap" and self.counts and self.cutoff is None:
             raise InputError(
-                f"no swap of two documents changes {self}, which counts the whole list; add a "
-                f"cutoff, such as {self}@10, or choose type3"
+                f"No swap of two documents changes {self}, which counts the whole list; add a "
+                f"cutoff, such as {self}@10, or choose type3."
             )
 
     def swaps_at(self, ranks: Array, labels: Array, lists: Lists) -> Swaps:
@@ -264,7 +270,7 @@ class Measure:
         ranks = ranks_to(last, like)
         values = function(ranks)
         if getattr(values, "shape", None) != ranks.shape:
-            raise InputError(f"the discount of {self} must return a number for each rank")
+            raise InputError(f"The discount of {self} must return a number for each rank.")
         return values
 
     @classmethod
@@ -372,7 +378,7 @@ class BinaryMeasure(ReciprocalMeasure):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.rel, bool) or not isinstance(self.rel, int | float) or not self.rel > 0:
-            raise InputError(f"rel of {self.name} must be a positive number, not {self.rel!r}")
+            raise InputError(f"rel of {self.name} must be a positive number, not {self.rel!r}.")
 
     def relevant(self, labels: Array) -> Array:
         """Labels of at least `rel`."""

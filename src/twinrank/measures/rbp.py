@@ -31,7 +31,7 @@ class RBP(BinaryMeasure):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.p, int | float) or not 0 < self.p < 1:
-            raise InputError(f"p of RBP must lie between 0 and 1, not {self.p!r}")
+            raise InputError(f"p of RBP must lie between 0 and 1, not {self.p!r}.")
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """(1 − p) · b_i."""

@@ -53,17 +53,17 @@ class Architecture:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise InputError(
-                    f"{name} must be a whole number of at least {least}, not {value!r}"
+                    f"{name} must be a whole number of at least {least}, not {value!r}."
                 )
         for name, known in _WORDS.items():
             if getattr(self, name) not in known:
-                raise InputError(unknown(name, str(getattr(self, name)), known))
+                raise InputError(argument=name, value=getattr(self, name), choices=known)
         for name in ("last_activation", "last_norm", "shared"):
             if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} must be true or false, not {getattr(self, name)!r}")
+                raise InputError(f"{name} must be true or false, not {getattr(self, name)!r}.")
         plain = isinstance(self.dropout, int | float) and not isinstance(self.dropout, bool)
         if not plain or not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be at least 0 and below 1, not {self.dropout!r}")
+            raise InputError(f"dropout must be at least 0 and below 1, not {self.dropout!r}.")
         self._check_combination()
 
     def _check_combination(self) -> None:
@@ -158,12 +158,17 @@ def architecture(name: "str | Architecture", mode: str = "default") -> Architect
     0.3
     """
     if mode not in ("default", "paper"):
-        raise InputError(unknown("mode", str(mode), ["default", "paper"]))
+        raise InputError(argument="mode", value=mode, choices=["default", "paper"])
     if isinstance(name, Architecture):
         return name
     head, bracket, rest = str(name).partition("(")
     if head.strip() not in ARCHITECTURES:
-        raise InputError(unknown("architecture", head.strip(), ARCHITECTURES))
+        raise InputError(
+            unknown("architecture", head.strip(), ARCHITECTURES),
+            argument="architecture",
+            value=name,
+            choices=ARCHITECTURES,
+        )
     chosen = ARCHITECTURES[head.strip()]
     if mode == "paper":
         chosen = replace(chosen, **_PAPER)

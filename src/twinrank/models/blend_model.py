@@ -21,7 +21,7 @@ from twinrank.models.saved_model import (
     needs_architecture,
     read_model,
 )
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 from twinrank.support.files import read_json
 
 if TYPE_CHECKING:
@@ -108,14 +108,16 @@ class BlendModel(Model):
         try:
             check_names(described)
         except InputError as error:
-            raise damaged(str(error)) from error
+            raise InputError(f"{CONFIG} is damaged: ", *error.parts) from error
         weights, scales = zip(*map(_weight_and_scale, described.values()), strict=True)
         if not sum(weights) > 0:
             raise damaged("all weights are 0")
         models = {name: _part(folder / name, architecture, common) for name in described}
         own = any(needs_architecture(folder / name) for name in described)
         if architecture is not None and not own:
-            raise InputError("it holds no net of your own: load it without architecture=.")
+            raise InputError(
+                "It holds no net of your own; load it without ", Argument("architecture"), "."
+            )
         return cls(models=models, weights=weights, scales=scales, **common)
 
     def _terms(self) -> Iterable[tuple[Model, float, float]]:

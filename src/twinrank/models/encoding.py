@@ -97,15 +97,17 @@ class Encoding:
     def from_json(cls, plain: Any, features: int) -> "Encoding":
         """The inverse of `to_json`; InputError for anything that it did not write."""
         if not isinstance(plain, dict):
-            raise InputError("encoding must be an object")
+            raise InputError("The encoding must be an object.")
         columns: dict[int, Values] = {}
         for key, values in plain.items():
             column = int(key) if key.isdecimal() and len(key) < 10 else features
             if column >= features or not isinstance(values, list):
-                raise InputError(f"encoding has no column {key!r} with a list of values")
+                raise InputError(f"The encoding has no column {key!r} with a list of values.")
             kinds = {type(value) for value in values}
             if kinds not in (set(), {str}, {int}) or len(set(values)) < len(values) > 0:
-                raise InputError(f"encoding of column {key} must list different texts or numbers")
+                raise InputError(
+                    f"The encoding of column {key} must list different texts or numbers."
+                )
             columns[column] = tuple(values)
         return cls(columns)
 

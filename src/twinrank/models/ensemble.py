@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from twinrank.lists import Lists
 from twinrank.models.architecture import Architecture, architecture
 from twinrank.models.scorer import Scorer, SharedEnsemble
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 
 
 class CustomNet(nn.Module):
@@ -146,16 +146,16 @@ def _fresh(features: int, chosen: Any, generator: torch.Generator | None) -> nn.
                 module = chosen(features)
             except TypeError as error:
                 raise InputError(
-                    f"architecture={import_path(chosen)} must take the number of features and "
-                    f"return a torch.nn.Module: {error}"
+                    Argument("architecture", import_path(chosen)),
+                    f" must take the number of features and return a torch.nn.Module ({error}).",
                 ) from error
     if not isinstance(module, nn.Module):
         raise InputError(
-            f"architecture={import_path(chosen)} returned {type(module).__name__}; it must return "
-            f"a torch.nn.Module"
+            Argument("architecture", import_path(chosen)),
+            f" returned {type(module).__name__}; it must return a torch.nn.Module.",
         )
     if not any(weight.requires_grad for weight in module.parameters()):
-        raise InputError(f"architecture={import_path(chosen)} has no weights to train")
+        raise InputError(Argument("architecture", import_path(chosen)), " has no weights to train.")
     return module
 
 
@@ -175,7 +175,8 @@ def _imported(path: str) -> Any:
             value = getattr(value, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            f"architecture={path!r} cannot be imported: {error}. Write package.module:name, and "
-            f"check that the package is installed or on PYTHONPATH."
+            Argument("architecture", path),
+            f" cannot be imported ({error}). Write package.module:name, and check that the package "
+            f"is installed or on PYTHONPATH.",
         ) from error
     return value

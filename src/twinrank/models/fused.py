@@ -159,7 +159,7 @@ class _NormedActivated(Function):
         if torch.is_grad_enabled():  # create_graph=True
             raise RuntimeError(
                 "a scorer that trains on a CPU has a first derivative only: compute it without "
-                "create_graph=True, or in evaluation mode"
+                "create_graph=True, or in evaluation mode."
             )
         z, out = ctx.saved_tensors
         ranges, chunks, sizes, r, options = ctx.parts

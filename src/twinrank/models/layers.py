@@ -49,7 +49,7 @@ class QueryNorm(nn.Module):
 def needed(lists: Lists | None, option: str) -> Lists:
     """The lists, which scorers with this option of their architecture can't do without."""
     if lists is None:
-        raise InputError(f"a scorer with {option} needs the query of each document; pass lists")
+        raise InputError(f"A scorer with {option} needs the query of each document; pass lists.")
     return lists
 
 
@@ -232,7 +232,7 @@ class _HashedDropout(Function):
         if torch.is_grad_enabled():  # create_graph=True
             raise RuntimeError(
                 "a scorer that trains on a CPU with dropout has a first derivative only: compute "
-                "it without create_graph=True, or in evaluation mode"
+                "it without create_graph=True, or in evaluation mode."
             )
         return _drop(upstream[0], *ctx.key_and_factor), None
 

@@ -25,7 +25,7 @@ from twinrank.models.ensemble import (
 )
 from twinrank.models.saved_model import CONFIG, Model, damaged, read_part
 from twinrank.models.scorer import checked_categories, score_all
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 
 if TYPE_CHECKING:
     from twinrank.models.onnx_graph import Graph
@@ -110,7 +110,9 @@ class NetModel(Model):
         if custom is not None:
             net = _custom_net(custom, architecture, inputs, common, tensors)
         elif architecture is not None:
-            raise InputError("it is not a net of your own: load it without architecture=.")
+            raise InputError(
+                "It is not a net of your own; load it without ", Argument("architecture"), "."
+            )
         else:
             own = Architecture.from_json(described)
             net = _own_net(own, inputs, counts, common["ensemble_size"], tensors)
@@ -134,7 +136,7 @@ def _read_tensors(content: bytes) -> dict[str, torch.Tensor]:
     try:
         tensors = load(content)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise InputError(f"{WEIGHTS} is damaged: {error}") from error
+        raise InputError(f"{WEIGHTS} is damaged ({error}).") from error
     # In format 1, an ensemble's nets were called members.
     return {
         f"models.{name.removeprefix('members.')}" if name.startswith("members.") else name: tensor
@@ -151,13 +153,14 @@ def _custom_net(
 ) -> Net:
     if architecture is None:
         raise InputError(
-            f"its net is your own, {custom}. Pass it: Ranker.load(folder, architecture=…), or "
-            f"--architecture {custom} on the command line. TwinRank never imports code by itself."
+            "Its net is your own. Pass ",
+            Argument("architecture", custom),
+            "; TwinRank never imports code by itself.",
         )
     chosen = resolve_architecture(architecture)
     size = common["ensemble_size"]
     if isinstance(chosen, Architecture):
-        raise InputError(f"its net is your own, {custom}, not {architecture}.")
+        raise InputError(f"Its net is your own, {custom}, not {architecture}.")
     net = build_net(inputs, chosen, size, generator=torch.Generator())
     _check_tensors(tensors, net.state_dict())
     net.load_state_dict(tensors)
@@ -181,10 +184,10 @@ def _own_net(
     if chosen.embedding != "none":
         sizes.append(chosen.embedding_size)
     if max(least) > len(tensors):
-        raise InputError(f"{WEIGHTS} has {len(tensors)} tensors, too few for {CONFIG}")
+        raise InputError(f"{WEIGHTS} has {len(tensors)} tensors, too few for {CONFIG}.")
     widest = max((max(t.shape, default=0) for t in tensors.values()), default=0)
     if max(sizes) > widest:
-        raise InputError(f"{WEIGHTS} holds weights of another shape than {CONFIG} says")
+        raise InputError(f"{WEIGHTS} holds weights of another shape than {CONFIG} says.")
     with torch.device("meta"):
         expected = build_net(inputs, chosen, size, categories).state_dict()
     _check_tensors(tensors, expected)
@@ -196,18 +199,18 @@ def _own_net(
 def _check_tensors(tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     for name in sorted(expected.keys() ^ tensors.keys()):
         what = "lacks" if name in expected else "has an unknown"
-        raise InputError(f"{WEIGHTS} {what} tensor {name}")
+        raise InputError(f"{WEIGHTS} {what} tensor {name}.")
     for name in expected:
         tensor, shape, kind = tensors[name], expected[name].shape, expected[name].dtype
         if tensor.shape != shape or tensor.dtype != kind:
             raise InputError(
                 f"{WEIGHTS}: {name} has shape {tuple(tensor.shape)} and type {tensor.dtype}, "
-                f"the architecture needs {tuple(shape)} and {kind}"
+                f"the architecture needs {tuple(shape)} and {kind}."
             )
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise InputError(f"{WEIGHTS}: {name} holds values that are not finite")
+            raise InputError(f"{WEIGHTS}: {name} holds values that are not finite.")
         if name.endswith("running_var") and bool((tensor < 0).any()):
-            raise InputError(f"{WEIGHTS}: {name} holds a negative variance")
+            raise InputError(f"{WEIGHTS}: {name} holds a negative variance.")
 
 
 def path_of(chosen: Any) -> str | None:

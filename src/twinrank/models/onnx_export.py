@@ -31,7 +31,7 @@ def export_onnx(model: Model, path: Path) -> None:
     onnxruntime computes the same scores from it.
     """
     if path.suffix != SUFFIX:
-        raise InputError(f"can't write {path}: choose a name with .onnx, for the format ONNX")
+        raise InputError(f"Can't write {path}. Choose a name with .onnx, for the format ONNX.")
     runtime = _runtime()
     content = onnx_model(model)
     onnx_library().checker.check_model(content, full_check=True)
@@ -88,7 +88,9 @@ def _runtime() -> Any:
     try:
         import onnxruntime
     except ImportError as missing:
-        raise InputError("ONNX needs two packages: pip install 'twinrank[onnx]'") from missing
+        raise InputError(
+            "ONNX needs two packages; install them with pip install 'twinrank[onnx]'."
+        ) from missing
     return onnxruntime
 
 
@@ -107,8 +109,8 @@ def _compare(model: Model, onnx_session: Any) -> None:
         limit = TOLERANCE * max(1.0, float(np.abs(expected).max()))
         if not difference <= limit:
             raise InputError(
-                f"not exported: onnxruntime's scores of {size} random documents differ from the "
-                f"model's by up to {difference:.2g}; at most {limit:.2g} is accepted"
+                f"Not exported: onnxruntime's scores of {size} random documents differ from the "
+                f"model's by up to {difference:.2g}; at most {limit:.2g} is accepted."
             )
 
 

@@ -45,7 +45,9 @@ def onnx_library() -> Any:
     try:
         import onnx
     except ImportError as missing:
-        raise InputError("ONNX needs two packages: pip install 'twinrank[onnx]'") from missing
+        raise InputError(
+            "ONNX needs two packages; install them with pip install 'twinrank[onnx]'."
+        ) from missing
     return onnx
 
 
@@ -163,7 +165,9 @@ def transformed(
     if not isinstance(transform, Compose):
         if type(transform) not in TRANSFORM_NODES:
             known = ", ".join(kind.__name__ for kind in TRANSFORM_NODES)
-            raise InputError(f"{transform} can't be exported to ONNX; transforms that can: {known}")
+            raise InputError(
+                f"{transform} can't be exported to ONNX; transforms that can: {known}."
+            )
         x = TRANSFORM_NODES[type(transform)](graph, x, transform, columns)
         return x, [] if transform.keeps_missing else [x]
     results: list[str] = []

@@ -86,7 +86,7 @@ def add_layer(graph: Graph, x: str, layer: nn.Module) -> str:
     for known, append in _LAYERS.items():
         if isinstance(layer, known):
             return append(graph, x, layer)
-    raise InputError(f"a layer {kind.__name__} can't be exported to ONNX")
+    raise InputError(f"A layer {kind.__name__} can't be exported to ONNX.")
 
 
 def values_of(tensor: Tensor | None) -> Any:

@@ -147,14 +147,14 @@ def read_part(folder: Path, name: str, config: Mapping[str, Any]) -> bytes:
     path = folder / name
     with explained("read", path):
         if not path.exists():
-            raise InputError(f"there is no {name} in it")
+            raise InputError(f"There is no {name} in it.")
         check_regular(path)
         content = path.read_bytes()
     sums = config.get("checksums", {})
     if not isinstance(sums, dict):
         raise damaged("checksums must be an object")
     if name in sums and sums[name] != checksum(content):
-        raise InputError(f"{name} is damaged: it is not the file that {CONFIG} was saved with")
+        raise InputError(f"{name} is damaged: it is not the file that {CONFIG} was saved with.")
     return content
 
 
@@ -174,7 +174,7 @@ def read_model(folder: Path, architecture: Any = None) -> Model:
         check_seal(written, CONFIG)  # last: other messages name the field
         return model
     except InputError as error:
-        raise InputError(f"Cannot load {place}: {error}") from error
+        raise InputError(f"Cannot load {place}: ", *error.parts) from error
 
 
 def model_folder(folder: Path) -> Path:
@@ -185,7 +185,7 @@ def model_folder(folder: Path) -> Path:
         if not (folder / RUN).is_file():
             return folder
         if not (folder / RUN_MODEL).exists():
-            raise InputError(f"The run in {folder} is not complete. {_how_to_finish(folder)}")
+            raise InputError(f"The run in {folder} is not complete. {_how_to_finish(folder)}.")
         return folder / RUN_MODEL
 
 
@@ -204,10 +204,10 @@ def _how_to_finish(folder: Path) -> str:
     """How to finish a run: as it was started, by the command line or by `fit`."""
     about = read_json(folder / RUN)
     if not isinstance(about, dict) or about.get("version") != RUN_VERSION:
-        return "It was started by another version of TwinRank: train again in a new folder."
+        return "It was started by another version of TwinRank; train again in a new folder"
     if about.get("source"):
-        return f"Finish it with: twinrank train --resume {shlex.quote(str(folder))}"
-    return f"Call fit again, with run={str(folder)!r} and resume=True."
+        return f"Finish it with twinrank train --resume {shlex.quote(str(folder))}"
+    return f"Call fit again, with run={str(folder)!r} and resume=True"
 
 
 def is_count(value: Any, below: float = float("inf"), least: int = 0) -> bool:
@@ -217,7 +217,7 @@ def is_count(value: Any, below: float = float("inf"), least: int = 0) -> bool:
 
 def damaged(what: str) -> InputError:
     """The error for a configuration that nobody's `save` wrote."""
-    return InputError(f"{CONFIG} is damaged: {what}")
+    return InputError(f"{CONFIG} is damaged: {what}.")
 
 
 def _common(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def _common(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     try:
         encoding = Encoding.from_json(config.get("encoding", {}), features or 0)
     except InputError as error:
-        raise damaged(str(error)) from error
+        raise InputError(f"{CONFIG} is damaged: ", *error.parts) from error
     provenance = config.get("provenance")
     if not isinstance(provenance, dict) or not isinstance(provenance.get("parameters", {}), dict):
         raise damaged("provenance must be an object")
@@ -264,9 +264,9 @@ def _history(folder: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
     try:
         records = [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path.name} is damaged: {error}") from error
+        raise InputError(f"{path.name} is damaged ({error}).") from error
     if not all(isinstance(record, dict) for record in records):
-        raise InputError(f"{path.name} is damaged: every line must be an object")
+        raise InputError(f"{path.name} is damaged: every line must be an object.")
     return records
 
 

@@ -164,7 +164,7 @@ def checked_categories(categories: Any, features: int) -> dict[int, int]:
     """The number of categories by column; a column may be text, as in JSON and TOML."""
     if not isinstance(categories, Mapping | None):
         raise InputError(
-            f"categories must map columns to numbers of categories, not {categories!r}"
+            f"Categories must map columns to numbers of categories, not {categories!r}."
         )
     checked = {}
     for key, count in (categories or {}).items():

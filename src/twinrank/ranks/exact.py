@@ -21,7 +21,7 @@ from twinrank.support.arrays import (
     to_numpy,
     untraced,
 )
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, Parts
 
 Ties = Literal["random", "stable", "average"]
 
@@ -82,7 +82,7 @@ def exact_ranks(
     array([5., 4., 3., 1.])
     """
     if ties not in get_args(Ties):
-        raise InputError(unknown("tie rule", str(ties), get_args(Ties)))
+        raise InputError(argument="ties", value=ties, choices=get_args(Ties))
     check_perturbation(perturbation, samples)
     check_lists(lists)
     original = scores
@@ -100,11 +100,11 @@ def exact_ranks(
 def check_perturbation(perturbation: float, samples: int | None) -> None:
     """Raise an error for a negative perturbation or fewer than one sample."""
     if not (isinstance(perturbation, Real) and 0 <= perturbation < math.inf):
-        raise InputError(f"perturbation must be a number ≥ 0, not {perturbation!r}")
+        raise InputError(f"perturbation must be a number ≥ 0, not {perturbation!r}.")
     if samples is None:
         return
     if not isinstance(samples, Integral) or isinstance(samples, bool) or samples < 1:
-        raise InputError(f"samples must be a whole number of at least 1, not {samples!r}")
+        raise InputError(f"samples must be a whole number of at least 1, not {samples!r}.")
 
 
 def check_finite(name: str, values: Array, lists: Lists) -> None:
@@ -121,18 +121,19 @@ def check_labels(labels: Array, lists: Lists) -> None:
     """Raise an error for labels that are not finite, or below −1."""
     check_finite("labels", labels, lists)
     good = (to_numpy(labels) if on_cpu(labels) else labels.detach()) >= -1
-    advice = ". Labels are at least 0, or -1 for unjudged documents; leave padding out with mask="
-    refuse_unless(good, "labels are below -1", lists, advice)
+    advice = "Labels are at least 0, or -1 for unjudged documents; leave padding out with mask."
+    refuse_unless(good, "labels are below -1", lists, [advice])
 
 
-def refuse_unless(good: Array, complaint: str, lists: Lists, advice: str = "") -> None:
+def refuse_unless(good: Array, complaint: str, lists: Lists, advice: Parts = ()) -> None:
     """Raise an error that says how many entries are bad, and where the first is."""
     if not all_true(good):
         bad = to_numpy((~good).cpu() if is_tensor(good) else ~good)
         first = int(bad.argmax())
         raise InputError(
             f"{int(bad.sum())} of {lists.documents} {complaint}; the first is document {first}, "
-            f"in list {lists.list_of(first)}{advice}"
+            f"in list {lists.list_of(first)}.",
+            *((" ", *advice) if advice else ()),
         )
 
 

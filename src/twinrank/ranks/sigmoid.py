@@ -62,7 +62,7 @@ def twin_sigmoid(
     as_rank_strategy(strategy)
     for name, value in (("alpha", alpha), ("forward_alpha", forward_alpha)):
         if not value > 0:
-            raise InputError(f"{name} must be positive, not {value}")
+            raise InputError(f"{name} must be positive, not {value}.")
     u = torch.as_tensor(sign, dtype=z.dtype, device=z.device)
     return _TwinSigmoid.apply(z, alpha, forward_alpha, strategy, u)  # type: ignore[no-any-return, no-untyped-call]
 

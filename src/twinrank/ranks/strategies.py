@@ -1,5 +1,6 @@
 """The strategies that pass a gradient from a measure to the scores."""
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from twinrank.support.errors import InputError, unknown
@@ -25,12 +26,18 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 def as_rank_strategy(name: str) -> RankStrategy:
     """Check the name of a strategy that works on ranks alone."""
     if name not in RANK_STRATEGIES:
-        raise InputError(unknown("strategy", str(name), RANK_STRATEGIES))
+        raise _unknown(name, RANK_STRATEGIES)
     return name
 
 
 def as_strategy(name: str) -> Strategy:
     """Check the name of a strategy."""
     if name not in STRATEGIES:
-        raise InputError(unknown("strategy", str(name), STRATEGIES))
+        raise _unknown(name, STRATEGIES)
     return name
+
+
+def _unknown(name: str, known: Sequence[str]) -> InputError:
+    return InputError(  # no `Argument`: it may also be part of the name of a method
+        unknown("strategy", str(name), known), argument="strategy", value=name, choices=known
+    )

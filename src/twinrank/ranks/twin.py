@@ -84,7 +84,7 @@ def twin_ranks(
     """
     for name, value in (("scores", scores), ("labels", labels)):
         if not isinstance(value, Tensor):
-            raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}")
+            raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}.")
     check_lists(lists)
     lists.check(scores=scores, labels=labels)
     as_rank_strategy(strategy)
@@ -145,7 +145,7 @@ def attach(
 def check_alpha(alpha: float, name: str = "alpha") -> None:
     """Raise an error if a steepness is not a positive number."""
     if not (isinstance(alpha, Real) and 0 < alpha < math.inf):
-        raise InputError(f"{name} must be a positive number, not {alpha!r}")
+        raise InputError(f"{name} must be a positive number, not {alpha!r}.")
 
 
 def working_labels(labels: Tensor, scores: Tensor, lists: Lists) -> Tensor:
@@ -199,6 +199,6 @@ class _Once(Function):
     @staticmethod
     def backward(ctx: FunctionCtx, *upstream: Tensor) -> None:
         raise RuntimeError(
-            "twin ranks have a first derivative only: the strategies define a gradient, not a "
+            "Twin ranks have a first derivative only: the strategies define a gradient, not a "
             "function to differentiate twice. Compute this loss without create_graph=True."
         )

@@ -91,7 +91,7 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
             check_number("early_stopping", self.early_stopping, whole=True, least=1)
         measure(self.validation_measure)
         if not is_installed():
-            raise InputError(f"CatBoost is not installed: {INSTALL}")
+            raise InputError(f"CatBoost is not installed; install it with {INSTALL}.")
 
     def fit(
         self,

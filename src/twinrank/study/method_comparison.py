@@ -19,7 +19,7 @@ from twinrank.study.result_files import write_tables, write_text
 from twinrank.study.results import Results
 from twinrank.study.source import Source
 from twinrank.study.study import MEASURES, Study
-from twinrank.support.errors import InputError, has_torch, unknown
+from twinrank.support.errors import InputError, Parts, has_torch, unknown
 from twinrank.support.notation import parse
 from twinrank.support.quantities import counted
 from twinrank.training.settings import FEWEST
@@ -99,16 +99,16 @@ def comparison_study(
     )
 
 
-def note_on_left_out(study: Study) -> str:
+def note_on_left_out(study: Study) -> Parts:
     """The number of queries of the first fold that the mode "paper" leaves out; empty if none."""
     if all(unit.parameters.get("mode") != "paper" for unit in study.units()):
-        return ""
+        return ()
     whole, fold = replace(study.source, min_documents=1, min_relevant=0), study.chosen_folds[0]
     sets = dict(whole.sets(fold))
     if study.source.min_documents < FEWEST["paper"][0]:
         del sets["test"]  # other methods are tested on all queries
     note = papers_queries(sets.items())[1]
-    return f"fold {fold}: {note}" if note else ""
+    return (f"Fold {fold}: ", *note) if note else ()
 
 
 def _check_known(methods: Sequence[Method], parameters: Mapping[str, Any]) -> None:

@@ -180,7 +180,7 @@ def method(name: "str | Method") -> Method:
     if match is not None and head in ENGINE_OBJECTIVES:
         return _own(match["objective"], match["model"])
     if match is None or not _is_loss(match["objective"]):
-        raise InputError(_unreadable(text))
+        raise _unreadable(text)
     baseline = Method(match["objective"], "", _model(match["model"]))
     if baseline.kind is not NET:
         raise InputError(
@@ -247,7 +247,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
         raise InputError(f"{ENSEMBLE_SIZE} must be a whole number of at least 1, not {size!r}.")
     if engine not in ENGINES:
-        raise InputError(unknown("engine", str(engine), ENGINES))
+        raise InputError(argument="engine", value=engine, choices=ENGINES)
 
 
 def _own(objective: str, model: str | None) -> Method:
@@ -276,12 +276,14 @@ def _is_loss(name: str) -> bool:
     return True
 
 
-def _unreadable(text: str) -> str:
-    """The message for a name that cannot be read, with similar baselines or the forms of names."""
+def _unreadable(text: str) -> InputError:
+    """The error for a name that cannot be read, with similar baselines or the forms of names."""
     from twinrank.losses import NAMES
 
     baselines = [*ESTIMATORS, *ENGINE_OBJECTIVES, *NAMES]
     name = text.partition("(")[0].strip()
     if get_close_matches(name.lower(), [baseline.lower() for baseline in baselines]):
-        return unknown("method", name, baselines)
-    return f"Cannot read the method {text!r}; {_EXAMPLES}; or a baseline: {', '.join(baselines)}."
+        return InputError(unknown("method", name, baselines))
+    return InputError(
+        f"Cannot read the method {text!r}; {_EXAMPLES}; or a baseline: {', '.join(baselines)}."
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from twinrank.display.tables import Table
-from twinrank.support.errors import InputError, explained
+from twinrank.support.errors import InputError, Parts, explained
 from twinrank.support.files import read_json, replacing
 from twinrank.support.locks import is_empty
 
@@ -89,7 +89,7 @@ def _toml_key(name: Any) -> str:
     return text if plain else json.dumps(text)
 
 
-def saved_settings(folder: Path, name: str, kind: str, remedy: str) -> Any:
+def saved_settings(folder: Path, name: str, kind: str, remedy: Parts) -> Any:
     """The settings file of an existing folder, None if the folder is empty.
 
     A folder with other files raises an error, since it is not the folder of a `kind`.
@@ -97,5 +97,5 @@ def saved_settings(folder: Path, name: str, kind: str, remedy: str) -> Any:
     if (folder / name).is_file():
         return read_json(folder / name)
     if not is_empty(folder):
-        raise InputError(f"{folder} contains other files and is not a {kind} folder. {remedy}")
+        raise InputError(f"{folder} contains other files and is not a {kind} folder. ", *remedy)
     return None

@@ -176,8 +176,8 @@ class Results:
         """The comparison of the complete methods; `choices` are those of `compare`."""
         evaluations = self.evaluations(measures)
         if not evaluations:
-            listed = "".join(f"\n  {failure}" for failure in self.failures[:3])
-            raise InputError(f"No method of this study is complete{':' if listed else ''}{listed}")
+            listed = (f"\n  {failure}" for failure in self.failures[:3])
+            raise InputError("No method of this study is complete.", *listed)
         return compare(evaluations, **choices)
 
     @cached_property

@@ -122,7 +122,9 @@ def _run_on_ray(pending: Sequence[Job], address: str, jobs: int | None) -> None:
         import ray
         from ray.util.joblib import register_ray
     except ImportError as error:
-        raise InputError("--ray needs Ray: pip install 'twinrank[cluster]'") from error
+        raise InputError(
+            "--ray needs Ray; install it with pip install 'twinrank[cluster]'."
+        ) from error
     from joblib import Parallel, delayed, parallel_config
 
     started = not ray.is_initialized()
@@ -131,13 +133,13 @@ def _run_on_ray(pending: Sequence[Job], address: str, jobs: int | None) -> None:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise InputError(f"There is no Ray cluster at {address}: {error}") from error
+            raise InputError(f"There is no Ray cluster at {address} ({error}).") from error
     try:
         register_ray()
         with parallel_config(backend="ray"):
             Parallel(n_jobs=jobs or -1, batch_size=1)(delayed(job)(None) for job in pending)
     except ray.exceptions.RayError as error:
-        raise ClusterError(f"the Ray cluster failed: {error}\n{_RESUME}") from error
+        raise ClusterError(f"The Ray cluster failed: {error}\n{_RESUME}") from error
     finally:
         if started:
             ray.shutdown()
@@ -151,4 +153,4 @@ def _check_reachable(address: str) -> None:
         host, port = match["host"], int(match["port"])
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise InputError(f"There is no Ray cluster at {address}: {error}") from error
+        raise InputError(f"There is no Ray cluster at {address} ({error}).") from error

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from twinrank.data.dataset import Dataset
+from twinrank.data.fold_files import fold_candidates
 from twinrank.data.folds import Fold
-from twinrank.data.layouts import load_folds
+from twinrank.data.layouts import incomplete_folds, load_folds
 from twinrank.data.loading import load
 from twinrank.data.sources import address_of, is_folder_of_parts
 from twinrank.data.store import is_store
@@ -89,7 +90,7 @@ class Source:
             listed = ", ".join(map(str, known))
             raise InputError(
                 f"{self.path or self.name} has {counted(len(known), 'fold')} ({listed}), "
-                f"no fold {numbers}"
+                f"but no fold {numbers}."
             )
         if self.has_folds and folds is None:
             self._check_complete()
@@ -129,17 +130,15 @@ class Source:
     def _check_complete(self) -> None:
         """Raise an error if folds are missing or lack files."""
         assert self.path is not None
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            load_folds(self.path, **self.reading)
         known = self.folds
         gaps = [n for n in range(1, max(known)) if n not in known]
-        problem = "; ".join(str(each.message).partition("; it is left")[0] for each in caught)
+        folder = Path(self.path).expanduser()
+        problem = "; ".join(incomplete_folds(folder, fold_candidates(folder, {})))
         if not problem and gaps and _number(self._folds[known[0]].name):
             problem = f"{self.path}: fold {', '.join(map(str, gaps))} is missing"
         if problem:
             listed = ",".join(map(str, known))
-            raise InputError(f"{problem}; complete it, or choose the others: --folds {listed}")
+            raise InputError(f"{problem}; complete it, or choose the others with --folds {listed}.")
 
 
 def _number(name: str) -> int | None:

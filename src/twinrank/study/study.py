@@ -79,7 +79,7 @@ class Study:
             if len(set(numbers)) < len(numbers):
                 raise InputError(f"{name} must be different numbers, not {list(numbers)}.")
         if min(self.seeds) < 0:
-            raise InputError(f"seeds must be 0 or more, not {min(self.seeds)}.")
+            raise InputError(f"Seeds must be 0 or more, not {min(self.seeds)}.")
         for name in (*self.measures, self.validation_measure):
             measure(name)
         if unused := [m for m in self._parameters if m not in self.method_names]:
@@ -168,7 +168,7 @@ class Study:
         write_json(folder / SETTINGS, self.to_json())
 
     def _check_folder(self, folder: Path) -> None:
-        saved = saved_settings(folder, SETTINGS, self.kind, _REMEDY)
+        saved = saved_settings(folder, SETTINGS, self.kind, [_REMEDY])
         if saved is None:
             return
         path = folder / SETTINGS

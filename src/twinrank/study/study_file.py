@@ -60,7 +60,7 @@ def read_study_file(path: Path) -> StudyFile:
         if key not in _KINDS:
             raise InputError(f"{path}: {unknown('key', key, _KINDS)}")
         if not _fits(value, *_KINDS[key][:2]):
-            raise InputError(f"{path}: {key} must be {_KINDS[key][2]}, not {value!r}")
+            raise InputError(f"{path}: {key} must be {_KINDS[key][2]}, not {value!r}.")
     known = list(inspect.signature(load).parameters)[1:]
     for key in content.get("reading", {}):
         if key not in known:

@@ -46,8 +46,8 @@ def check_seal(content: dict[str, Any], path: str | Path, required: bool = False
     marked = content.pop(_MARK, None)  # else damage to the checksum's own name would hide it
     optional = expected is None or (expected == "missing" and marked is None)
     if not right and (required or not optional):
-        hint = "" if required else f"; if you have edited it, write {SEAL!r}: null"
-        raise InputError(f"{path} is damaged: its checksum is wrong{hint}")
+        hint = [] if required else [f" If you have edited it, write {SEAL!r}: null."]
+        raise InputError(f"{path} is damaged: its checksum is wrong.", *hint)
 
 
 def _seal(plain: Mapping[str, Any]) -> int:

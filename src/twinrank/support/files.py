@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from twinrank.support.errors import InputError, explained
+from twinrank.support.errors import InputError, Parts, explained
 
 _PARTIAL, _REPLACED = "partial", "replaced"
 _TEMPORARY = re.compile(
@@ -56,7 +56,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: {error}") from error
+        raise InputError(f"{path} is damaged ({error}).") from error
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -66,19 +66,20 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from error
+        raise InputError(f"{path} is not TOML ({error}).") from error
 
 
 def check_format(
-    about: Any, name: str | Path, kind: str, version: int, what: str, hint: str = ""
+    about: Any, name: str | Path, kind: str, version: int, what: str, hint: Parts = ()
 ) -> dict[str, Any]:
     """Check that the header of a TwinRank file has this kind and version, and return it."""
     if not isinstance(about, dict) or about.get("format") != kind:
-        raise InputError(f"{name} is not {what}")
+        raise InputError(f"{name} is not {what}.")
     actual = about.get("version")
     if actual != version or isinstance(actual, bool):
         raise InputError(
-            f"{name} has version {actual} of the format; this TwinRank reads {version}{hint}"
+            f"{name} has version {actual} of the format; this TwinRank reads {version}.",
+            *((" ", *hint) if hint else ()),
         )
     return about
 
@@ -96,7 +97,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 @contextmanager
-def replacing(path: Path, hint: str = "") -> Iterator[Path]:
+def replacing(path: Path, hint: Parts = ()) -> Iterator[Path]:
     """A temporary path to write to; the file is renamed if the context ends without an error.
 
     An existing file stays unchanged until then, and if an error occurs. A link is kept; its target
@@ -118,7 +119,7 @@ def replacing(path: Path, hint: str = "") -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(path: Path, hint: str = "") -> Iterator[Path]:
+def new_folder(path: Path, hint: Parts = ()) -> Iterator[Path]:
     """A temporary folder to fill; it is removed unless `publish` renames it."""
     partial = _temporary(path, shortened(path.name), _PARTIAL)
     with explained("write", path, hint):

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from twinrank.support.errors import InputError
 
 if find_spec("sentence_transformers") is None:  # the import takes seconds, so it comes later
-    raise InputError("twinrank.text needs sentence-transformers: pip install 'twinrank[text]'")
+    raise InputError(
+        "twinrank.text needs sentence-transformers; install it with pip install 'twinrank[text]'."
+    )
 
 from twinrank.text.bm25 import bm25_candidates
 from twinrank.text.cross_encoder import DirectRankingLoss

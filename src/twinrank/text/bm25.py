@@ -43,7 +43,9 @@ def bm25_candidates(
     ```
     """
     if find_spec("bm25s") is None:
-        raise InputError("bm25_candidates needs bm25s: pip install 'twinrank[text]'")
+        raise InputError(
+            "bm25_candidates needs bm25s; install it with pip install 'twinrank[text]'."
+        )
     import bm25s
 
     if not isinstance(top, int) or top < 1:

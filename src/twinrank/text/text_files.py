@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.support.errors import InputError, explained, unknown
+from twinrank.support.errors import InputError, explained
 from twinrank.text.text_data import TextCollection
 
 __all__ = ["read_beir", "read_scifact", "read_wikiqa"]
@@ -59,19 +59,19 @@ def read_beir(folder: str | os.PathLike[str], split: str = "test") -> TextCollec
         if len(fields) != 3:
             raise InputError(
                 f"{path}, line {number}: expected query, document and grade with tabs between "
-                f"them; found {_short(line)}"
+                f"them; found {_short(line)}."
             )
         query, document, grade = (field.strip() for field in fields)
         for kind, name, known in (("query", query, texts), ("document", document, corpus)):
             if name not in known:
-                raise InputError(f"{path}, line {number}: {kind} {name!r} has no text")
+                raise InputError(f"{path}, line {number}: {kind} {name!r} has no text.")
         if document in qrels.setdefault(query, {}):
             raise InputError(
-                f"{path}, line {number}: query {query!r} has document {document!r} twice"
+                f"{path}, line {number}: query {query!r} has document {document!r} twice."
             )
         qrels[query][document] = _number(grade, path, number)
     if not qrels:
-        raise InputError(f"{path} has no judgements")
+        raise InputError(f"{path} has no judgements.")
     return TextCollection({query: texts[query] for query in qrels}, corpus, qrels)
 
 
@@ -107,7 +107,7 @@ def read_wikiqa(folder: str | os.PathLike[str], split: str = "train") -> TextCol
     sizes = [len(column) for column in columns]
     if len(set(sizes)) > 1:
         counts = ", ".join(f"{name} {size}" for name, size in zip(names, sizes, strict=True))
-        raise InputError(f"The files in {root} need the same number of lines: {counts}")
+        raise InputError(f"The files in {root} need the same number of lines: {counts}.")
     queries: dict[str, str] = {}
     corpus: dict[str, str] = {}
     qrels: dict[str, dict[str, float]] = {}
@@ -115,14 +115,14 @@ def read_wikiqa(folder: str | os.PathLike[str], split: str = "train") -> TextCol
         query = key.strip()
         if queries.setdefault(query, question) != question:
             raise InputError(
-                f"{root / names[1]}, line {number}: question {query!r} has another text before"
+                f"{root / names[1]}, line {number}: question {query!r} has another text before."
             )
         grades = qrels.setdefault(query, {})
         document = f"{query}-{len(grades) + 1}"
         corpus[document] = sentence
         grades[document] = _number(label, root / names[3], number)
     if not queries:
-        raise InputError(f"{root / names[0]} is empty")
+        raise InputError(f"{root / names[0]} is empty.")
     return TextCollection(queries, corpus, qrels)
 
 
@@ -177,9 +177,9 @@ def read_scifact(
             grades[row["evidence_doc_id"]] = 2.0
         for document in grades:
             if document not in corpus:
-                raise InputError(f"{path}, line {number}: document {document!r} has no abstract")
+                raise InputError(f"{path}, line {number}: document {document!r} has no abstract.")
     if not claims:
-        raise InputError(f"{path} has no claims")
+        raise InputError(f"{path} has no claims.")
     whole = TextCollection(claims, corpus, qrels)
     if split == "test":
         return whole
@@ -191,7 +191,7 @@ def read_scifact(
 
 def _check_split(split: str) -> None:
     if split not in ("train", "dev", "test"):
-        raise InputError(unknown("split", str(split), ["train", "dev", "test"]))
+        raise InputError(argument="split", value=split, choices=["train", "dev", "test"])
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -200,7 +200,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         with explained("read", path):
             text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text: {error}") from error
+        raise InputError(f"{path} is not UTF-8 text ({error}).") from error
     for number, line in enumerate(text.rstrip("\r\n").split("\n") if text.strip() else [], 1):
         yield number, line.rstrip("\r")
 
@@ -212,18 +212,18 @@ def _jsonl(path: Path) -> dict[str, str]:
         try:
             entry = json.loads(line)
         except ValueError as error:
-            raise InputError(f"{path}, line {number}: not JSON: {error}") from error
+            raise InputError(f"{path}, line {number}: the line is not JSON ({error}).") from error
         if not isinstance(entry, dict) or "_id" not in entry or "text" not in entry:
             raise InputError(
                 f"{path}, line {number}: expected an object with '_id' and 'text'; found "
-                f"{_short(line)}"
+                f"{_short(line)}."
             )
         key = str(entry["_id"])
         if key in texts:
-            raise InputError(f"{path}, line {number}: the identifier {key!r} appears twice")
+            raise InputError(f"{path}, line {number}: the identifier {key!r} appears twice.")
         texts[key] = f"{entry.get('title') or ''} {entry['text'] or ''}".strip()
     if not texts:
-        raise InputError(f"{path} is empty")
+        raise InputError(f"{path} is empty.")
     return texts
 
 
@@ -235,16 +235,16 @@ def _csv(path: Path, needed: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
             rows = csv.DictReader(file, strict=True)
             for name in needed:
                 if name not in (rows.fieldnames or ()):
-                    raise InputError(f"{path} has no column {name!r}")
+                    raise InputError(f"{path} has no column {name!r}.")
             for row in rows:
                 if None in row or None in row.values():
                     raise InputError(
                         f"{path}, line {rows.line_num}: the row does not have "
-                        f"{len(rows.fieldnames or ())} fields, as the header has"
+                        f"{len(rows.fieldnames or ())} fields, as the header has."
                     )
                 yield rows.line_num, row
     except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not valid CSV: {error}") from error
+        raise InputError(f"{path} is not valid CSV ({error}).") from error
     finally:
         csv.field_size_limit(limit)
 
@@ -261,7 +261,7 @@ def _number(text: str, path: Path, line: int) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise InputError(
-            f"{path}, line {line}: a grade must be a finite number; found {_short(text)}"
+            f"{path}, line {line}: a grade must be a finite number; found {_short(text)}."
         )
     return number
 

@@ -225,7 +225,9 @@ class TensorBoard(Callback):
 
     def __init__(self, folder: Path | str) -> None:
         if find_spec("tensorboard") is None:
-            raise InputError("TensorBoard is not installed: pip install 'twinrank[track]'")
+            raise InputError(
+                "TensorBoard is not installed; install it with pip install 'twinrank[track]'."
+            )
         self.folder = Path(folder).expanduser()
         self._writer: Any = None
 

@@ -105,13 +105,13 @@ def load_checkpoint(trainer: "Trainer", path: Path) -> None:
                 about = json.loads((file.metadata() or {}).get("twinrank", "null"))
                 arrays = {name: file.get_tensor(name).copy() for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, ValueError, LookupError, TypeError, RecursionError) as error:
-            raise InputError(f"{path} is damaged: {error}") from error
-    hint = "; train again in a new folder"
+            raise InputError(f"{path} is damaged ({error}).") from error
+    hint = ["Train again in a new folder."]
     about = check_format(about, path, FORMAT, VERSION, "a checkpoint of TwinRank", hint)
     check_seal(about, path, required=True)
     # Engines trust the state they get, and may crash on others.
     if about.get("arrays") != _described(arrays):
-        raise InputError(f"{path} is damaged: its checksum is wrong")
+        raise InputError(f"{path} is damaged: its checksum is wrong.")
     current = {"plan": trainer.plan.to_json(), "settings": trainer.learner.settings()}
     for part, values in current.items():
         _check_same(json.loads(json.dumps(values)), about.get(part), path)
@@ -124,7 +124,7 @@ def load_checkpoint(trainer: "Trainer", path: Path) -> None:
     try:
         _restore(trainer, about, arrays)
     except (KeyError, TypeError, RuntimeError, ValueError) as error:
-        raise InputError(f"{path} does not fit this model and plan: {error}") from error
+        raise InputError(f"{path} does not fit this model and plan ({error}).") from error
 
 
 def _described(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -138,11 +138,11 @@ def _described(arrays: Mapping[str, Any]) -> dict[str, list[Any]]:
 def _check_same(values: dict[str, Any], before: Any, path: Path) -> None:
     """Refuse another plan; more iterations are allowed."""
     if not isinstance(before, dict):
-        raise InputError(f"{path} is damaged: it has no plan")
+        raise InputError(f"{path} is damaged: it has no plan.")
     for name in values.keys() - {"iterations"}:
         if values[name] != before.get(name):
             raise InputError(
-                f"{path} was trained with {name}={before.get(name)!r}, not {values[name]!r}"
+                f"{path} was trained with {name}={before.get(name)!r}, not {values[name]!r}."
             )
 
 

@@ -103,7 +103,7 @@ class TorchProcessGroup(ProcessGroup):
             try:
                 dist.init_process_group(backend, timeout=_TIMEOUT)
             except (RuntimeError, ValueError) as error:
-                raise InputError(f"The processes cannot find each other: {error}") from error
+                raise InputError(f"The processes cannot find each other ({error}).") from error
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def wrap(self, net: "nn.Module") -> "nn.Module":

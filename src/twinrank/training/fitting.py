@@ -61,7 +61,7 @@ def train_model(
     selecting_set(plan, evaluation)
     group = ProcessGroup() if run is None else run.group
     if group.size > 1 and not learner_type.distributed:
-        raise InputError("torchrun trains nets only: train trees without it.")
+        raise InputError("Train trees without torchrun, which trains nets only.")
     about: dict[str, Any] = {
         "parameters": dict(saved),
         "resolved": {
@@ -115,7 +115,7 @@ def train_model(
         if run is None or run.source:
             raise
         how = f"fit(…, run={str(run.folder)!r}, resume=True)"
-        raise TrainingInterrupted(f"{stop}. Continue with {how}.") from None
+        raise TrainingInterrupted(f"{stop} Continue with {how}.") from None
     best, history = trainer.best, trainer.progress.history
     model = replace(
         learner.finish(),

@@ -62,7 +62,7 @@ def _try_net(net: Net, data: Dataset, fitted: Transform) -> None:
         if isinstance(error, TwinRankError):
             raise
         raise InputError(
-            f"Your net cannot score X of shape {(query.documents, net.features)}: {error}. Build "
+            f"Your net cannot score X of shape {(query.documents, net.features)} ({error}). Build "
             f"it for {net.features} features."
         ) from error
 

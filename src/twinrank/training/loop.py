@@ -142,8 +142,10 @@ class Trainer:
         self._call("on_interrupt")
         state, unit = self.progress, self.learner.unit
         if state.step:
-            raise TrainingInterrupted(f"Stopped in {unit} {state.iteration + 1}, step {state.step}")
-        raise TrainingInterrupted(f"Stopped after {unit} {state.iteration}")
+            raise TrainingInterrupted(
+                f"Stopped in {unit} {state.iteration + 1}, step {state.step}."
+            )
+        raise TrainingInterrupted(f"Stopped after {unit} {state.iteration}.")
 
     def _call(self, event: str, *arguments: Any) -> None:
         for callback in self.callbacks:

@@ -345,7 +345,8 @@ class NetLearner(Learner):
             advice = "Their features are not finite: transform them, or remove these queries."
         message = f"{what} {where}, on the queries {names}{more}. {advice}" if what else ""
         message = message[:1].upper() + message[1:]
-        return TrainingError("\n".join(text for text in self.group.all_gather(message) if text))
+        first, *others = [text for text in self.group.all_gather(message) if text]
+        return TrainingError(first, *(f"\n{text}" for text in others))
 
 
 def _problem(value: float) -> str:

@@ -14,7 +14,7 @@ from twinrank.losses import is_loss
 from twinrank.losses import loss as loss_by_name
 from twinrank.losses.direct import DirectLoss
 from twinrank.measures import Measure, names
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import Argument, InputError
 from twinrank.support.notation import parse
 from twinrank.training.settings import as_plain, check_number
 
@@ -60,23 +60,28 @@ class NetSettings:
         for name in ("pretrain_corruption", "teacher_weight"):
             check_number(name, value := getattr(self, name))
             if value > 1:
-                raise InputError(f"{name} must be at most 1, not {value!r}")
+                raise InputError(f"{name} must be at most 1, not {value!r}.")
         if not isinstance(self.shuffle, bool):
-            raise InputError(f"shuffle must be true or false, not {self.shuffle!r}")
+            raise InputError(f"shuffle must be true or false, not {self.shuffle!r}.")
         for name, choices in (
             ("optimiser", OPTIMISERS),
             ("schedule", SCHEDULES),
             ("precision", PRECISIONS),
         ):
             if getattr(self, name) not in choices:
-                raise InputError(unknown(name, str(getattr(self, name)), choices))
+                raise InputError(argument=name, value=getattr(self, name), choices=choices)
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> "NetSettings":
         """The settings in an estimator's parameters."""
         settings = cls(**{f.name: as_plain(parameters[f.name]) for f in fields(cls)})
         if settings.precision == "mixed" and device_of(parameters["device"]) == "cpu":
-            raise InputError("precision='mixed' needs a GPU, and the device is the CPU; use 'full'")
+            raise InputError(
+                Argument("precision", "mixed"),
+                " needs a GPU, and the device is the CPU; use ",
+                Argument("precision", "full"),
+                ".",
+            )
         return settings
 
     def learning_rate_of(self, epoch: int, epochs: int) -> float:
@@ -97,7 +102,7 @@ def loss_of(parameters: Mapping[str, Any]) -> Any:
         if is_loss(objective):
             return loss_by_name(objective, parameters["mode"])
         if (name := parse(objective).name) not in names():
-            raise InputError(unknown("objective", name, [*names(), *LOSSES]))
+            raise InputError(argument="objective", value=name, choices=[*names(), *LOSSES])
     options = ("strategy", "alpha", "perturbation", "samples")
     return DirectLoss(objective, **{name: parameters[name] for name in options})
 

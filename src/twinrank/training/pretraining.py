@@ -30,7 +30,7 @@ from twinrank.data.transforms import Transform
 from twinrank.lists import Lists
 from twinrank.models.ensemble import CustomNet, Net, models_of
 from twinrank.models.threads import threads_for
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 from twinrank.training.learner import TrainingError
 from twinrank.training.net_settings import NetSettings, seed_step
 
@@ -53,13 +53,15 @@ def check_pretrainable(net: Net) -> None:
     for model in models_of(net):
         if isinstance(model, CustomNet):
             raise InputError(
-                "unlabelled= needs one of TwinRank's own architectures: the hidden layers of your "
-                "own net are not known. Pre-train it yourself and pass the module."
+                Argument("unlabelled"),
+                " needs one of TwinRank's own architectures: the hidden layers of your own net are "
+                "not known. Pre-train it yourself and pass the module.",
             )
         if _score_layer(model) is None:
             raise InputError(
-                "unlabelled= needs an architecture with hidden layers before a linear score, such "
-                "as 'Small' or 'MLP(width=64, depth=3)'."
+                Argument("unlabelled"),
+                " needs an architecture with hidden layers before a linear score, such as 'Small' "
+                "or 'MLP(width=64, depth=3)'.",
             )
 
 

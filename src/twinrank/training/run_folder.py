@@ -99,7 +99,7 @@ class Run:
                 problem = error
         messages = [m for m in self.group.all_gather("" if problem is None else str(problem)) if m]
         if messages:
-            raise problem or InputError(messages[0])
+            raise problem or InputError(*messages[:1])
 
     def callbacks(self, own: Sequence[Callback]) -> list[Callback]:
         """The callbacks of a training in this folder."""
@@ -178,15 +178,15 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN
     with explained("read", path):
         if not path.is_file():
-            raise InputError(f"{folder} is not the folder of a run: it has no {RUN}")
-    hint = "; train again in a new folder"
+            raise InputError(f"{folder} is not the folder of a run: it has no {RUN}.")
+    hint = ["Train again in a new folder."]
     about = check_format(read_json(path), path, FORMAT, VERSION, "the description of a run", hint)
     kinds = {"kind": str, "parameters": dict, "source": dict, "data": dict, "threads": int}
     for key, kind in {**kinds, "processes": int}.items():
         if not isinstance(about.get(key), kind):
-            raise InputError(f"{path} is damaged: {key} is missing or has the wrong type")
+            raise InputError(f"{path} is damaged: {key} is missing or has the wrong type.")
     if about["kind"] not in KINDS:
-        raise InputError(f"{path} is damaged: there is no learner {about['kind']!r}")
+        raise InputError(f"{path} is damaged: there is no learner {about['kind']!r}.")
     check_seal(about, path)
     return about
 

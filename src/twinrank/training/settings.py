@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.measures import Measure, measure
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import Argument, InputError
 
 AUTO = "auto"
 RESERVED = ("iteration", "loss", "learning_rate", "seconds")
@@ -136,7 +136,7 @@ def resolve(kind: str, parameters: Mapping[str, Any], documents: int = 0) -> dic
     modes = DEFAULTS[kind]
     mode = parameters["mode"]
     if mode not in modes:
-        raise InputError(unknown("mode", str(mode), modes))
+        raise InputError(argument="mode", value=mode, choices=modes)
     resolved = dict(parameters)
     for name, default in modes[mode].items():
         if is_auto(resolved.get(name)):
@@ -172,7 +172,7 @@ class Plan:
             check_number("early_stopping", self.early_stopping, whole=True)
         check_number("tolerance", self.tolerance, least=0)
         if not isinstance(self.select, str | None):
-            raise InputError(f"select must be the name of an evaluation set, not {self.select!r}")
+            raise InputError(f"select must be the name of an evaluation set, not {self.select!r}.")
         measure(self.validation_measure)
 
     @classmethod
@@ -204,7 +204,7 @@ def check_number(name: str, value: Any, whole: bool = False, least: float | None
     if not number or not (value > 0 if least is None else value >= least) or value == math.inf:
         kind = "whole number" if whole else "number"
         bound = f"positive {kind}" if least is None else f"{kind} of at least {least}"
-        raise InputError(f"{name} must be a {bound}, not {value!r}")
+        raise InputError(Argument(name), f" must be a {bound}, not {value!r}.")
 
 
 def as_plain(value: Any) -> Any:
@@ -215,9 +215,13 @@ def as_plain(value: Any) -> Any:
 def seed_of(random_state: Any, calls: int = 0) -> int:
     """A seed from `random_state`; each further call of `partial_fit` has its own."""
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
-        raise InputError(f"random_state must be a whole number, not {random_state!r}")
+        raise InputError(
+            Argument("random_state"), f" must be a whole number, not {random_state!r}."
+        )
     if not 0 <= random_state < 2**63:
-        raise InputError(f"random_state must be at least 0 and below 2^63, not {random_state}")
+        raise InputError(
+            Argument("random_state"), f" must be at least 0 and below 2^63, not {random_state}."
+        )
     if calls == 0:
         return int(random_state)
     words = np.random.SeedSequence([int(random_state), calls]).generate_state(1, np.uint64)

@@ -23,7 +23,7 @@ from twinrank.boosting.tree_features import check_grades, rows_of, tree_transfor
 from twinrank.boosting.tree_model import TreeModel
 from twinrank.data.transforms import Transform, transform
 from twinrank.support.compiled import limit_of_threads, threads, threads_at_most
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 from twinrank.training.learner import Learner, LearnerExhausted, Scores, Task
 from twinrank.training.settings import BASELINE, is_auto
 from twinrank.training.tree_parameters import (
@@ -96,8 +96,10 @@ class TreeLearner(Learner):
         if own["mode"] == "paper":
             if own["engine"] != "lightgbm":
                 raise InputError(
-                    f"mode='paper' has settings of LightGBM, but engine={own['engine']!r}. Use "
-                    f"engine='lightgbm'."
+                    Argument("mode", "paper"),
+                    f" has settings of LightGBM, but the engine is {own['engine']!r}. Use ",
+                    Argument("engine", "lightgbm"),
+                    ".",
                 )
             resolved["engine_params"] = {**PAPER_PARAMS, **own["engine_params"]}
         return resolved

@@ -10,7 +10,7 @@ from twinrank.boosting.newton import Newton
 from twinrank.data.transforms import transform
 from twinrank.measures import Measure, measure, names
 from twinrank.models.encoding import check_columns
-from twinrank.support.errors import InputError, has_torch, unknown
+from twinrank.support.errors import Argument, InputError, has_torch
 from twinrank.training.settings import check_number
 
 ENGINE_OBJECTIVES = {
@@ -56,7 +56,7 @@ def check_tree_parameters(parameters: Mapping[str, Any]) -> None:
     if jobs is not None and not whole:
         raise InputError(f"n_jobs must be a number of threads, or -1 for all, not {jobs!r}.")
     if parameters["engine"] not in ENGINES:
-        raise InputError(unknown("engine", str(parameters["engine"]), ENGINES))
+        raise InputError(argument="engine", value=parameters["engine"], choices=ENGINES)
     transform(parameters["transforms"])
     check_columns(parameters["categorical_features"])
     _check_objective(parameters["objective"], parameters["engine"])
@@ -64,13 +64,14 @@ def check_tree_parameters(parameters: Mapping[str, Any]) -> None:
     newton_of(parameters)
     reason = reason_for_one_model(parameters)
     if parameters["ensemble_size"] > 1 and reason is not None:
-        raise InputError(f"ensemble_size > 1 {reason}")
+        raise InputError(f"ensemble_size > 1 {reason}.")
     engine_params = parameters["engine_params"]
     own_objective = str(parameters["objective"]) in ENGINE_OBJECTIVES
     if engine_params.get("bagging_by_query") and not own_objective:
         raise InputError(
-            "bagging_by_query only works with LightGBM's own objectives: with a measure, "
-            "LightGBM grows wrong trees. Leave it out; LightGBM then samples rows."
+            "engine_params sets bagging_by_query, which only works with LightGBM's own "
+            "objectives: with a measure, LightGBM grows wrong trees. Leave it out; LightGBM then "
+            "samples rows."
         )
 
 
@@ -107,7 +108,7 @@ def _check_samples(parameters: Mapping[str, Any]) -> None:
             raise InputError(f"{name} is a share of at most 1, not {parameters[name]!r}.")
     often = parameters["subsample_freq"]
     if isinstance(often, bool) or not isinstance(often, int | np.integer) or often < 0:
-        raise InputError(f"subsample_freq must be a whole number of at least 0, not {often!r}")
+        raise InputError(f"subsample_freq must be a whole number of at least 0, not {often!r}.")
     taken = [name for name in parameters["engine_params"] if name in _ROW_SAMPLES]
     if parameters["subsample"] < 1 and taken:
         raise InputError(
@@ -131,15 +132,15 @@ def reason_for_one_model(parameters: Mapping[str, Any]) -> str | None:
     if str(parameters["objective"]) in _WITHOUT_NOISE and shares == [1, 1] and not draws:
         return (
             f"needs models that differ, but {parameters['objective']} has no random numbers. Set "
-            f"subsample or colsample_bytree below 1."
+            f"subsample or colsample_bytree below 1"
         )
     engine_params = parameters["engine_params"]
     booster = engine_params.get("booster", "gbtree")
     if parameters["engine"] == "xgboost" and booster != "gbtree":
-        return f"needs booster='gbtree', not {booster!r}."
+        return f"needs booster='gbtree' in engine_params, not {booster!r}"
     boosting = next((engine_params[name] for name in _BOOSTING if name in engine_params), "gbdt")
     if parameters["engine"] == "lightgbm" and boosting in ("dart", "rf", "random_forest"):
-        return f"needs boosting='gbdt', not {boosting!r}."
+        return f"needs boosting='gbdt' in engine_params, not {boosting!r}"
     return None
 
 
@@ -147,16 +148,20 @@ def _check_objective(name: Any, engine_name: str) -> None:
     if str(name) in ENGINE_OBJECTIVES:
         needed = ENGINE_OBJECTIVES[str(name)][0]
         if needed != engine_name:
-            raise InputError(f"Objective {name!r} needs engine={needed!r}.")
+            raise InputError(f"Objective {name!r} needs ", Argument("engine", needed), ".")
         return
     if isinstance(name, str):
         for known, (_, theirs) in ENGINE_OBJECTIVES.items():
             if name.lower() in (known.lower(), theirs.lower()):
-                raise InputError(f"Unknown objective {name!r}. Did you mean {known!r}?")
+                raise InputError(
+                    "Unknown ", Argument("objective"), f" {name!r}. Did you mean {known!r}?"
+                )
         _check_known(name)
     elif not isinstance(name, Measure):
         others = ", ".join(ENGINE_OBJECTIVES)
-        raise InputError(f"objective must be a measure or one of {others}, not {name!r}.")
+        raise InputError(
+            Argument("objective"), f" must be a measure or one of {others}, not {name!r}."
+        )
     measure(name)
 
 
@@ -170,4 +175,4 @@ def _check_known(name: str) -> None:
 
         if head in LOSSES:
             raise InputError(f"{head} is a loss for nets; trees optimise measures, such as nDCG.")
-    raise InputError(unknown("objective", head, [*names(), *ENGINE_OBJECTIVES]))
+    raise InputError(argument="objective", value=head, choices=[*names(), *ENGINE_OBJECTIVES])

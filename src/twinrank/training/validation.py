@@ -11,7 +11,7 @@ import numpy.typing as npt
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.result import mean_of
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import Argument, InputError, unknown
 from twinrank.training.learner import Learner, Scores
 from twinrank.training.settings import RESERVED, Plan
 
@@ -139,7 +139,7 @@ def _naming(name: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"Evaluation set {name!r}: {error}") from error
+        raise InputError(f"Evaluation set {name!r}: ", *error.parts) from error
 
 
 def selecting_set(plan: Plan, sets: Mapping[str, Dataset]) -> str | None:
@@ -153,7 +153,14 @@ def selecting_set(plan: Plan, sets: Mapping[str, Dataset]) -> str | None:
     if plan.select is None:
         return "validation" if "validation" in sets else next(iter(sets), None)
     if not sets:
-        raise InputError(f"select={plan.select!r} needs an evaluation set: pass eval_set.")
+        raise InputError(
+            Argument("select", plan.select), " needs an evaluation set; pass eval_set."
+        )
     if plan.select not in sets:
-        raise InputError(unknown("evaluation set", plan.select, sets))
+        raise InputError(
+            unknown("evaluation set", plan.select, sets),
+            argument="select",
+            value=plan.select,
+            choices=sets,
+        )
     return plan.select

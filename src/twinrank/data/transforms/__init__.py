@@ -85,7 +85,7 @@ def transform(name: str | Transform | Sequence[str | Transform]) -> Transform:
         return steps.transforms[0] if len(steps.transforms) == 1 else steps
     if not isinstance(name, str):
         raise InputError(
-            f"a transform must be a name, a Transform or a list of these, not {name!r}"
+            f"A transform must be a name, a Transform or a list of these, not {name!r}."
         )
     if len(branches := _split(name, "|")) > 1:
         return Union(tuple(map(transform, branches)))
@@ -126,9 +126,9 @@ def from_json(data: Any, depth: int = 0) -> Transform:
         return _from_object(data)
     parts = data.get("transforms")
     if not isinstance(parts, list) or len(data) != 2:
-        raise InputError(f"a saved {name} must have only a list of transforms")
+        raise InputError(f"A saved {name} must have only a list of transforms.")
     if depth == _DEEPEST:
-        raise InputError(f"a saved transform has more than {_DEEPEST} levels")
+        raise InputError(f"A saved transform has more than {_DEEPEST} levels.")
     return _COMBINED[name](tuple(from_json(part, depth + 1) for part in parts))
 
 
@@ -136,7 +136,7 @@ def _by_notation(text: str) -> Transform:
     term = parse(text)
     kind = _kind(term.name)
     if term.cutoff is not None:
-        raise InputError(f"a transform has no cutoff; remove @{term.cutoff} from {text!r}")
+        raise InputError(f"A transform has no cutoff; remove @{term.cutoff} from {text!r}.")
     check_options(term.name, term, [f.name for f in fields(kind) if not f.name.endswith("_")])
     return kind(**term.options)
 
@@ -144,13 +144,13 @@ def _by_notation(text: str) -> Transform:
 def _from_object(data: Any) -> Transform:
     """Create a single transform from its options and statistics."""
     if not isinstance(data, dict) or not isinstance(data.get("name"), str):
-        raise InputError(f"a saved transform must be an object with a name, not {data!r:.80}")
+        raise InputError(f"A saved transform must be an object with a name, not {data!r:.80}.")
     kind = _kind(data["name"])
     names = {f.name.rstrip("_"): f.name for f in fields(kind)}
     if data.keys() != {"name", *names}:
         raise InputError(
-            f"a saved {kind.__name__} must have the keys {', '.join(['name', *names])}, "
-            f"not {', '.join(map(str, data))}"
+            f"A saved {kind.__name__} must have the keys {', '.join(['name', *names])}, "
+            f"not {', '.join(map(str, data))}."
         )
     return kind(**{name: data[key] for key, name in names.items()})
 

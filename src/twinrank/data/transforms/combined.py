@@ -37,7 +37,7 @@ class _Combined(Transform):
             if not isinstance(part, Transform):
                 raise InputError(
                     f"{type(self).__name__} needs Transform objects, not {part!r}; create them "
-                    f"with transform()"
+                    f"with transform()."
                 )
             flat += part.transforms if isinstance(part, type(self)) else [part]
         object.__setattr__(self, "transforms", tuple(flat))
@@ -61,7 +61,7 @@ class _Combined(Transform):
         columns = self.outputs(features)
         if columns > max(_MOST_COLUMNS, features):
             raise InputError(
-                f"transforms make {columns} columns of {features} features; at most "
+                f"The transforms make {columns} columns of {features} features; at most "
                 f"{_MOST_COLUMNS} are possible. Leave some out."
             )
 
@@ -126,7 +126,7 @@ class Union(_Combined):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.transforms:
-            raise InputError("Union needs at least one transform")
+            raise InputError("Union needs at least one transform.")
 
     @property
     def keeps_missing(self) -> bool:  # type: ignore[override]

@@ -53,10 +53,10 @@ class Clip(Transform):
                 value = value.item()
                 object.__setattr__(self, name, value)
             if value is not None and not _is_float32(value):
-                raise InputError(f"{name} of Clip must be a finite float32, not {value!r}")
+                raise InputError(f"{name} of Clip must be a finite float32, not {value!r}.")
         low, high = self.bounds()
         if not low < high:
-            raise InputError(f"low of Clip must be below high, but low is {low:g}, high {high:g}")
+            raise InputError(f"low of Clip must be below high, but low is {low:g}, high {high:g}.")
 
     def bounds(self) -> tuple[np.float32, np.float32]:
         """Return both bounds as float32."""

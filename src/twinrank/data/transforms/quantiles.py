@@ -26,7 +26,7 @@ from twinrank.data.transforms.transform_base import (
     sources_of,
 )
 from twinrank.lists import Lists
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError
 
 _TILE = 2**16
 _MARGIN = 1e-7
@@ -52,14 +52,14 @@ class _WithQuantiles(Transform):
         fitted = len(self._fitted())
         if fitted != features:
             raise InputError(
-                f"{type(self).__name__} was fitted on {fitted} features, but X has {features}"
+                f"{type(self).__name__} was fitted on {fitted} features, but X has {features}."
             )
 
     def _fitted(self) -> Statistics:
         values: Statistics | None = getattr(self, self.statistics)
         if values is None:
             raise InputError(
-                f"{type(self).__name__} is not fitted; call fit(X, lists) on training data first"
+                f"{type(self).__name__} is not fitted; call fit(X, lists) on training data first."
             )
         return values
 
@@ -71,7 +71,7 @@ class _WithQuantiles(Transform):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(
                 f"{name} of {type(self).__name__} must be a whole number of at least {least}, not "
-                f"{value!r}"
+                f"{value!r}."
             )
 
     def _quantiles(
@@ -79,7 +79,7 @@ class _WithQuantiles(Transform):
     ) -> list[list[float]]:
         """Return `count` quantiles of each column, none if it is always missing."""
         if lists.documents == 0:
-            raise InputError(f"{type(self).__name__} needs at least one document to fit")
+            raise InputError(f"{type(self).__name__} needs at least one document to fit.")
         rows = _sampled_rows(lists.documents, self.subsample)
         sample = _values(before, X, lists, rows)
         infinite = np.isinf(sample)
@@ -128,8 +128,8 @@ class Quantile(_WithQuantiles):
     def __post_init__(self) -> None:
         self._check_whole("n_quantiles", 2)
         if self.output_distribution not in ("uniform", "normal"):
-            chosen = str(self.output_distribution)
-            raise InputError(unknown("output_distribution", chosen, ("uniform", "normal")))
+            chosen, known = self.output_distribution, ("uniform", "normal")
+            raise InputError(argument="output_distribution", value=chosen, choices=known)
         super().__post_init__()
 
     def fit_after(self, before: Sequence[Transform], X: Any, lists: Lists) -> "Quantile":
@@ -303,13 +303,15 @@ def _increasing(name: str, values: Any) -> Statistics | None:
     if values is None:
         return None
     if not isinstance(values, list | tuple):
-        raise InputError(f"statistics of {name} must be a list, not {values!r:.80}")
+        raise InputError(f"The statistics of {name} must be a list, not {values!r:.80}.")
     for f, row in enumerate(values):
         if not isinstance(row, list | tuple) or not all(type(v) in (int, float) for v in row):
-            raise InputError(f"statistics of {name}, feature {f}, must be a list of numbers")
+            raise InputError(f"The statistics of {name}, feature {f}, must be a list of numbers.")
         largest = float(np.finfo(np.float32).max)
         if not all(abs(v) <= largest for v in row):
-            raise InputError(f"statistics of {name}, feature {f}, must be finite float32 numbers")
+            raise InputError(
+                f"The statistics of {name}, feature {f}, must be finite float32 numbers."
+            )
         if any(a > b for a, b in pairwise(row)):
-            raise InputError(f"statistics of {name}, feature {f}, must not decrease")
+            raise InputError(f"The statistics of {name}, feature {f}, must not decrease.")
     return tuple(tuple(map(float, row)) for row in values)

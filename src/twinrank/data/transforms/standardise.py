@@ -55,18 +55,18 @@ class Standardise(Transform):
         lengths = [None if numbers is None else len(numbers) for numbers in (mean, deviation)]
         if lengths[0] != lengths[1]:
             raise InputError(
-                f"mean and deviation of Standardise need one number per feature each, not "
-                f"{lengths[0]} and {lengths[1]}"
+                f"The mean and the deviation of Standardise need one number per feature each, not "
+                f"{lengths[0]} and {lengths[1]}."
             )
         if deviation and min(deviation) < 0:
-            raise InputError(f"a deviation must be 0 or more, not {min(deviation)}")
+            raise InputError(f"A deviation must be 0 or more, not {min(deviation)}.")
         object.__setattr__(self, "mean_", mean)
         object.__setattr__(self, "deviation_", deviation)
 
     def fit_after(self, before: Sequence[Transform], X: Any, lists: Lists) -> "Standardise":
         """Compute mean and deviation of each feature, after the transforms `before`."""
         if lists.documents == 0:
-            raise InputError("Standardise needs at least one document to fit")
+            raise InputError("Standardise needs at least one document to fit.")
         count, mean, squares = _moments(before, X, lists)
         deviation = np.sqrt(squares / np.maximum(count, 1))
         return Standardise(tuple(mean.tolist()), tuple(deviation.tolist()))
@@ -74,10 +74,12 @@ class Standardise(Transform):
     def check_features(self, features: int) -> None:
         """Raise an error if unfitted, or if the number of features differs."""
         if self.mean_ is None:
-            raise InputError("Standardise is not fitted; call fit(X, lists) on training data first")
+            raise InputError(
+                "Standardise is not fitted; call fit(X, lists) on training data first."
+            )
         if len(self.mean_) != features:
             raise InputError(
-                f"Standardise was fitted on {len(self.mean_)} features, but X has {features}"
+                f"Standardise was fitted on {len(self.mean_)} features, but X has {features}."
             )
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
@@ -145,11 +147,11 @@ def _numbers(name: str, values: Any) -> tuple[float, ...] | None:
     if isinstance(values, np.ndarray):
         values = values.tolist()
     if not isinstance(values, list | tuple):
-        raise InputError(f"{name} of Standardise must be a list of numbers, not {values!r}")
+        raise InputError(f"The {name} of Standardise must be a list of numbers, not {values!r}.")
     for f, value in enumerate(values):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not abs(value) < 1e300:
             raise InputError(
-                f"{name} of Standardise, feature {f}: {value!r} is not a finite number"
+                f"The {name} of Standardise, feature {f}: {value!r} is not a finite number."
             )
     return tuple(map(float, values))

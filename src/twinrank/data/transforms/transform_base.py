@@ -32,7 +32,7 @@ class FeatureError(InputError):
         name = self.feature + 1 if feature_names is None else repr(feature_names[self.feature])
         query = query_ids[self.list]
         return InputError(
-            f"feature {name} of document {self.place + 1} of query {query} is {self.reason}"
+            f"Feature {name} of document {self.place + 1} of query {query} is {self.reason}."
         )
 
 
@@ -49,7 +49,7 @@ class NotFiniteError(Exception):
         number = int(lists.list_of(document))
         reason = f"{self.value:g}, which {self.transform} can't use; add Clip before it"
         error = FeatureError(
-            f"feature {self.feature} of document {document} (list {number}) is {reason}"
+            f"Feature {self.feature} of document {document} (list {number}) is {reason}."
         )
         error.feature, error.list, error.reason = self.feature, number, reason
         error.place = document - int(lists.offsets[number])
@@ -359,28 +359,28 @@ def _matrix(X: Any, lists: Lists) -> Any:
     check_lists(lists)
     X = to_numpy(X)
     if X.ndim != 2:
-        raise InputError(f"X must have shape (documents, features), but has shape {X.shape}")
+        raise InputError(f"X must have shape (documents, features), but has shape {X.shape}.")
     if X.dtype.kind not in "fiub":
-        raise InputError(f"X must contain numbers, not {X.dtype}")
+        raise InputError(f"X must contain numbers, not {X.dtype}.")
     if X.shape[0] != lists.documents:
         raise InputError(
             f"X has {X.shape[0]} rows but lists has {lists.documents} documents; pass one row per "
-            f"document"
+            f"document."
         )
     return X
 
 
 def _check_out(out: Any, X: Any, shape: tuple[int, int]) -> None:
     if not isinstance(out, np.ndarray):
-        raise InputError(f"out must be a NumPy array, not {type(out).__name__}")
+        raise InputError(f"out must be a NumPy array, not {type(out).__name__}.")
     if out.dtype != np.float32 or out.shape != shape:
         raise InputError(
-            f"out must be float32 of shape {shape}, not {out.dtype} of shape {out.shape}"
+            f"out must be float32 of shape {shape}, not {out.dtype} of shape {out.shape}."
         )
     if not (out.flags.c_contiguous and out.flags.writeable):
-        raise InputError("out must be C-contiguous and writeable")
+        raise InputError("out must be C-contiguous and writeable.")
     addresses = [array.__array_interface__["data"][0] for array in (X, out)]
     same = addresses[0] == addresses[1] and X.shape == shape
     same = same and (X.dtype, X.strides) == (out.dtype, out.strides)
     if not same and np.may_share_memory(X, out):
-        raise InputError("out overlaps X partly; pass X itself or a separate array")
+        raise InputError("out overlaps X partly; pass X itself or a separate array.")

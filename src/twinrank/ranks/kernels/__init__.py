@@ -30,7 +30,7 @@ from twinrank.support.arrays import (
     on_cpu,
     to_numpy,
 )
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError
 from twinrank.support.notation import parse
 
 LONG = 1500
@@ -75,7 +75,7 @@ def pair_sum(
         return result if is_tensor(scores) else result.numpy()
     if not on_cpu(scores):
         raise InputError(
-            f"kernel {kernel!r} runs on the CPU, but the scores are on {scores.device}"
+            f"The kernel {kernel!r} runs on the CPU, but the scores are on {scores.device}."
         )
     values = to_numpy(scores)
     gradient = np.ascontiguousarray(cast(to_numpy(rank_gradient), values))
@@ -100,17 +100,23 @@ def _read(kernel: str) -> tuple[str, dict[str, Any]]:
     known |= {"torch": {"block"}, "long": {"accuracy"}}
     term = parse(kernel)
     if term.name not in KERNELS or term.cutoff is not None:
-        raise InputError(unknown("kernel", kernel, KERNELS))
+        raise InputError(argument="kernel", value=kernel, choices=KERNELS)
     for option, value in term.options.items():
         if option not in known[term.name]:
             listed = ", ".join(sorted(known[term.name])) or "none"
-            raise InputError(f"kernel {term.name} has no option {option!r}; its options: {listed}")
+            raise InputError(
+                f"The kernel {term.name} has no option {option!r}. Its options: {listed}."
+            )
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"{option} must be a number, not {value!r}")
+            raise InputError(f"The option {option} of a kernel must be a number, not {value!r}.")
         if option == "block" and not (isinstance(value, int) and value >= 1):
-            raise InputError(f"block must be a whole number of at least 1, not {value}")
+            raise InputError(
+                f"The option block of a kernel must be a whole number of at least 1, not {value}."
+            )
         if option == "accuracy" and not 1e-14 <= value <= 0.1:
-            raise InputError(f"accuracy must be between 1e-14 and 0.1, not {value}")
+            raise InputError(
+                f"The option accuracy of a kernel must be between 1e-14 and 0.1, not {value}."
+            )
     return term.name, term.options
 
 

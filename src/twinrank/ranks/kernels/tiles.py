@@ -35,8 +35,8 @@ def kernels() -> Any:
         from twinrank.ranks.kernels import triton_kernels
     except ImportError:
         raise InputError(
-            "kernel 'triton' needs the package triton, which is not installed; install "
-            "twinrank[gpu], or use kernel='torch'."
+            "The kernel 'triton' needs the package triton; install it with "
+            "pip install 'twinrank[gpu]', or use kernel='torch'."
         ) from None
     return triton_kernels
 

@@ -198,8 +198,8 @@ class ReproductionResults:
                     )
                 )
         if not measured:
-            listed = "".join(f"\n  {failure}" for failure in self.failures[:3])
-            raise InputError(f"No method could be trained on every fold:{listed}")
+            listed = (f"\n  {failure}" for failure in self.failures[:3])
+            raise InputError("No method could be trained on every fold.", *listed)
         return measured
 
     @cached_property

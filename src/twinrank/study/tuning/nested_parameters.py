@@ -10,6 +10,7 @@ from typing import Any
 
 from twinrank.models.architecture import Architecture, architecture
 from twinrank.study.methods import NET, TREES
+from twinrank.support.errors import InputError
 from twinrank.support.notation import Term
 
 
@@ -37,8 +38,8 @@ class NestedParameters(ABC):
         """True if fixed or searched parameters leave no place for the values."""
 
     @abstractmethod
-    def conflict(self, name: str) -> str:
-        """The message if a value is set although the values are excluded."""
+    def conflict(self, name: str) -> InputError:
+        """The error if a value is set although the values are excluded."""
 
     @abstractmethod
     def combine(self, values: dict[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,9 +59,9 @@ class ArchitectureParameters(NestedParameters):
         """True if the architecture is given as a whole."""
         return "architecture" in {*fixed, *searched}
 
-    def conflict(self, name: str) -> str:
-        """The message that the value belongs in the architecture."""
-        return f"{name} is part of the architecture: pass architecture=MLP({name}=…)."
+    def conflict(self, name: str) -> InputError:
+        """The error that the value belongs in the architecture."""
+        return InputError(f"{name} is part of the architecture: pass architecture=MLP({name}=…).")
 
     def combine(self, values: dict[str, Any], _: Mapping[str, Any]) -> dict[str, Any]:
         """The architecture."""
@@ -81,9 +82,9 @@ class BoosterParameters(NestedParameters):
         """True if the engine may be another one than LightGBM."""
         return "engine" in searched or fixed.get("engine", "lightgbm") != "lightgbm"
 
-    def conflict(self, name: str) -> str:
-        """The message that only LightGBM has the value."""
-        return f"Only LightGBM has {name}: fix engine=lightgbm."
+    def conflict(self, name: str) -> InputError:
+        """The error that only LightGBM has the value."""
+        return InputError(f"Only LightGBM has {name}: fix engine=lightgbm.")
 
     def combine(self, values: dict[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters of the engine; those that are fixed take precedence."""

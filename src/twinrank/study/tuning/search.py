@@ -20,7 +20,7 @@ from twinrank.study.result_files import saved_settings, write_json
 from twinrank.study.scheduler import run_jobs
 from twinrank.study.source import Source
 from twinrank.study.tuning.space import Space
-from twinrank.support.errors import DataWarning, InputError, explained
+from twinrank.support.errors import Argument, DataWarning, InputError, explained
 from twinrank.support.files import remove
 from twinrank.support.locks import locked
 
@@ -96,7 +96,9 @@ def _sets(text: str) -> dict[str, Dataset]:
         counts = f"{whole.name}: {whole.features}, {validation.name}: {validation.features}"
         most = max(whole.features, validation.features)
         raise InputError(
-            f"The data sets have different numbers of features ({counts}). Pass --features {most}."
+            f"The data sets have different numbers of features ({counts}). Pass ",
+            Argument("features", most),
+            ".",
         )
     return {"train": whole, "validation": validation}
 
@@ -222,7 +224,7 @@ def _holds(folder: Path, about: dict[str, Any], force: bool) -> bool:
     """True if a folder holds the same search; other content raises an error, unless forced."""
     if force and not (folder / SETTINGS).is_file():
         return False
-    saved = saved_settings(folder, SETTINGS, "search", _REMEDY)
+    saved = saved_settings(folder, SETTINGS, "search", [_REMEDY])
     if saved == about:
         return True
     if force or saved is None:
@@ -239,4 +241,6 @@ def check_installed() -> None:
     try:
         import optuna  # noqa: F401
     except ImportError as error:
-        raise InputError("Tuning needs Optuna: pip install 'twinrank[tune]'") from error
+        raise InputError(
+            "Tuning needs Optuna; install it with pip install 'twinrank[tune]'."
+        ) from error

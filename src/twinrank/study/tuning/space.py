@@ -153,7 +153,7 @@ class Space:
             return
         clashing = [name for name in self._nested.names if name in {*self.fixed, *self.own}]
         if clashing and self._nested.excluded(self.fixed, self.own):
-            raise InputError(self._nested.conflict(clashing[0]))
+            raise self._nested.conflict(clashing[0])
         parameters = self.start()  # checked now, so that mistakes show before the search begins
         full_parameters(self.method(parameters), parameters)
 
@@ -314,7 +314,7 @@ def _read(path: Path) -> dict[str, dict[str, Dimension]]:
             try:
                 _models_with(key, [model])
             except InputError as error:
-                raise InputError(f"{path}: {error}") from error
+                raise InputError(f"{path}: ", *error.parts) from error
     return {
         model: {
             key: _dimension(
