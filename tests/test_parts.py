@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from twinrank.data.parts import address_of
+from twinrank.data.text_columns import with_features
 from typer.testing import CliRunner
 
 import twinrank as tr
 from twinrank.boosting import tree_features
 from twinrank.cli import app
 from twinrank.data import batches, csv_structure, loading, part_reader
-from twinrank.data.parts import address_of
-from twinrank.data.text_columns import with_features
 
 pl = pytest.importorskip("polars")
 CUTS = (0, 42, 75, 75, 120)  # query 8 goes on in the second part; the third is empty

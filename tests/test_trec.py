@@ -9,10 +9,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import twinrank as tr
-from twinrank.data import trec_files
-from twinrank.data.trec_files import Run, read_qrels, read_run, read_scores
+from twinrank.evaluation import trec_files
 from twinrank.evaluation.conventions import CONVENTIONS
 from twinrank.evaluation.run_evaluation import OFFICIAL, named_measures, trec_names
+from twinrank.evaluation.trec_files import Run, read_qrels, read_run, read_scores
 from twinrank.support.errors import FileError, InputError
 
 RUN = "q1 Q0 d1 1 2.5 bm25\nq1\tQ0\td2\t2\t-1e-3\tbm25\r\n\n  q2 Q0 d1 1 7 bm25  \n"
@@ -93,7 +93,7 @@ def test_whatever_is_written_is_read_again(tmp_path_factory, scores):
         (" \n\t\n", "has no retrieved documents"),
         (b"q1 Q0 caf\xe9 1 0.5 t\n", r"line 1: not UTF-8 text; found 'caf\\xe9'"),
         (b"\x00\xff\x1f\x8b" * 100, "line 1: a run has six columns"),
-        ("x" * 10_000, "line 1: a run has six columns.*x{80}…'\.$"),
+        ("x" * 10_000, r"line 1: a run has six columns.*x{80}…'\.$"),
     ],
 )
 def test_wrong_runs(write, content, complaint):

@@ -3,7 +3,7 @@
 import inspect
 import shlex
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -60,10 +60,24 @@ _READING: dict[str, tuple[Any, Any, Any]] = {  # options of `load`: type, defaul
         None,
         _option("Tables: column of document ids (default: found by name).", metavar="NAME"),
     ),
+    "weight": (
+        str | None,
+        None,
+        _option("Tables: column of the weights of queries (default: no weights).", metavar="NAME"),
+    ),
     "ignore": (
         list[str] | None,
         None,
         _option("Tables: column to leave out; may be repeated (default: none).", metavar="NAME"),
+    ),
+    "categorical_features": (
+        list[str] | None,
+        None,
+        _option(
+            "Tables: column of categories, also if it holds numbers; may be repeated (default: "
+            "columns of text).",
+            metavar="NAME",
+        ),
     ),
     "split_queries": (
         str,
@@ -105,6 +119,9 @@ _OWN_OPTIONS = {  # arguments of rankers and of `evaluate` that are options, and
 }
 
 
+_CACHING = ("cache", "cache_dir", "verify")
+
+
 def takes_data(
     panels: dict[str, tuple[str, ...]] | None = None, **defaults: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -118,7 +135,8 @@ def takes_data(
         @wraps(command)
         def run(**arguments: Any) -> None:
             reading = {name: arguments.pop(name) for name in _READING}
-            reading["ignore"] = reading["ignore"] or ()
+            for name in ("ignore", "categorical_features"):
+                reading[name] = reading[name] or ()
             if reading.pop("no_label"):
                 reading["label"] = False
             command(**arguments, reading=reading)
@@ -145,35 +163,46 @@ def takes_data(
     return decorate
 
 
-def load_data(path: Path | None, reading: dict[str, Any]) -> "Dataset":
-    """Load a command's data, or make the built-in synthetic data if there is no path."""
+def load_data(path: Path | None, reading: dict[str, Any], text: Sequence[str] = ()) -> "Dataset":
+    """Load a command's data, or make the built-in synthetic data if there is no path.
+
+    `text` are columns that a model or the training data has as text.
+    """
     if path is None:
         from twinrank.data.synthetic import synthetic_web_search
 
         return synthetic_web_search()
     if path == STANDARD_INPUT:
         with standard_input() as file:
-            data = load_data(file, {**reading, "cache": False})
+            data = load_data(file, {**reading, "cache": False}, text)
             data.name = "standard input"
             return data
-    from twinrank.data.loading import load
+    from twinrank.data.loading import load_table
+    from twinrank.data.options import ReadOptions
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # `show_notes` prints the same
-        features = features_of(path, reading["features"])
-        progress = False if is_quiet() else None
-        return load(path, **{**reading, "features": features, "progress": progress})
+    settings = {name: reading[name] for name in _CACHING}
+    columns = {name: value for name, value in reading.items() if name not in _CACHING}
+    columns |= {"features": features_of(path, reading["features"]), "text": text}
+    progress = False if is_quiet() else None
+    with warnings_as_notes(is_quiet()):
+        return load_table(path, ReadOptions.of(**columns), **settings, progress=progress)
 
 
-def load_unlabelled(path: Path, reading: dict[str, Any]) -> "Dataset":
+def load_unlabelled(path: Path, reading: dict[str, Any], text: Sequence[str] = ()) -> "Dataset":
     """Load data whose labels are ignored; a table may have no column of labels."""
     reading = {**reading, "unjudged": "keep"}
     try:
-        return load_data(path, reading)
+        return load_data(path, reading, text)
     except InputError:
         if not _has_columns(path):
             raise
-        return load_data(path, {**reading, "label": False})
+        return load_data(path, {**reading, "label": False}, text)
+
+
+def text_columns(data: "Dataset") -> list[str]:
+    """The names of the columns of text."""
+    names = data.feature_names
+    return [] if names is None else [names[column] for column in data.categories]
 
 
 def source_of(data: Path | None, reading: dict[str, Any] | None, **choices: Any) -> "Source":

@@ -85,7 +85,7 @@ def predict(
     kind = format_of(output, kind)
     check_free(output, overwrite)
     ranker = load_model(model, architecture)
-    loaded = load_data(data, reading or {})
+    loaded = load_data(data, reading or {}, ranker._known_columns().text)
     show_notes(loaded)
     scores = scores_of(ranker, loaded, data)
     write_scores(scores, loaded, output, kind, tag, overwrite)

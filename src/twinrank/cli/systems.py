@@ -12,9 +12,9 @@ from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
-    from twinrank.data.trec_files import Run
     from twinrank.estimators.base_ranker import BaseRanker
     from twinrank.evaluation.result import Evaluation
+    from twinrank.evaluation.trec_files import Run
 
 
 def evaluate_runs(
@@ -26,9 +26,9 @@ def evaluate_runs(
     policy: dict[str, Any],
 ) -> "dict[str, Evaluation]":
     """Evaluate TREC runs, by name, against the same judgements."""
-    from twinrank.data.trec_files import read_qrels, read_run
     from twinrank.evaluation.conventions import convention_of
     from twinrank.evaluation.run_evaluation import OFFICIAL, evaluate_run, parse_measures
+    from twinrank.evaluation.trec_files import read_qrels, read_run
 
     measure_names = measures or OFFICIAL
     convention = convention_of(policy["convention"], policy["empty"], policy["ties"])
@@ -111,7 +111,8 @@ def evaluate_scores(
     convention = convention_of(policy.pop("convention"), policy.pop("empty"), policy.pop("ties"))
     by_name = named_measures(measures or DEFAULT, convention, level)
     rankers = _load_models(models, data, architecture)
-    loaded = load_data(data, reading or {})
+    text = {name for ranker in rankers for name in ranker._known_columns().text}
+    loaded = load_data(data, reading or {}, sorted(text))
     show_notes(loaded)
     if convention.ties == "docid" and loaded.comments is None:
         raise InputError(f"{data} has no document ids to order ties by; choose --ties stable.")
@@ -144,7 +145,7 @@ def _load_models(folders: "list[Path]", data: Path, architecture: str | None) ->
 def _read_scores(path: Path, documents: int) -> Any:
     import numpy as np
 
-    from twinrank.data.trec_files import read_scores
+    from twinrank.evaluation.trec_files import read_scores
 
     values = np.frombuffer(read_scores(path))
     if values.size != documents:

@@ -12,6 +12,7 @@ from twinrank.cli.data_options import (
     load_unlabelled,
     show_notes,
     source_of,
+    text_columns,
     warnings_as_notes,
 )
 from twinrank.cli.output_options import is_quiet, show, show_error, show_json
@@ -130,7 +131,8 @@ def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
     """Training and validation data, and perhaps test and unlabelled data."""
     sets = _labelled_sets(source)
     if source.get("unlabelled") is not None:
-        sets["unlabelled"] = load_unlabelled(Path(source["unlabelled"]), source["reading"])
+        path, text = Path(source["unlabelled"]), text_columns(sets["train"])
+        sets["unlabelled"] = load_unlabelled(path, source["reading"], text)
     return sets
 
 
@@ -154,11 +156,11 @@ def _labelled_sets(source: dict[str, Any]) -> "dict[str, Dataset]":
         raise InputError(f"--fold needs a folder with folds, and {data} is none.")
     whole = load_data(data, reading)
     if valid is not None:
-        sets = {"train": whole, "validation": load_data(valid, reading)}
+        sets = {"train": whole, "validation": load_data(valid, reading, text_columns(whole))}
     else:
         sets = dict(zip(("train", "validation"), whole.split(0.8), strict=True))
     if test is not None:
-        sets["test"] = load_data(test, reading)
+        sets["test"] = load_data(test, reading, text_columns(whole))
     return sets
 
 

@@ -15,7 +15,6 @@ from twinrank.data.options import (
     MAX_FEATURES,
     ReadOptions,
     choose_columns,
-    column_names,
     odd_feature_notes,
 )
 from twinrank.data.table import Categories, Floats, Ints, Selection, Table, Texts, docid_in
@@ -151,14 +150,14 @@ class Dataset:
         InputError
             If a column is missing, ambiguous or not numeric; the message names it.
         """
-        options = ReadOptions(
+        options = ReadOptions.of(
             query=None if query is None else str(query),
             label=label if label is None or label is False else str(label),
             docid=None if docid is None else str(docid),
             weight=None if weight is None else str(weight),
-            features=None if features is None else column_names(features),
-            ignore=column_names(ignore),
-            categorical_features=column_names(categorical_features),
+            features=features,
+            ignore=ignore,
+            categorical_features=categorical_features,
             unjudged=unjudged,
             non_finite=non_finite,
             max_features=max_features,

@@ -7,9 +7,12 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from twinrank.data.dataset import Dataset
 from twinrank.data.fold_files import ROLES, fold_candidates
 from twinrank.data.folds import Fold
+from twinrank.data.from_csv import SEPARATORS
 from twinrank.data.loading import load
+from twinrank.data.options import column_names
 from twinrank.data.streams import FRAMES, plain_suffix
 from twinrank.support.errors import DataWarning, InputError, unknown
 
@@ -75,7 +78,10 @@ class _Loader:
         self._options = options
 
     def __call__(self) -> Any:
-        parts = {role: load(path, **self._options) for role, path in self._files.items()}
+        parts = {"train": load(self._files["train"], **self._options)}
+        for role, path in self._files.items():
+            if role != "train":
+                parts[role] = load(path, **self._types(path, parts["train"]))
         width = max(data.features for data in parts.values())
         for role, data in parts.items():
             path = self._files[role]
@@ -91,6 +97,15 @@ class _Loader:
                 f"order must be the same."
             )
         return parts["train"], parts.get("validation"), parts["test"]
+
+    def _types(self, path: Path, train: Dataset) -> dict[str, Any]:
+        """The options for another file: a CSV file is read with the text columns of training."""
+        names = train.feature_names
+        if names is None or plain_suffix(path) not in SEPARATORS:
+            return self._options
+        text = [names[column] for column in train.categories]
+        chosen = column_names(self._options.get("categorical_features"))
+        return {**self._options, "categorical_features": [*chosen, *text]}
 
 
 def incomplete_folds(base: Path, candidates: dict[str, dict[str, Path]]) -> list[str]:

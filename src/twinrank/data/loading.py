@@ -16,7 +16,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.from_arrays import checked_again
 from twinrank.data.from_frames import Buffers
 from twinrank.data.letor import LetorPart, TooNarrowError
-from twinrank.data.options import MAX_FEATURES, ReadOptions, column_names
+from twinrank.data.options import MAX_FEATURES, ReadOptions
 from twinrank.data.readers import PIECE, Reader, Tables, polars_errors, polars_for
 from twinrank.data.sources import (
     Part,
@@ -134,8 +134,8 @@ def load(
     --------
     >>> data = load("Fold1/train.txt", unjudged="drop")                          # doctest: +SKIP
     """
-    options = ReadOptions(
-        features=features if isinstance(features, int | None) else column_names(features),
+    options = ReadOptions.of(
+        features=features,
         missing=missing,
         zero_based=zero_based,
         unjudged=unjudged,
@@ -145,8 +145,8 @@ def load(
         label=label,
         docid=docid,
         weight=weight,
-        ignore=column_names(ignore),
-        categorical_features=column_names(categorical_features),
+        ignore=ignore,
+        categorical_features=categorical_features,
         split_queries=split_queries,
     )
     data = load_table(path, options, cache, cache_dir, verify, progress)

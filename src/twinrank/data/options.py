@@ -73,6 +73,14 @@ class ReadOptions:
                     Argument(name), f" must be 1 to {largest:,}, not {number:,}.", argument=name
                 )
 
+    @classmethod
+    def of(cls, *, features: Any = None, **others: Any) -> "ReadOptions":
+        """Make options from arguments of `load`, which may be lists or single names."""
+        for name in ("ignore", "categorical_features", "text"):
+            others[name] = column_names(others.get(name))
+        known = features if isinstance(features, int | None) else column_names(features)
+        return cls(features=known, **others)
+
     def to_json(self) -> dict[str, Any]:
         """Return the options as plain JSON."""
         return asdict(self)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.trec_files import Run, read_qrels, read_run
 from twinrank.evaluation.conventions import Convention, convention_of, read_name
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.result import Evaluation
 from twinrank.evaluation.retrieved_lists import RetrievedLists
+from twinrank.evaluation.trec_files import Run, read_qrels, read_run
 from twinrank.measures import Measure
 from twinrank.measures import names as measure_names
 from twinrank.measures.measure_base import BinaryMeasure
