@@ -55,7 +55,10 @@ def test_reads_beir(tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"corpus": '{"_id": "d1", "text": ""}\n{"_id": '}, r"corpus.jsonl, line 2: the line is not JSON"),
+        (
+            {"corpus": '{"_id": "d1", "text": ""}\n{"_id": '},
+            r"corpus.jsonl, line 2: the line is not JSON",
+        ),
         ({"corpus": '{"id": "d1"}'}, r"line 1: expected an object with '_id' and 'text'"),
         ({"queries": '{"_id": 1, "text": "a"}\n{"_id": "1", "text": "b"}'}, "'1' appears twice"),
         ({"queries": ""}, "queries.jsonl is empty"),
@@ -221,5 +224,7 @@ def test_bm25_finds_documents_with_the_words_of_the_query():
 
 def test_bm25_says_what_is_missing(monkeypatch):
     monkeypatch.setattr("twinrank.text.bm25.find_spec", lambda _: None)
-    with pytest.raises(tr.InputError, match=r"bm25s; install it with pip install 'twinrank\[text\]'"):
+    with pytest.raises(
+        tr.InputError, match=r"bm25s; install it with pip install 'twinrank\[text\]'"
+    ):
         bm25_candidates(COLLECTION)

@@ -93,7 +93,7 @@ def test_whatever_is_written_is_read_again(tmp_path_factory, scores):
         (" \n\t\n", "has no retrieved documents"),
         (b"q1 Q0 caf\xe9 1 0.5 t\n", r"line 1: not UTF-8 text; found 'caf\\xe9'"),
         (b"\x00\xff\x1f\x8b" * 100, "line 1: a run has six columns"),
-        ("x" * 10_000, "line 1: a run has six columns.*x{80}…'\.$"),
+        ("x" * 10_000, r"line 1: a run has six columns.*x{80}…'\.$"),
     ],
 )
 def test_wrong_runs(write, content, complaint):
