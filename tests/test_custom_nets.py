@@ -361,9 +361,9 @@ def test_another_architecture_is_refused(tmp_path):
     ]:
         with pytest.raises(tr.InputError, match=message):
             tr.Ranker.load(tmp_path / "own", architecture=architecture)
-    with pytest.raises(tr.InputError, match="not a net of your own: load it without architecture"):
+    with pytest.raises(tr.InputError, match="not a net of your own; load it without architecture"):
         tr.Ranker.load(tmp_path / "ours", architecture=Plain)
-    with pytest.raises(tr.InputError, match="it holds trees, which have no architecture"):
+    with pytest.raises(tr.InputError, match="It holds trees, which have no architecture"):
         load_model(tmp_path / "trees", Plain)
 
 

@@ -513,7 +513,7 @@ def test_export_notes_transforms_that_a_file_of_trees_lacks(cli, fitted, tmp_pat
     code, _, errors = cli("export", "trees", "-o", "model.txt")
     assert code == 0
     assert (
-        "Note: the file does not hold the transform: apply QueryZScore first, query by query"
+        "Note: The file does not hold the transform: apply QueryZScore first, query by query."
         in errors
     )
 

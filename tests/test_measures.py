@@ -447,7 +447,7 @@ def test_labels_without_a_gain_are_not_relevant():
 def test_other_words_are_refused():
     for words, complaint in [
         ({"empty": "skipp"}, r"Unknown empty 'skipp'. Did you mean 'skip'\?"),
-        ({"ties": "average"}, "a measure needs one order of the documents"),
+        ({"ties": "average"}, "A measure needs one order of the documents"),
         ({"ties": "tsable"}, r"Unknown ties 'tsable'. Did you mean 'stable'\?"),
     ]:
         with pytest.raises(InputError, match=complaint):

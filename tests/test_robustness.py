@@ -46,21 +46,21 @@ class TestErrors:
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
     def test_nan_scores(self, function, dtype):
         assert message_of(function, torch.tensor([1.0, nan, nan], dtype=dtype)) == (
-            "2 of 3 scores are NaN; the first is document 1, in list 0"
+            "2 of 3 scores are NaN; the first is document 1, in list 0."
         )
         assert message_of(function, torch.tensor([1.0, 2.0, nan], dtype=dtype)) == (
-            "1 of 3 scores are NaN; the first is document 2, in list 1"
+            "1 of 3 scores are NaN; the first is document 2, in list 1."
         )
 
     def test_empty_lists_count_when_a_document_is_placed(self):
         lists = tr.Lists.from_sizes([0, 2, 0, 0, 1, 0])
-        assert message_of(direct_loss, [1.0, 2.0, nan], lists=lists).endswith("in list 4")
+        assert message_of(direct_loss, [1.0, 2.0, nan], lists=lists).endswith("in list 4.")
 
     @pytest.mark.parametrize("function", WITH_GRADIENT)
     @pytest.mark.parametrize("bad", [inf, -inf])
     def test_infinite_scores_have_no_gradient(self, function, bad):
         assert message_of(function, [1.0, bad, 3.0]) == (
-            "1 of 3 scores are not finite; the first is document 1, in list 0"
+            "1 of 3 scores are not finite; the first is document 1, in list 0."
         )
 
     @pytest.mark.parametrize("make", [np.array, torch.tensor])
@@ -75,7 +75,7 @@ class TestErrors:
     )
     def test_labels_that_are_no_numbers(self, measure, bad):
         assert message_of(direct_loss, labels=[0, bad, 1], measure=measure) == (
-            "1 of 3 labels are not finite; the first is document 1, in list 0"
+            "1 of 3 labels are not finite; the first is document 1, in list 0."
         )
 
     @pytest.mark.parametrize("loss", [tr.DirectLoss("AP"), tr.ListNet()])
@@ -83,7 +83,7 @@ class TestErrors:
         scores, labels = torch.rand(2, 3), torch.tensor([[1, 0, -100], [0, 1, 2]])
         assert message_of(loss, scores, labels) == (
             "1 of 6 labels are below -1; the first is document 2, in list 0. Labels are at least "
-            "0, or -1 for unjudged documents; leave padding out with mask="
+            "0, or -1 for unjudged documents; leave padding out with mask."
         )
         assert loss(scores, labels, mask=labels >= 0).isfinite()
 
@@ -93,7 +93,7 @@ class TestErrors:
 
     def test_nan_labels_of_twin_ranks(self):
         assert message_of(twin_ranks, labels=[0, 1, nan]) == (
-            "1 of 3 labels are not finite; the first is document 2, in list 1"
+            "1 of 3 labels are not finite; the first is document 2, in list 1."
         )
 
     @pytest.mark.parametrize(
@@ -102,52 +102,54 @@ class TestErrors:
             (
                 direct_loss,
                 {"labels": [0, 1]},
-                "scores has shape (3,) but labels has shape (2,); both need one entry per document",
+                "scores has shape (3,) but labels has shape (2,); "
+                "both need one entry per document.",
             ),
             (
                 direct_loss,
                 {"labels": [[0], [1], [2]]},
                 "scores has shape (3,) but labels has shape (3, 1); "
-                "both need one entry per document",
+                "both need one entry per document.",
             ),
             (
                 direct_loss,
                 {"scores": [1.0, 2.0]},
-                "scores has shape (2,) but labels has shape (3,); both need one entry per document",
+                "scores has shape (2,) but labels has shape (3,); "
+                "both need one entry per document.",
             ),
             (
                 direct_loss,
                 {"lists": tr.Lists.from_sizes([2, 2])},
                 "scores has shape (3,) but lists has 4 documents in 2 lists; "
-                "scores needs one entry per document",
+                "scores needs one entry per document.",
             ),
             (
                 twin_ranks,
                 {"scores": [1.0, 2.0]},
                 "scores has shape (2,) but lists has 3 documents in 2 lists; "
-                "scores needs one entry per document",
+                "scores needs one entry per document.",
             ),
             (
                 twin_ranks,
                 {"labels": [0, 1]},
                 "labels has shape (2,) but lists has 3 documents in 2 lists; "
-                "labels needs one entry per document",
+                "labels needs one entry per document.",
             ),
             (
                 exact_ranks,
                 {"scores": [[1.0, 2.0, 3.0]]},
                 "scores has shape (1, 3) but lists has 3 documents in 2 lists; "
-                "scores needs one entry per document",
+                "scores needs one entry per document.",
             ),
             (
                 direct_loss,
                 {"weights": torch.ones(3)},
-                "weights has shape (3,) but there are 2 lists; weights needs one entry per list",
+                "weights has shape (3,) but there are 2 lists; weights needs one entry per list.",
             ),
             (
                 direct_loss,
                 {"weights": torch.ones(2, 1)},
-                "weights has shape (2, 1) but there are 2 lists; weights needs one entry per list",
+                "weights has shape (2, 1) but there are 2 lists; weights needs one entry per list.",
             ),
         ],
     )
@@ -169,7 +171,7 @@ class TestErrors:
             (
                 WITH_GRADIENT,
                 {"kernel": "numba(block=3)"},
-                "kernel numba has no option 'block'; its options: none",
+                "kernel numba has no option 'block'. Its options: none",
             ),
             ((direct_loss,), {"reduction": "means"}, "reduction 'means'. Did you mean 'mean'?"),
             ((direct_loss,), {"reduction": "avg"}, "'avg'. Choose from mean, sum, none"),
@@ -189,28 +191,28 @@ class TestErrors:
     @pytest.mark.parametrize("alpha", [0, -1.0, nan, inf])
     def test_alpha(self, function, alpha):
         message = message_of(function, alpha=alpha)
-        assert message == f"alpha must be a positive number, not {alpha}"
+        assert message == f"alpha must be a positive number, not {alpha}."
 
     @pytest.mark.parametrize("function", ALL)
     @pytest.mark.parametrize("perturbation", [-0.5, nan, inf])
     def test_perturbation(self, function, perturbation):
         message = message_of(function, perturbation=perturbation)
-        assert message == f"perturbation must be a number ≥ 0, not {perturbation}"
+        assert message == f"perturbation must be a number ≥ 0, not {perturbation}."
 
     @pytest.mark.parametrize("function", ALL)
     @pytest.mark.parametrize("samples", [0, -3])
     def test_samples(self, function, samples):
         message = message_of(function, samples=samples)
-        assert message == f"samples must be a whole number of at least 1, not {samples}"
+        assert message == f"samples must be a whole number of at least 1, not {samples}."
 
     @pytest.mark.parametrize("bad", [-1.0, nan, inf])
     def test_weights(self, bad):
         message = message_of(direct_loss, weights=torch.tensor([1.0, bad]))
-        assert message == "weights must be finite and not negative"
+        assert message == "weights must be finite and not negative."
 
     def test_integer_scores(self):
         message = message_of(direct_loss, [3, 2, 1])
-        assert message == "scores must be floating-point numbers, not torch.int64"
+        assert message == "scores must be floating-point numbers, not torch.int64."
 
     @pytest.mark.parametrize("function", ALL)
     @pytest.mark.parametrize("generator", [0, 7, "seed", np.random.RandomState(0)])
@@ -228,7 +230,7 @@ class TestErrors:
     def test_arrays_that_are_no_tensors(self, name):
         arguments = {"scores": torch.rand(3), "labels": torch.ones(3), name: np.ones(3)}
         message = message_of(tr.DirectLoss("AP"), **arguments, lists=LISTS)
-        assert message == f"{name} must be a torch tensor, not ndarray"
+        assert message == f"{name} must be a torch tensor, not ndarray."
 
     @pytest.mark.parametrize(
         ("scores", "options", "message"),

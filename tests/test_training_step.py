@@ -271,7 +271,7 @@ class TestPadding:
     def test_flat_scores_without_lists_are_refused(self):
         # Taken for one list, they would train on queries mixed up, without a word.
         scores, labels, _ = problem(sizes=(9,))
-        with pytest.raises(tr.InputError, match="flat scores need lists"):
+        with pytest.raises(tr.InputError, match="Flat scores need lists"):
             loss_of(scores, labels, None)
 
     def test_only_padding(self):

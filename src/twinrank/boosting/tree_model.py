@@ -112,7 +112,7 @@ class TreeModel(Model):
         if transformed:
             each = ", query by query" if self.per_query else ""
             lacking.append(f"the transform: apply {self.transform} first{each}")
-        note = f"the file does not hold {' and '.join(lacking)}" if lacking else None
+        note = f"The file does not hold {' and '.join(lacking)}." if lacking else None
         return self.trees.file, held, note
 
     def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
