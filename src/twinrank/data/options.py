@@ -26,7 +26,7 @@ _NAMES = {
 _WEIGHTS = ("weight", "weights", "sampleweight", "queryweight", "propensity")
 _RESULTS = (
     "position", "pos", "rank", "ranking", "score", "prodscore", "productionscore", "modelscore",
-    "prediction", "pred", "click", "clicks", "clicked", "clickbool", "purchased", "bookingbool",
+    "prediction", "pred", "click", "clicked", "clickbool", "purchased", "bookingbool",
 )  # fmt: skip
 # Names that pandas gives to an index: in a CSV file, after reading one, and in a Parquet file.
 _INDEX = re.compile(r"|Unnamed: 0|__index_level_\d+__")

@@ -299,7 +299,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Read and check the manifest of a folder."""
     path = folder / MANIFEST
     check_regular(path)
-    expected, hint = "the manifest of TwinRank data", ": convert the data again"
+    expected, hint = "the manifest of TwinRank data", ["Convert the data again."]
     manifest = check_format(read_json(path), path, FORMAT, VERSION, expected, hint)
     check_seal(manifest, path, required=True)
     names, notes = manifest.get("feature_names"), manifest.get("notes")

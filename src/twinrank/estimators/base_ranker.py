@@ -161,7 +161,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         own = self.get_params()
         keys = [*self._named("objective"), *self._named("validation_measure")]
         first = "validation" if "validation" in sets else next(iter(sets), "")
-        selecting = sets.get(own["select"] or first)
+        selecting = sets.get(getattr(self, "select", None) or first)
         warn_about_training(data, selecting, [own[key] for key in keys], stacklevel=4)
 
     def _categorical_features(self) -> tuple[int | str, ...]:
