@@ -8,6 +8,7 @@ compiled parser has something to be held against.
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 
@@ -49,6 +50,8 @@ class Row:
     label: np.float32
     qid: bytes
     values: dict[int, np.float32]  # by column
+    inexact: int  # values that are whole numbers and lose digits as float32
+    inexact_label: bool
     comment: bytes
 
 
@@ -66,7 +69,8 @@ class Parsed:
 
 def parse(content, choices):
     """What a file holds; raises the first `Problem`."""
-    rows, counts = [], {"dropped": 0, "NaN": 0, "float32": 0}
+    rows = []
+    counts = {"labels": 0, "inexact": 0, "NaN": 0, "infinite": 0, "dropped": 0}
     width = choices.features or 0
     lines = content.removeprefix(BOM).split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -77,9 +81,11 @@ def parse(content, choices):
         if row.label == -1 and choices.unjudged == "drop":
             counts["dropped"] += 1
             continue
+        counts["labels"] += int(row.inexact_label)
+        counts["inexact"] += row.inexact
         for value in row.values.values():
             counts["NaN"] += int(np.isnan(value))
-            counts["float32"] += int(np.isinf(value))
+            counts["infinite"] += int(np.isinf(value))
         if choices.non_finite == "clip":
             row.values = {column: clipped(value) for column, value in row.values.items()}
         rows.append(row)
@@ -121,11 +127,12 @@ def parse_line(line, number, choices):
         return None
     label = parse_label(*tokens[0], choices, problem)
     qid = parse_qid(*(tokens[1] if len(tokens) > 1 else (b"", len(before))), problem)
-    values, following = {}, 0
+    values, following, inexact = {}, 0, 0
     for text, place in tokens[2:]:
         column, value = parse_feature(text, place, following, choices, problem)
         values[column], following = value, column + 1
-    return Row(label, qid, values, comment)
+        inexact += loses_digits(text.partition(b":")[2], value)
+    return Row(label, qid, values, inexact, loses_digits(tokens[0][0], label), comment)
 
 
 def parse_label(text, place, choices, problem):
@@ -177,6 +184,14 @@ def parse_feature(text, place, following, choices, problem):
 def float32(text):
     with np.errstate(over="ignore"):
         return np.float32(float(text))
+
+
+def loses_digits(text, value):
+    """True if a text is a whole number, and its float32 is finite but another number."""
+    if not 2**24 <= abs(value) < np.inf:
+        return False
+    exact = Decimal(text.decode())
+    return exact == exact.to_integral_value() and exact != Decimal(float(value))
 
 
 def clipped(value):

@@ -269,7 +269,7 @@ def test_invalid_parameters(changes, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give either qid .* or group"),
+        ({}, "Pass either qid .* or group"),
         ({"y": Y * 0, "qid": QID}, "Cannot train on any of 20 queries"),
         ({"qid": QID, "eval_set": (X, Y * 0, QID)}, "'validation' has no relevant document"),
         ({"qid": QID, "eval_set": (X[:, :3], Y, QID)}, "'validation' has 3 features"),
@@ -285,7 +285,9 @@ def test_engines_own_objectives_take_whole_grades():
         small(objective="LambdaMART").fit(X, np.where(Y == 1, 1.5, Y), qid=QID)
     small(objective="AP").fit(X, np.where(Y == 1, 1.5, Y), qid=QID)
     with pytest.raises(tr.InputError, match=r"LightGBM: .*40"):
-        small(objective="LambdaMART").fit(X, np.where(Y == 3, 40, Y), qid=QID)
+        small(objective="LambdaMART", validation_measure="AP").fit(
+            X, np.where(Y == 3, 40, Y), qid=QID
+        )
 
 
 def test_an_unfitted_ranker_raises(tmp_path):

@@ -68,7 +68,7 @@ def test_inspect_tells_what_is_there(run, letor):
         "missing values       none",
         "infinite values      none",
         "document ids         such as a",
-        "note                 the rows of 1 query were scattered; they are now grouped",
+        "note                 The rows of 1 query were scattered; they are now grouped.",
     ]
 
 
@@ -91,7 +91,7 @@ def test_inspect_as_json(run, letor):
     assert (code, err) == (0, "")
     assert (facts["queries"], facts["documents"], facts["features"]) == (3, 4, 2)
     assert facts["labels"] == {"0": 0.5, "1": 0.25, "2": 0.25}
-    assert facts["notes"] == ["the rows of 1 query were scattered; they are now grouped"]
+    assert facts["notes"] == ["The rows of 1 query were scattered; they are now grouped."]
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_columns_on_the_command_line(run, tmp_path):
     assert code == 0
     assert "labels               0: 50.0%, 2: 50.0%" in out
     assert "feature names        label, x" in out
-    assert (
-        "note                 column 'label' looks like a label but is used as a feature; " in out
+    assert out.endswith(
+        "note                 Column 'label' looks like a label but is used as a feature. "
+        "--ignore label leaves it out.\n"
     )
-    assert out.endswith("--ignore leaves it out\n")
     code, out, _ = run("inspect", "d.csv", *choices, "--ignore", "label", "--no-label")
     assert code == 0
     assert "unjudged             2 documents (100.0%)" in out
@@ -159,7 +159,7 @@ def test_the_number_of_features_on_the_command_line(run, letor):
 def test_convert_there_and_back(run, letor, tmp_path):
     code, out, err = run("convert", "train.txt", "a.csv")
     assert (code, out) == (0, "Wrote a.csv: 3 queries, 4 documents, 2 features\n")
-    assert err == "Note: train.txt: the rows of 1 query were scattered; they are now grouped\n"
+    assert err == "Note: train.txt: The rows of 1 query were scattered; they are now grouped.\n"
     chain = ["a.csv", "b.tsv.gz", "c.parquet", "d", "e.feather", "f.svm.zst", "g.txt"]
     for source, target in pairwise(chain):
         code, _, err = run("convert", source, target)
@@ -177,7 +177,7 @@ def test_convert_keeps_what_is_odd(run, tmp_path):
     assert_same(quietly("odd.txt"), quietly("again.txt"))
     code, _, err = run("convert", "odd.txt", "kept.csv", "--unjudged", "drop")
     assert code == 0
-    assert "Note: odd.txt: 1 document without a judgement (label −1) was dropped" in err
+    assert "Note: odd.txt: 1 document without a judgement (label −1) was dropped.\n" in err
 
 
 def test_convert_replaces_only_when_told(run, letor, tmp_path):
@@ -210,20 +210,21 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
         (["inspect", "empty"], "is a folder without 'manifest.json'"),
         (["inspect", "."], "bad.csv: no column looks like the query"),
         (["inspect", "bad.txt"], "bad.txt, line 1, column 1: expected a label"),
-        (["inspect", "bad.csv"], "bad.csv: no column looks like the query (its columns: 'a', 'b')"),
+        (["inspect", "bad.csv"], "looks like the query. Its columns: 'a', 'b'. Name it: --query ….\n"),
         (["inspect", "two.csv"], "'rel', 'label' could each be the label; choose one: --label"),
         (
             ["inspect", "two.csv", "--label", "rl"],
-            "Unknown column for the label 'rl'. Did you mean",
+            "two.csv: no column 'rl' for --label. Did you mean 'rel'?\n",
         ),
-        (["inspect", "none.csv"], "name it: --label …, or pass --no-label if there are no"),
+        (["inspect", "none.csv"], "Name it: --label …; if there are no labels: --no-label.\n"),
         (
             ["inspect", "text.csv"],
-            "column 'c' contains 'red' in row 2, which is not a number; to lea",
+            "column 'c' contains 'red' in row 2, which is not a number. Convert the column to "
+            "numbers or to a categorical type, or leave it out: --ignore c.\n",
         ),
         (
             ["inspect", "train.txt", "--unjudged", "kep"],
-            "--unjudged: Unknown choice 'kep'. Did you",
+            "Error: Unknown --unjudged 'kep'. Did you mean 'keep'?\n",
         ),
         (
             ["inspect", "train.txt", "--plot", "x.gif"],
@@ -271,7 +272,10 @@ def test_a_cache_that_cannot_be_written(run, letor, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err = run("inspect", "train.txt", "--cache-dir", "file/cache")
     assert code == 2
-    assert "choose another cache folder (--cache-dir or TWINRANK_CACHE_DIR), or --no-cache" in err
+    assert err == (
+        f"Error: Can't write {tmp_path / 'file' / 'cache'}: Not a directory. Choose another cache "
+        f"folder (--cache-dir or TWINRANK_CACHE_DIR), or pass --no-cache.\n"
+    )
     assert run("inspect", "train.txt", "--cache-dir", "file/cache", "--no-cache")[0] == 0
 
 

@@ -1,9 +1,12 @@
 """The dataset object: what arrays become, how queries are chosen, and what is said about it all."""
 
 import json
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse
 import torch
@@ -80,6 +83,7 @@ def test_group_numbers_the_queries():
     assert made.query_ids.tolist() == [0, 1, 2]
     assert made.lists.sizes.tolist() == [2, 0, 4]
     assert arrays(X, Y, group=[6, 0]).queries == 2
+    assert arrays(X, Y, group=[2.0, 0.0, 4.0]).lists == made.lists
 
 
 @pytest.mark.parametrize(
@@ -89,7 +93,9 @@ def test_group_numbers_the_queries():
         ([7.0, 7.0, 7.0, 9.0, 9.0, 4.0], [7, 9, 4]),
         (["07", "07", "07", "9", "9", "4"], ["07", "9", "4"]),
         ([b"a", b"a", b"a", b"b", b"b", b"c"], ["a", "b", "c"]),
-        ([0.5, 0.5, 0.5, 1.0, 1.0, 2.0], ["0.5", "1.0", "2.0"]),
+        ([0.5, 0.5, 0.5, 1.0, 1.0, 2.0], ["0.5", "1", "2"]),
+        (pd.Series([0.5, 0.5, 0.5, 1.0, 1.0, 2.0]), ["0.5", "1", "2"]),
+        (np.array([2, 2.0, "2", 3, Decimal("3.0"), "03"], object), ["2", "3", "03"]),
         (np.array([2**64 - 1] * 5 + [1], np.uint64), ["18446744073709551615", "1"]),
         (np.array([2**63 - 1] * 5 + [-(2**63)]), [2**63 - 1, -(2**63)]),
         (pd.Series([7, 7, 7, 9, 9, 4], dtype="Int64"), [7, 9, 4]),
@@ -123,34 +129,39 @@ def test_features_called_by_number_have_no_names():
     ("change", "complaint"),
     [
         ({"X": [[1], [1, 2]]}, "X can't be converted to an array"),
-        ({"X": [1.0, 2.0]}, r"X must be a matrix of numbers, not float64 with shape \(2,\)"),
+        ({"X": [1.0, 2.0]}, r"X must be a matrix, but it has shape \(2,\)\. Reshape your data"),
         ({"X": [["a", "b"]] * 6}, "X must be a matrix of numbers, not <U1"),
-        ({"X": X.astype(complex)}, "X must be a matrix of numbers, not complex128"),
-        ({"X": pd.DataFrame({"a": ["x"] * 6})}, "for a frame use Dataset.from_frame"),
+        ({"X": X.astype(complex)}, "Complex data not supported: X is complex128"),
+        ({"X": pd.DataFrame({"a": ["1", "x"] * 3})}, "X: column 'a' contains 'x' in row 2, which"),
+        ({"X": pd.DataFrame(index=range(6))}, r"X has 0 feature\(s\) \(shape=\(6, 0\)\)"),
         ({"X": np.zeros((0, 2))}, r"X is empty: its shape is \(0, 2\)"),
-        ({"X": np.zeros((6, 0))}, r"X is empty: its shape is \(6, 0\)"),
+        ({"X": np.zeros((6, 0))}, r"X has 0 feature\(s\) \(shape=\(6, 0\)\)"),
         ({"y": Y[:5]}, r"y has shape \(5,\) but X has 6 rows"),
         ({"y": Y[:, None]}, r"y has shape \(6, 1\) but X has 6 rows"),
         ({"y": [0, 1, None, 0, 0, 1]}, r"y\[2\] is missing \(NaN\), but a label must be a finite"),
         ({"y": [0, 1, np.inf, 0, 0, 1]}, r"y\[2\] is infinite"),
         ({"y": [0, 1e300, 0, 0, 0, 1]}, r"y\[1\] is 1e\+300"),
         ({"y": [0, 1, 2, -0.5, 0, 1]}, r"y\[3\] is -0.5"),
-        ({"y": ["a"] * 6}, "labels must be numbers, not <U1"),
-        ({"y": ["a", None, 1, 2, 3, 4]}, "labels must be numbers, not object"),
+        ({"y": ["a"] * 6}, "y must be numbers, not <U1"),
+        ({"y": ["a", None, 1, 2, 3, 4]}, "y contains the text 'a'. Encode it as a number"),
         (
             {"y": [0, -1, 2, 0, 0, 1]},
-            r"y\[1\] is −1, .*unjudged; .*'keep' .* unjudged='drop'",
+            r"y\[1\] is −1, which means unjudged. Pass unjudged='keep' .* unjudged='drop'",
         ),
-        ({"y": [-1] * 6, "unjudged": "drop"}, "all 6 documents are unjudged"),
-        ({"unjudged": "kep"}, "unjudged: Unknown choice 'kep'. Did you mean 'keep'"),
-        ({"non_finite": "nan"}, "non_finite: Unknown choice 'nan'"),
-        ({"qid": None}, "give either qid .* or group"),
-        ({"group": [6]}, "give either qid .* or group"),
+        ({"y": [-1] * 6, "unjudged": "drop"}, "no documents except 6 unjudged ones .* unjudged='drop' leaves out"),
+        ({"unjudged": "kep"}, "Unknown unjudged 'kep'. Did you mean 'keep'"),
+        ({"non_finite": "nan"}, "Unknown non_finite 'nan'. Choose from error, keep, clip"),
+        ({"qid": None}, "Pass either qid .* or group"),
+        ({"group": [6]}, "Pass either qid .* or group"),
         ({"qid": QID[:5]}, "qid has 5 ids but X has 6 rows"),
         ({"qid": QID[:, None]}, "qid must have one dimension"),
-        ({"qid": [1, None, 1, 2, 2, 3]}, "qid of document 1 is missing"),
-        ({"qid": [1, np.nan, 1, 2, 2, 3]}, "qid of document 1 is missing"),
-        ({"qid": pd.Series([1, None, 1, 2, 2, 3], dtype="Int64")}, "qid of document 1 is missing"),
+        ({"qid": np.arange(6).astype("m8[s]")}, "query ids of type .*. Convert them to text"),
+        ({"qid": np.array([[1], [2], None, 3, 4, 5], object)}, r"qid\[2\] is missing"),
+        ({"qid": pl.Series([[1]] * 6)}, r"query ids of type List\(Int64\). Convert them to text"),
+        ({"qid": pl.Series([b"a"] * 6)}, "query ids of type Binary. Convert them to text"),
+        ({"qid": [1, None, 1, 2, 2, 3]}, r"qid\[1\] is missing; every row needs a query id"),
+        ({"qid": [1, np.nan, 1, 2, 2, 3]}, r"qid\[1\] is missing; every row needs a query id"),
+        ({"qid": pd.Series([1, None, 1, 2, 2, 3], dtype="Int64")}, r"qid\[1\] is missing; every row needs a query id"),
         ({"qid": None, "group": [2, 2]}, "group adds up to 4 documents, but X has 6"),
         ({"qid": None, "group": [7, -1]}, "group: sizes must not be negative"),
         ({"qid": None, "group": [1.5, 4.5]}, "group: sizes must be whole numbers"),
@@ -160,8 +171,9 @@ def test_features_called_by_number_have_no_names():
     ],
 )
 def test_bad_arrays_get_a_clear_error(change, complaint):
-    with pytest.raises(InputError, match=complaint):
+    with pytest.raises(InputError, match=complaint) as caught:
         arrays(**{"X": X, "y": Y, "qid": QID, **change})
+    assert str(caught.value).endswith((".", "?"))
 
 
 def test_values_that_are_not_finite():
@@ -170,12 +182,12 @@ def test_values_that_are_not_finite():
     given = odd.copy()
     with pytest.raises(InputError, match=r"X\[2, 1\] \('b'\) is missing \(NaN\), .*'keep' or"):
         arrays(odd, Y, qid=QID, feature_names=["a", "b"])
-    with pytest.raises(InputError, match=r"X\[0, 0\] is 1e\+300, but a feature must be a finite"):
+    with pytest.raises(InputError, match=r"X\[0, 0\] is infinite or too large, but a feature must"):
         arrays(odd[4:], Y[4:], qid=QID[4:])
     kept = arrays(odd, Y, qid=QID, non_finite="keep")
     assert np.isnan(kept.X[2, 1])
     assert kept.X[4, 0] == np.inf
-    notes = ("1 value is not a number (NaN)", "2 values are beyond a float32's range")
+    notes = ("1 value is not a number (NaN).", "2 values are beyond a float32's range.")
     assert kept.notes == notes
     clipped = arrays(odd, Y, qid=QID, non_finite="clip")
     assert np.isnan(clipped.X[2, 1])
@@ -195,11 +207,85 @@ def test_masked_values_are_missing():
         arrays(masked, Y, qid=QID)
 
 
-def test_whole_numbers_that_lose_digits_are_noted():
-    large = np.array([[1, 2**24], [2, 2**24 + 1]])
-    made = arrays(large, [0, 1], group=[2])
-    note = "feature 1 has integers beyond 2^24, which lose digits as float32"
-    assert made.notes == (note,)
+LOSES = "whole numbers beyond 2^24, which lose digits as float32."
+
+
+@pytest.mark.parametrize(
+    "kind", [np.int32, np.uint32, np.int64, np.uint64, np.float64, np.longdouble, object]
+)
+def test_whole_numbers_that_lose_digits_are_noted(kind):
+    large = np.array([[1, 2**24], [2, 2**24 + 1]]).astype(kind)
+    assert arrays(large, [0, 1], group=[2]).notes == (f"Feature 1 has {LOSES}",)
+    named = arrays(large, [0, 1], group=[2], feature_names=["a", "b"])
+    assert named.notes == (f"Feature 'b' has {LOSES}",)
+    assert arrays(large[::-1], large[:, 1], group=[2]).notes == (
+        f"Feature 1 has {LOSES}",
+        f"The labels have {LOSES}",
+    )
+    assert arrays(-large[:, 1:].astype(np.int64), [0, 1], group=[2]).notes != ()
+    assert arrays(large[:1], [2**24], group=[1]).notes == ()
+
+
+def test_numbers_that_are_not_whole_lose_digits_without_a_note():
+    assert arrays([[2.0**24 + 1.5], [0.1]], [2.0**24 + 0.5, 0.1], group=[2]).notes == ()
+    assert arrays(np.array([[2**24 + 1]], np.float32), [1], group=[1]).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (2**31 - 1, np.int32),
+        (2**32 - 1, np.uint32),
+        (2**53 + 1, np.int64),
+        (2**63 - 1, np.int64),
+        (-(2**63) + 1, np.int64),
+        (2**64 - 1, np.uint64),
+        (2**53 + 1, object),
+        (2**64 + 1, object),
+    ],
+)
+def test_the_largest_integers_lose_digits(value, kind):
+    for rows in (1, 100):  # NumPy converts many values in another way than few
+        many = np.full((rows, 3), value, kind)
+        made = arrays(many, [0] * rows, group=[rows])
+        assert made.notes == tuple(f"Feature {i} has {LOSES}" for i in range(3))
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63), 2**127, 3 * 2**40])
+def test_large_integers_that_float32_holds(value):
+    assert arrays(np.array([[value], [1]]), [0, 1], group=[2]).notes == ()
+
+
+@pytest.mark.parametrize("value", [2**24 + 1, np.nan, np.inf])
+def test_values_of_dropped_documents_are_not_noted(value):
+    labels = [-1, 1, -1, 0]
+    made = arrays(
+        np.array([[value], [5], [6], [7]]),
+        labels,
+        qid=["a", "b", "a", "a"],
+        unjudged="drop",
+        non_finite="keep",
+    )
+    assert made.query_ids.tolist() == ["b", "a"]
+    assert made.X.ravel().tolist() == [5, 7]
+    assert made.notes == ("2 documents without a judgement (label −1) were dropped.",)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_frames_with_arrays_beside_them(make):
+    table = make({"b": [1.5, 2.5, 3.5], "color": ["red", "blue", "red"]})
+    made = arrays(table, make({"label": [2, 0, 1]}), qid=["x", "x", "y"])
+    assert made.X.tolist() == [[1.5, 0], [2.5, 1], [3.5, 0]]
+    assert made.y.tolist() == [2, 0, 1]
+    assert made.feature_names == ("b", "color")
+    assert made.categories == {1: ("red", "blue")}
+    renamed = arrays(table, [2, 0, 1], group=[3], feature_names=["c", "d"])
+    assert renamed.feature_names == ("c", "d")
+    assert np.array_equal(renamed.X, made.X)
+    with pytest.raises(InputError, match=r"X\[1, 0\] \('b'\) is missing \(NaN\)"):
+        arrays(make({"b": [1.5, None, 3.5]}), [2, 0, 1], group=[3])
+    with pytest.raises(InputError, match=r"y has shape \(3, 2\) but X has 3 rows"):
+        arrays(table, make({"label": [2, 0, 1], "other": [0, 0, 0]}), group=[3])
 
 
 # Scattered queries
@@ -210,7 +296,7 @@ def test_scattered_queries_are_put_together():
     made = arrays(X, Y, qid=qid, docids=list("012345"))
     assert made.query_ids.tolist() == ["b", "a", "c"]
     assert made.docids.tolist() == list("025143")
-    assert made.notes == ("the rows of 2 queries were scattered; they are now grouped",)
+    assert made.notes == ("The rows of 2 queries were scattered; they are now grouped.",)
     assert np.array_equal(made.in_source_order(made.X), X)
     assert made.in_source_order(made.qid).tolist() == qid
     assert made.in_source_order(list(made.y)).tolist() == Y.tolist()
@@ -223,13 +309,16 @@ def test_source_order_without_the_dropped():
     assert made.query_ids.tolist() == [5, 7]
     assert made.in_source_order(made.y).tolist() == [1, 0, 2, 3]
     assert made.in_source_order(made.X).tolist() == X[[0, 2, 3, 5]].tolist()
-    assert made.notes[1] == "2 documents without a judgement (label −1) were dropped"
+    assert made.notes == (
+        "The rows of 1 query were scattered; they are now grouped.",
+        "2 documents without a judgement (label −1) were dropped.",
+    )
 
 
 def test_source_order_needs_all_documents(data):
     with pytest.raises(InputError, match=r"values has shape \(5,\) but the dataset has 6 doc"):
         data.in_source_order(np.zeros(5))
-    with pytest.raises(InputError, match="a selection has no source order"):
+    with pytest.raises(InputError, match="A selection has no source order"):
         data.select([0]).in_source_order(np.zeros(3))
     assert np.array_equal(data.in_source_order(Y), Y)
 
@@ -354,9 +443,9 @@ def test_printing_tells_what_one_has():
         "missing values       1, in 1 feature",
         "infinite values      1",
         "document ids         such as x1",
-        "note                 1 value is not a number (NaN)",
-        "note                 1 value is beyond a float32's range",
-        "note                 the rows of 2 queries were scattered; they are now grouped",
+        "note                 1 value is not a number (NaN).",
+        "note                 1 value is beyond a float32's range.",
+        "note                 The rows of 2 queries were scattered; they are now grouped.",
     ]
 
 
@@ -400,9 +489,10 @@ def test_a_saved_folder_is_read_under_the_choices_of_the_reader(tmp_path):
     assert kept.y.tolist() == [1, -1, 0]
     with pytest.warns(DataWarning) as said:
         assert load(tmp_path / "folder", unjudged="drop", non_finite="keep").y.tolist() == [1, 0]
-    assert any("1 document" in str(one.message) for one in said)
+    dropped = "1 document without a judgement (label −1) was dropped."
+    assert [str(one.message) for one in said] == [f"{tmp_path / 'folder'}: {dropped}"]
     for name, value in (("ignore", ["1"]), ("label", False), ("features", 1), ("query", "q")):
-        with pytest.raises(InputError, match=f"saved dataset, whose columns are fixed; .*{name}="):
+        with pytest.raises(InputError, match=f"saved dataset, whose .* are fixed; remove {name}"):
             load(tmp_path / "folder", unjudged="keep", non_finite="keep", **{name: value})
 
 

@@ -173,7 +173,7 @@ def test_a_file_where_the_cache_should_be(tmp_path):
     (tmp_path / "train.txt").write_text(TEXT)
     for place in ("taken", "taken/within"):
         (tmp_path / "taken").write_text("precious")
-        with pytest.raises(tr.FileError, match=r"Can't write .*taken.*choose another cache folder"):
+        with pytest.raises(tr.FileError, match=r"Can't write .*taken.*\. Choose another cache folder"):
             tr.load(tmp_path / "train.txt", cache_dir=tmp_path / place)
         assert (tmp_path / "taken").read_text() == "precious"
     answer = run("inspect", tmp_path / "train.txt", "--cache-dir", tmp_path / "taken")
@@ -236,7 +236,7 @@ def test_no_space_for_the_cache_at_any_point(tmp_path, small):
             refused += 1
             message = str(error)
             assert f"Can't write {folder / 'train.txt-'}" in message
-            assert "No space left on device; choose another cache folder" in message
+            assert "No space left on device. Choose another cache folder (cache_dir or" in message
             assert list(folder.iterdir()) == []
         else:
             assert np.array_equal(data.X, right.X)
@@ -359,7 +359,7 @@ def test_no_permission(open_folder, monkeypatch):
         if code != 2
         or not told.startswith(f"Error: {complaint}")
         or told.count("\n") != 1
-        or ("choose another cache folder" in told) != ("--cache-dir" in words)
+        or ("Choose another cache folder" in told) != ("--cache-dir" in words)
     ]
     assert wrong == []
     assert [path.read_text() for path in full.iterdir()] == [TEXT]

@@ -335,6 +335,7 @@ def test_a_run_that_a_callback_stopped_does_not_continue(name, tmp_path):
     assert same(make(name).fit(TRAIN, eval_set=NEW, run=run, resume=True), stopped)
 
 
+@pytest.mark.filterwarnings("ignore:Feature .* ranks the training data alone")
 def test_trees_that_cannot_grow_any_more(tmp_path, capsys):
     """Documents are ranked perfectly after a round, and their hessian shrinks with every round."""
     documents = np.arange(200)

@@ -124,11 +124,14 @@ def test_no_lists_at_all(lists):
         (lambda: Lists([1, 2]), "offsets must start with 0"),
         (lambda: Lists([0, 3, 2]), r"must not decrease: offsets\[1\] = 3, offsets\[2\] = 2"),
         (lambda: Lists([[0, 1]]), r"offsets must have one dimension, but has shape \(1, 2\)"),
-        (lambda: Lists([0.0, 2.0]), "offsets must be whole numbers, not float64"),
+        (lambda: Lists([0.0, 2.5]), "offsets must be whole numbers, not float64"),
         (lambda: Lists.from_offsets(5), r"offsets must have one dimension, but has shape \(\)"),
         (lambda: Lists.from_sizes([2, -1]), r"must not be negative: sizes\[1\] = -1"),
-        (lambda: Lists.from_sizes([2.0, 3.0]), "sizes must be whole numbers, not float64"),
-        (lambda: Lists.from_sizes(torch.ones(2)), "sizes must be whole numbers, not float32"),
+        (lambda: Lists.from_sizes([2.5, 3.0]), "sizes must be whole numbers, not float64"),
+        (lambda: Lists.from_sizes(torch.ones(2) / 2), "sizes must be whole numbers, not float32"),
+        (lambda: Lists.from_sizes([2.0, math.nan]), "sizes must be whole numbers, not float64"),
+        (lambda: Lists.from_sizes([2.0, math.inf]), "sizes must be whole numbers, not float64"),
+        (lambda: Lists.from_sizes([2.0, -1.0]), r"must not be negative: sizes\[1\] = -1"),
         (lambda: Lists.from_sizes([True, False]), "sizes must be whole numbers, not bool"),
         (lambda: Lists.from_sizes(["2"]), "sizes must be whole numbers, not <U1"),
         (lambda: Lists.from_sizes([[2, 3]]), r"sizes must have one dimension, but .* \(1, 2\)"),
@@ -145,6 +148,16 @@ def test_no_lists_at_all(lists):
 def test_invalid_lists_say_why(make, complaint):
     with pytest.raises(InputError, match=complaint):
         make()
+
+
+def test_whole_numbers_may_be_floats():
+    """As np.loadtxt reads them."""
+    expected = Lists.from_sizes([2, 0, 3])
+    for sizes in ([2.0, 0.0, 3.0], np.float32([2, 0, 3]), torch.tensor([2.0, 0.0, 3.0])):
+        lists = Lists.from_sizes(sizes)
+        assert lists == expected
+        assert lists.offsets.dtype == lists.sizes.dtype == np.int64
+    assert Lists([0.0, 2.0, 2.0, 5.0]) == expected
 
 
 def test_scattered_queries_come_with_a_hint_that_helps():

@@ -229,17 +229,17 @@ def test_only_trainable_queries_are_used(fitted):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give either qid .* or group"),
-        ({"qid": QID, "group": SIZES}, "give either qid .* or group"),
+        ({}, "Pass either qid .* or group"),
+        ({"qid": QID, "group": SIZES}, "Pass either qid .* or group"),
         ({"qid": QID[1:]}, "qid has 66 ids but X has 67 rows"),
-        ({"qid": np.where(QID == 103, np.nan, QID)}, "Row 19 has no query id"),
-        ({"qid": [None, *QID[1:]]}, "Row 0 has no query id"),
-        ({"qid": pd.Series([pd.NA, *QID[1:]], dtype=object)}, "Row 0 has no query id"),
+        ({"qid": np.where(QID == 103, np.nan, QID)}, r"qid\[19\] is missing"),
+        ({"qid": [None, *QID[1:]]}, r"qid\[0\] is missing"),
+        ({"qid": pd.Series([pd.NA, *QID[1:]], dtype=object)}, r"qid\[0\] is missing"),
         ({"group": SIZES[1:]}, "adds up to 61 documents, but X has 67"),
         ({"y": None, "qid": QID}, "requires y to be passed"),
         ({"y": Y[1:], "qid": QID}, r"y has shape \(66,\) but X has 67 rows"),
-        ({"y": Y.astype(str), "qid": QID}, "labels must be numbers"),
-        ({"y": Y.astype(complex), "qid": QID}, "labels must be numbers"),
+        ({"y": Y.astype(str), "qid": QID}, "y must be numbers"),
+        ({"y": Y.astype(complex), "qid": QID}, "y must be numbers"),
         ({"y": Y[:, None], "qid": QID}, r"y has shape \(67, 1\) but X has 67 rows"),
         ({"y": Y - 2, "qid": QID}, "label must be a finite number ≥ 0"),
         ({"y": np.where(Y == 2, np.nan, Y), "qid": QID}, "label must be a finite number ≥ 0"),
@@ -247,10 +247,10 @@ def test_only_trainable_queries_are_used(fitted):
         ({"y": Y * 0, "group": [67]}, "Cannot train on the only query"),
         ({"qid": np.arange(67)}, "Cannot train on any of 67 queries: each has a single document"),
         ({"X": X[0], "qid": [1, 1, 1]}, "Reshape your data"),
-        ({"X": [[1, 2], [3]], "y": [0, 1], "qid": [1, 1]}, "cannot be converted to a matrix"),
+        ({"X": [[1, 2], [3]], "y": [0, 1], "qid": [1, 1]}, "X can't be converted to an array"),
         ({"X": X.astype(str), "qid": QID}, "matrix of numbers"),
         ({"X": X.astype(str).astype(object), "qid": QID}, "contains the text"),
-        ({"X": as_pandas(X).assign(site="3"), "qid": QID}, "'site' is String, not a number"),
+        ({"X": as_pandas(X).assign(site="3"), "qid": QID}, "column 'site' contains '3' in row 1, which is not a number"),
         ({"X": as_pandas(X).set_axis(["a", "b", "a"], axis=1), "qid": QID}, "same name"),
         ({"qid": QID, "sample_weight": np.ones(9)}, "each of 10 queries or 67 documents"),
         ({"qid": QID, "sample_weight": np.arange(67)}, "same for all rows of query 100"),
@@ -353,8 +353,11 @@ def test_features_are_found_by_name_if_both_data_sets_have_names(fitted, form):
 
 
 def test_column_numbers_are_not_names():
-    ranker = small().fit(pd.DataFrame(X), Y, qid=QID)
+    frame = pd.DataFrame(X)
+    ranker = small().fit(frame, Y, qid=QID)
     assert not hasattr(ranker, "feature_names_in_")
+    expected = ranker.predict(X, qid=QID)
+    np.testing.assert_array_equal(ranker.predict(frame[frame.columns[::-1]], qid=QID), expected)
 
 
 # Missing values

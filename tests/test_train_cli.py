@@ -180,7 +180,7 @@ def test_an_error_is_one_line_and_leaves_no_folder(files, tmp_path, cli):
     train, out = files / "train.txt", tmp_path / "out"
     (tmp_path / "bad.toml").write_text("epochs = = 3")
     (tmp_path / "unknown.toml").write_text("epoch = 3")
-    (tmp_path / "narrow.txt").write_text("1 qid:1 1:1 2:1\n0 qid:1 1:2 2:2\n")
+    (tmp_path / "narrow.txt").write_text("1 qid:9 1:1 2:1\n0 qid:9 1:2 2:2\n")
     (tmp_path / "single.txt").write_text("1 qid:1 1:1 2:1\n0 qid:2 1:2 2:2\n")
     (tmp_path / "file").write_text("mine")
     for words, message in [
@@ -547,7 +547,7 @@ def test_errors_are_those_of_fit(kind, files, tmp_path, cli):
     assert refused(result, str(expected.value))
     with pytest.raises(tr.InputError) as expected:
         estimator.fit(irrelevant)
-    result = cli(*words, tmp_path / "none.txt", "--valid", files / "vali.txt")
+    result = cli(*words, tmp_path / "none.txt", "--valid", files / "test.txt")
     assert refused(result, str(expected.value), "Cannot train on any of 6 queries")
     assert refused(cli(*words, files / "train.txt", "--set", "select=test"), "Unknown evaluation")
     assert refused(cli(*words, files / "train.txt", "--set", "early_stopping=0"), "early_stopping")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.blocks import Block, Place, lost_digits
+from twinrank.data.block import Block, Place, lost_digits
 from twinrank.data.options import ReadOptions
 from twinrank.data.store import Sink
 from twinrank.data.table import Arrays, Floats, Ints, Texts, facts

@@ -75,8 +75,8 @@ def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
     temporary = private_folder("data")
     if not _told:
         _told = True
-        text = f"{reason}, so parsed files go to {temporary}; {VARIABLE} sets another folder."
-        warnings.warn(DataWarning(text[0].upper() + text[1:]), stacklevel=4)
+        text = f"Parsed files go to {temporary}: {reason}. "
+        warnings.warn(DataWarning(text, f"{VARIABLE} sets another folder."), stacklevel=4)
     return temporary
 
 

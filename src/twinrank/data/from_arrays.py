@@ -8,7 +8,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.blocks import Block, Place, Runs, lost_digits, runs_in
+from twinrank.data.block import Block, Place, Runs, lost_digits, runs_in
 from twinrank.data.builder import TableBuilder, checked
 from twinrank.data.from_frames import Columns, as_frame, is_frame, read_columns, series_runs
 from twinrank.data.options import ReadOptions, first_repeated

@@ -9,7 +9,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.blocks import (
+from twinrank.data.block import (
     Block,
     Place,
     Runs,
@@ -148,7 +148,8 @@ def read_columns(
     for i, column in enumerate(columns):
         with converting(place.name(i), place.table or "X"):
             values = _dense(column) if isinstance(column, nw.Series) else column
-            if (coded := _codes(values, place.name(i), i in categorical, i in text)) is not None:
+            name = place.name(i) if place.features else str(i + 1)
+            if (coded := _codes(values, name, i in categorical, i in text)) is not None:
                 values, categories[i] = coded
             else:
                 if isinstance(values, nw.Series):
@@ -197,10 +198,8 @@ def _numbers(series: Series, place: Place, hint: Argument | None = None) -> npt.
         return series.to_numpy()
     if kind.is_numeric() or kind == nw.Boolean:
         if kind in _WIDE:
-            series = series.cast(nw.Float64)
-        elif series.null_count():
-            return _nullable(series)
-        return series.to_numpy()
+            return _wide(series)
+        return _nullable(series) if series.null_count() else series.to_numpy()
     values, missing = series.to_list(), series.is_null().to_list()
     numbers = np.full(len(values), np.nan)
     for row, value in enumerate(values):
@@ -210,6 +209,15 @@ def _numbers(series: Series, place: Place, hint: Argument | None = None) -> npt.
             except (TypeError, ValueError) as error:
                 raise _not_a_number(series, values, missing, place, hint) from error
     return numbers
+
+
+def _wide(series: Series) -> npt.NDArray[Any]:
+    """Return decimals and wide integers as floats, in extended precision if they need it."""
+    numbers = series.cast(nw.Float64).to_numpy()
+    if not np.any(np.abs(numbers) >= 2**53):
+        return numbers
+    texts = ("nan" if value is None else str(value) for value in series.to_list())
+    return np.array([np.longdouble(text) for text in texts])
 
 
 def _nullable(series: Series) -> npt.NDArray[Any]:
@@ -233,10 +241,10 @@ def _not_a_number(
     tries = ((convert, row) for convert in (float, _number) for row in present)
     row = next(row for convert, row in tries if not _converts(convert, values[row]))
     what = f"column {series.name!r} contains {values[row]!r} in row {place.first_row + row + 1}"
-    start = f"{place.table or 'X'}: {what}, which is not a number."
+    start = f"{place.table or 'X'}: {what}, which is not a number"
     if hint is None:
-        return InputError(start)
-    advice = " Convert the column to numbers or to a categorical type, or leave it out"
+        return InputError(start, ".")
+    advice = ". Convert the column to numbers or to a categorical type, or leave it out"
     return InputError(start, advice, *((": ", hint) if place.table else ()), ".")
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from twinrank.data.blocks import Block
+from twinrank.data.block import Block
 from twinrank.data.builder import TableBuilder, checked
 from twinrank.data.cache import HINT, Journal, cache_folder, cached
 from twinrank.data.dataset import Dataset

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from twinrank.data.blocks import Block
+from twinrank.data.block import Block
 from twinrank.data.from_csv import SEPARATORS, csv_roles, open_csv
 from twinrank.data.from_frames import Buffers, frame_block
 from twinrank.data.options import ReadOptions, Roles, choose_columns, odd_feature_notes, role_of

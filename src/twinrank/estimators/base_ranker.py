@@ -410,8 +410,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         self.best_iteration_: int | None = model.best_iteration
         self.best_score_: float | None = model.best_score
         self.n_features_in_ = model.features
-        if model.feature_names is not None:
-            self.feature_names_in_ = np.array(model.feature_names, object)
+        names = model.feature_names
+        if names is not None and names != tuple(map(str, range(len(names)))):  # a frame's numbers
+            self.feature_names_in_ = np.array(names, object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
@@ -431,7 +432,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _matched(self, data: Dataset) -> Dataset:
         """The data with the features of the model, found by name if both have names."""
-        names = getattr(self, "feature_names_in_", None)
+        names = self.model_.feature_names
         return matched(data, self.n_features_in_, names, type(self).__name__)
 
     def _check_fitted(self) -> None:

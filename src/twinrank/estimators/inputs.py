@@ -110,8 +110,8 @@ def _loaded(source: Any, labelled: bool, known: KnownColumns) -> Dataset:
 
 
 def _with_advice(error: InputError) -> InputError:
-    hint = " Options for reading belong to load: pass twinrank.load(…, option=…) instead."
-    return InputError(*error.parts, hint)
+    hint = " Options for reading belong to load: pass twinrank.load(…, option=…) instead"
+    return InputError(*error.parts, hint, ".")
 
 
 def _check_judged(y: Any) -> None:
@@ -230,7 +230,7 @@ def _weights(sample_weight: Any) -> Any:
     try:
         weights = np.asarray(sample_weight, np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight must be numbers: {error}") from error
+        raise InputError(f"sample_weight must be numbers: {error}.") from error
     invalid = ~(np.isfinite(weights) & (weights >= 0))
     if invalid.any():
         raise InputError(
@@ -262,7 +262,7 @@ def trainable_queries(data: Dataset, weights: Any = None, mode: str = "default")
 def split_queries(data: Dataset, fraction: float, seed: Any) -> list[npt.NDArray[np.int64]]:
     """The numbers of the queries for training, and for validation."""
     if isinstance(fraction, bool) or not 0 < fraction < 1:
-        raise InputError(f"eval_fraction must lie between 0 and 1, not {fraction!r}")
+        raise InputError(f"eval_fraction must lie between 0 and 1, not {fraction!r}.")
     if data.queries < 2:
         raise InputError("eval_fraction needs at least two queries, but there is one.")
     return cut(data.queries, [1 - fraction], seed)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.blocks import Block, Place, Runs
+from twinrank.data.block import Block, Place, Runs
 from twinrank.data.builder import as_ids
 from twinrank.data.letor import letor_rows as rows
 from twinrank.data.letor.tokens import POWERS
