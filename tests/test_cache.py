@@ -1,12 +1,13 @@
 """The cache of parsed files: when it counts, when it doesn't, and what becomes of it."""
 
-import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ import pytest
 from backports import zstd
 
 import twinrank as tr
-from twinrank.data import cache, frames, letor, store
+from twinrank.data import cache, loading, store
 from twinrank.support.checksums import sealed
 
 # Scattered queries, text ids, comments: every kind of array is there.
@@ -52,11 +53,11 @@ def parsed(monkeypatch):
     """The files that have been parsed so far."""
     paths = []
 
-    def count(path, *rest, parse=letor.read_table):
-        paths.append(path)
-        return parse(path, *rest)
+    def count(parts, *rest, read=loading._read):
+        paths.extend(part.path for part in parts)
+        return read(parts, *rest)
 
-    monkeypatch.setattr(letor, "read_table", count)
+    monkeypatch.setattr(loading, "_read", count)
     return paths
 
 
@@ -105,9 +106,12 @@ def test_the_second_load_maps_and_does_not_parse(source, base, parsed):
 
 
 def test_notes_are_told_at_every_load(source, base):
+    note = "The rows of 1 query were scattered; they are now grouped."
     for _ in range(2):
-        with pytest.warns(tr.DataWarning, match="scattered"):
-            tr.load(source)
+        with pytest.warns(tr.DataWarning) as told:
+            assert tr.load(source).notes == (note,)
+        assert [str(each.message) for each in told] == [f"{source}: {note}"]
+        assert told[0].filename == __file__
 
 
 @pytest.mark.parametrize("suffix", ["txt", "txt.gz", "txt.xz", "txt.zst", "csv", "csv.gz"])
@@ -118,10 +122,11 @@ def test_the_manifest_describes_source_and_arrays(tmp_path, base, suffix):
     data = tr.load(path)
     manifest = json.loads((only(base) / "manifest.json").read_text())
     status, told = path.stat(), manifest["source"]
-    assert (told["size"], told["mtime_ns"]) == (status.st_size, status.st_mtime_ns)
-    assert (told["inode"], told["path"]) == (status.st_ino, str(path))
-    assert told["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert told["parser"] == (frames.PARSER if "csv" in suffix else letor.PARSER)
+    state = {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "inode": status.st_ino}
+    assert (told["states"], told["files"]) == ([state], [[str(path), []]])
+    assert told["checksums"] == [zlib.crc32(path.read_bytes())]
+    assert told["parser"] == cache.PARSER
+    assert re.fullmatch(rf"data\.{suffix}-1-[0-9a-f]{{16}}", only(base).name)
     assert manifest["arrays"]["X"]["shape"] == [3, 2]
     for name, facts in manifest["arrays"].items():
         array = np.load(only(base) / f"{name}.npy", allow_pickle=False)
@@ -144,7 +149,7 @@ def test_every_choice_has_its_own_cache(source, base, parsed):
 
 def test_a_new_parser_makes_caches_void(source, base, parsed, monkeypatch):
     load(source)
-    monkeypatch.setattr(letor, "PARSER", "letor of the future")
+    monkeypatch.setattr(cache, "PARSER", "tables of the future")
     load(source)
     assert len(parsed) == 2
 
@@ -170,26 +175,137 @@ def test_the_users_cache_of_each_platform(tmp_path, monkeypatch):
     ]:
         monkeypatch.setattr(sys, "platform", platform)
         assert cache.cache_folder() == tmp_path / place / "twinrank"
-    monkeypatch.setenv("LOCALAPPDATA", "/local")
-    assert cache.cache_folder() == Path("/local/twinrank")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert cache.cache_folder() == tmp_path / "local" / "twinrank"
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/void")
     assert cache.cache_folder() == tmp_path / ".cache" / "twinrank"
-    monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
-    assert cache.cache_folder() == Path("/some/where/twinrank")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "some" / "where"))
+    assert cache.cache_folder() == tmp_path / "some" / "where" / "twinrank"
     monkeypatch.setenv("TWINRANK_CACHE_DIR", "~/mine")
     assert cache.cache_folder() == tmp_path / "mine"
 
 
-def test_nobody_without_a_home_is_told_what_to_do(source, monkeypatch):
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder of temporary files, in a process without a chosen cache that has not warned."""
+    for variable in ("TWINRANK_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(cache, "_told", False)
+    return folder
+
+
+def no_home(tmp_path, monkeypatch):
+    """The user has no home folder."""
+
     def homeless():
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.delenv("TWINRANK_CACHE_DIR", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", homeless)
-    with pytest.raises(tr.InputError, match=r"home directory.*TWINRANK_CACHE_DIR"):
+    return "Could not determine home directory"
+
+
+def home_in_a_file(tmp_path, monkeypatch):
+    """No folder can be made in the home folder; this also holds for root."""
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("HOME", str(tmp_path / "file" / "home"))
+    return f"{tmp_path / 'file' / 'home' / '.cache' / 'twinrank'} cannot be written"
+
+
+def cache_is_a_file(tmp_path, monkeypatch):
+    """A file has the name of the cache folder."""
+    (tmp_path / "caches").mkdir()
+    (tmp_path / "caches" / "twinrank").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    return f"{tmp_path / 'caches' / 'twinrank'} cannot be written"
+
+
+@pytest.mark.parametrize("without", [no_home, home_in_a_file, cache_is_a_file])
+def test_without_the_users_cache_data_goes_to_a_private_folder(
+    source, parsed, tmp_path, monkeypatch, temporary, without
+):
+    plain = content(load(source, cache=False))
+    reason = without(tmp_path, monkeypatch)
+    private = temporary / f"twinrank-{os.getuid()}" / "data"
+    with pytest.warns(tr.DataWarning) as told:
+        data = tr.load(source)
+    first, second = (str(each.message) for each in told)
+    assert (
+        first == f"Parsed files go to {private}: {reason}. TWINRANK_CACHE_DIR sets another folder."
+    )
+    assert told[0].filename == __file__  # of the user's call
+    assert "scattered" in second
+    assert content(data) == plain
+    assert is_mapped(data.X)
+    assert only(private).name.startswith("train.txt-1-")
+    for folder in (private, private.parent):
+        assert folder.stat().st_mode & 0o777 == 0o700
+    with pytest.warns(tr.DataWarning) as told:  # once per process
+        assert content(tr.load(source)) == plain
+    assert ["scattered" in str(each.message) for each in told] == [True]
+    assert len(parsed) == 2
+    assert list(tmp_path.rglob("*.unfinished")) == []
+
+
+def test_the_private_folder_is_never_somebody_elses(source, tmp_path, monkeypatch, temporary):
+    """Others can write to the folder of temporary files: links and open folders are not used."""
+    home_in_a_file(tmp_path, monkeypatch)
+    plain, taken = content(load(source, cache=False)), temporary / f"twinrank-{os.getuid()}"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    taken.symlink_to(elsewhere)
+    assert content(load(source)) == plain
+    taken.unlink()
+    taken.mkdir()
+    taken.chmod(0o777)
+    assert content(load(source)) == plain
+    assert list(elsewhere.iterdir()) == list(taken.iterdir()) == []
+
+
+def test_the_warning_about_the_cache_on_the_command_line(source, tmp_path, temporary):
+    (tmp_path / "file").write_text("no folder")
+    ran = subprocess.run(
+        [sys.executable, "-m", "twinrank", "inspect", str(source)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "HOME": str(tmp_path / "file"), "TMPDIR": str(temporary)},
+    )
+    note = f"Note: Parsed files go to {temporary / f'twinrank-{os.getuid()}' / 'data'}: "
+    assert (ran.returncode, ran.stderr.count("\n")) == (0, 1)
+    assert ran.stderr.startswith(note)
+    assert ran.stderr.endswith("TWINRANK_CACHE_DIR sets another folder.\n")
+
+
+def test_a_chosen_folder_that_cannot_be_written_is_an_error(
+    source, tmp_path, monkeypatch, temporary
+):
+    (tmp_path / "file").write_text("no folder")
+    place = tmp_path / "file" / "cache"
+    hint = (
+        r"\. Choose another cache folder \(cache_dir or TWINRANK_CACHE_DIR\), or pass cache=False\."
+    )
+    refused = rf"^Can't write {place}.*: Not a directory{hint}$"
+    with pytest.raises(tr.FileError, match=refused):
+        load(source, cache_dir=place)
+    monkeypatch.setenv("TWINRANK_CACHE_DIR", str(place))
+    with pytest.raises(tr.FileError, match=refused):
         load(source)
+    assert load(source, cache=False).documents == 4
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_chosen_folder_of_an_unknown_user_is_an_error(source, monkeypatch, temporary):
+    place = "~nobody-has-this-name/cache"
+    with pytest.raises(tr.TwinRankError, match="nobody-has-this-name"):
+        load(source, cache_dir=place)
+    monkeypatch.setenv("TWINRANK_CACHE_DIR", place)
+    with pytest.raises(tr.TwinRankError, match="nobody-has-this-name"):
+        load(source)
+    assert list(temporary.iterdir()) == []
 
 
 def test_long_and_odd_names(tmp_path, base, parsed):
@@ -213,9 +329,9 @@ def test_links_and_relative_paths_lead_to_one_cache(source, base, parsed, tmp_pa
     source.rename(tmp_path / "moved.txt")
     load("moved.txt")
     assert len(parsed) == 2
-    with pytest.raises(tr.FileError, match=r"can't read train\.txt: No such file"):
+    with pytest.raises(tr.FileError, match=r"Can't read train\.txt: No such file"):
         load("train.txt")
-    with pytest.raises(tr.FileError, match=r"can't read link\.txt: No such file"):
+    with pytest.raises(tr.FileError, match=r"Can't read link\.txt: No such file"):
         load("link.txt")
 
 
@@ -280,21 +396,20 @@ def test_a_source_that_changes_while_it_is_read_is_refused(source, base, tmp_pat
         link.symlink_to(other)
 
     for change, complaint in [
-        (lambda: source.write_text(TEXT + TEXT), "changed while it was read; load it again"),
+        (lambda: source.write_text(TEXT + TEXT), r"changed while it was read; load it again\."),
         (redirect, "changed while it was read"),
-        (source.unlink, "can't read .*: No such file"),
+        (source.unlink, "Can't read .*: No such file"),
     ]:
         link.unlink(missing_ok=True)
         link.symlink_to(source)
         with monkeypatch.context() as patch:
-            parse = letor.read_table
+            check = loading._check_unchanged
 
-            def read(*args, change=change, parse=parse):
-                read = parse(*args)
-                change()
-                return read
+            def change_and_check(part, change=change, check=check):
+                change()  # all rows have been read
+                check(part)
 
-            patch.setattr(letor, "read_table", read)
+            patch.setattr(loading, "_check_unchanged", change_and_check)
             with pytest.raises(tr.TwinRankError, match=complaint):
                 load(link)
         assert list(base.iterdir()) == []
@@ -446,7 +561,9 @@ def test_another_version_says_so(source, base):
     load(source)
     path = only(base) / "manifest.json"
     path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
-    with pytest.raises(tr.InputError, match=r"version 2 of the format.*convert the data again"):
+    with pytest.raises(
+        tr.InputError, match=r"version 2 of the format.*\. Convert the data again\."
+    ):
         load(only(base))
 
 
@@ -515,7 +632,7 @@ def test_data_that_is_replaced_while_it_is_loaded(source, base, tmp_path, monkey
         return read(folder, name, facts)
 
     monkeypatch.setattr(store, "_read_array", replace_before_y)
-    with pytest.raises(tr.InputError, match="replaced while it was read; load it again"):
+    with pytest.raises(tr.InputError, match=r"replaced while it was read; load it again\."):
         load(tmp_path / "saved")
     assert load(tmp_path / "saved", verify=True).X.max() == 8
 

@@ -141,6 +141,22 @@ def test_columns_on_the_command_line(run, tmp_path):
     assert "feature names        x\n" in out
 
 
+def test_notes_about_columns_name_options(run, tmp_path):
+    (tmp_path / "d.csv").write_text("qid,label,weight,rank,n\n1,2,1,1,16777217\n1,0,1,2,3\n")
+    code, out, err = run("inspect", "d.csv")
+    assert (code, err) == (0, "")
+    assert [line[21:] for line in out.splitlines() if line.startswith("note ")] == [
+        "Column 'weight' is used as a feature. If it holds weights of queries, pass "
+        "--weight weight; --ignore weight leaves it out.",
+        "Column 'rank' is used as a feature. If it is the result of an earlier ranking and unknown "
+        "when documents are ranked, leave it out: --ignore rank.",
+        "Feature 'n' has whole numbers beyond 2^24, which lose digits as float32.",
+    ]
+    code, _, err = run("convert", "d.csv", "e.txt", "--weight", "weight", "--ignore", "rank")
+    note = "Note: d.csv: Feature 'n' has whole numbers beyond 2^24, which lose digits as float32.\n"
+    assert err.startswith(note)
+
+
 def test_the_number_of_features_on_the_command_line(run, letor):
     assert "features             9\n" in run("inspect", "train.txt", "--features", "9")[1]
     code, _, err = run("inspect", "train.txt", "--features", "1")
@@ -210,7 +226,10 @@ def test_convert_replaces_only_when_told(run, letor, tmp_path):
         (["inspect", "empty"], "is a folder without 'manifest.json'"),
         (["inspect", "."], "bad.csv: no column looks like the query"),
         (["inspect", "bad.txt"], "bad.txt, line 1, column 1: expected a label"),
-        (["inspect", "bad.csv"], "looks like the query. Its columns: 'a', 'b'. Name it: --query ….\n"),
+        (
+            ["inspect", "bad.csv"],
+            "looks like the query. Its columns: 'a', 'b'. Name it: --query ….\n",
+        ),
         (["inspect", "two.csv"], "'rel', 'label' could each be the label; choose one: --label"),
         (
             ["inspect", "two.csv", "--label", "rl"],

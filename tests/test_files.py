@@ -173,7 +173,9 @@ def test_a_file_where_the_cache_should_be(tmp_path):
     (tmp_path / "train.txt").write_text(TEXT)
     for place in ("taken", "taken/within"):
         (tmp_path / "taken").write_text("precious")
-        with pytest.raises(tr.FileError, match=r"Can't write .*taken.*\. Choose another cache folder"):
+        with pytest.raises(
+            tr.FileError, match=r"Can't write .*taken.*\. Choose another cache folder"
+        ):
             tr.load(tmp_path / "train.txt", cache_dir=tmp_path / place)
         assert (tmp_path / "taken").read_text() == "precious"
     answer = run("inspect", tmp_path / "train.txt", "--cache-dir", tmp_path / "taken")

@@ -3,6 +3,7 @@
 import datetime
 import sys
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +110,10 @@ def test_a_choice_settles_what_is_ambiguous():
     assert frame(columns, query="qid", label="label", ignore=["query", "relevance"]).y.sum() == 3
     made = frame(columns, query="qid", label="relevance", ignore=["query"])
     assert made.y.tolist() == [3, 3, 3]
-    note = "column 'label' looks like a label but is used as a feature; ignore= leaves it out"
+    note = (
+        "Column 'label' looks like a label but is used as a feature. "
+        "ignore=['label'] leaves it out."
+    )
     assert made.notes == (note,)
     assert frame(columns, label="label", docid="query", ignore=["relevance"]).qid.sum() == 23
 
@@ -129,27 +133,31 @@ def test_an_index_is_no_feature(tmp_path):
         ({"rel": [1, 2, 3]}, {}, "'label', 'rel' could each be the label; .*label='label'"),
         ({"query": [1, 2, 3]}, {}, "'qid', 'query' could each be the query"),
         ({"did": [1, 2, 3], "doc_id": [1, 2, 3]}, {}, "'did', 'doc_id' could each be the docid"),
-        ({}, {"query": "quid"}, "Unknown column for the query 'quid'. Did you mean 'qid'"),
-        ({}, {"label": "LABEL"}, "Unknown column for the label 'LABEL'. Did you mean 'label'"),
-        ({}, {"features": ["a", "c"]}, "Unknown column 'c'. Choose from qid, label, a, b"),
-        ({}, {"ignore": ["zz"]}, "Unknown column 'zz'"),
+        ({}, {"query": "quid"}, "no column 'quid' for query. Did you mean 'qid'"),
+        ({}, {"label": "LABEL"}, "no column 'LABEL' for label. Did you mean 'label'"),
+        (
+            {},
+            {"features": ["a", "c"]},
+            "no column 'c' for features. Its .*: 'qid', 'label', 'a', 'b'",
+        ),
+        ({}, {"ignore": ["zz"]}, "no column 'zz' for ignore. Its columns: 'qid', 'label', 'a'"),
         ({}, {"query": "a", "label": "a"}, "column 'a' is named twice"),
         ({}, {"label": "label", "features": ["label", "a"]}, "column 'label' is named twice"),
         ({}, {"features": ["a", "a"]}, "column 'a' is named twice"),
         ({}, {"ignore": ["a", "b"]}, "no feature columns"),
-        ({}, {"max_features": 1}, "has 2 features, more than the limit of 1; max_features= "),
-        ({"label": [0, -1, 1]}, {}, "column 'label' in row 2 is −1, .*unjudged; .*unjudged='keep'"),
+        ({}, {"max_features": 1}, "has 2 features, more than the limit of 1; max_features raises"),
+        ({"label": [0, -1, 1]}, {}, "column 'label' in row 2 is −1, .*unjudged. .*unjudged='keep'"),
         ({"label": [0, -2, 1]}, {}, "column 'label' in row 2 is -2, but a label must be a finite"),
         ({"label": [0, None, 1]}, {}, r"column 'label' in row 2 is missing \(NaN\), but a label"),
         ({"label": [0.0, np.inf, 1]}, {}, "column 'label' in row 2 is infinite"),
         (
             {"label": ["0", "1", "x"]},
             {},
-            "column 'label' contains 'x' in row 3, which is not a number$",
+            "column 'label' contains 'x' in row 3, which is not a number.$",
         ),
         ({"a": [1, None, 2]}, {}, r"column 'a' in row 2 is missing \(NaN\), .*non_finite='keep'"),
         ({"a": [1.0, 2.0, 1e39]}, {}, "column 'a' in row 3 is infinite or too large, but a feat"),
-        ({"a": ["1", "2", "x"]}, {}, r"contains 'x' in row 3, .*not a number; .*ignore=\['a'\]"),
+        ({"a": ["1", "2", "x"]}, {}, r"contains 'x' in row 3, .*not a number. .*ignore=\['a'\]"),
         ({"a": ["1", "2", "3"]}, {}, "column 'a' contains '1' in row 1, which is not a number"),
         ({"a": [datetime.date(2024, 1, i) for i in (1, 2, 3)]}, {}, "datetime.date.* in row 1"),
         ({"qid": ["a", None, "b"]}, {}, "row 2 has no query id in column 'qid'"),
@@ -158,14 +166,17 @@ def test_an_index_is_no_feature(tmp_path):
 )
 @pytest.mark.parametrize("make", ALIKE)
 def test_bad_frames_get_a_clear_error(make, columns, choices, complaint):
-    with pytest.raises(InputError, match=f"the frame.*{complaint}"):
+    with pytest.raises(InputError, match=f"^The frame.*{complaint}") as caught:
         frame(make({**COLUMNS, **columns}), **choices)
+    assert str(caught.value).endswith((".", "?"))
 
 
 def test_columns_that_are_not_there():
-    with pytest.raises(InputError, match=r"no column looks like the query \(its columns: 'label'"):
+    with pytest.raises(InputError, match=r"no column looks like the query\. Its columns: 'label'"):
         frame(pl.DataFrame({"label": [1], "a": [2.0]}))
-    with pytest.raises(InputError, match="label='…', or pass label=False if there are no labels"):
+    with pytest.raises(
+        InputError, match=r"Name it: label='…'; if there are no labels: label=False\."
+    ):
         frame(pl.DataFrame({"qid": [1], "a": [2.0]}))
 
 
@@ -183,13 +194,13 @@ def test_columns_of_the_same_name():
 
 @pytest.mark.parametrize("thing", [[[1, 2]], {"qid": [1]}, None, np.zeros((2, 2)), pd.Series([1])])
 def test_what_is_no_frame(thing):
-    with pytest.raises(InputError, match=f"expected a frame .*, not {type(thing).__name__}"):
+    with pytest.raises(InputError, match=f"Expected a frame .*, not {type(thing).__name__}"):
         frame(thing)
 
 
 @pytest.mark.parametrize("make", ALIKE)
 def test_no_rows(make):
-    with pytest.raises(InputError, match="the frame has no rows"):
+    with pytest.raises(InputError, match=r"^The frame has no rows\.$"):
         frame(make({name: values[:0] for name, values in COLUMNS.items()}))
 
 
@@ -237,7 +248,9 @@ def test_pandas_types(values, expected):
         ([2**64 - 1, 0, 1], pl.UInt64, [2.0**64, 0, 1]),
         ([2**90, None, 1], pl.Int128, [2.0**90, np.nan, 1]),
         ([None, None, None], pl.Null, [np.nan] * 3),
-        ([None, None, None], pl.String, [np.nan] * 3),
+        ([None, None, None], pl.String, [-1] * 3),
+        (["", None, ""], pl.String, [-1] * 3),
+        ([None, None, None], pl.Categorical, [-1] * 3),
     ],
 )
 def test_polars_types(values, kind, expected):
@@ -245,6 +258,7 @@ def test_polars_types(values, kind, expected):
         pl.DataFrame({**COLUMNS, "a": values}, schema_overrides={"a": kind}), non_finite="keep"
     )
     assert np.array_equal(made.X[:, 0], np.array(expected, np.float32), equal_nan=True)
+    assert made.categories == ({0: ()} if kind in (pl.String, pl.Categorical) else {})
 
 
 @pytest.mark.parametrize(
@@ -257,11 +271,43 @@ def test_polars_types(values, kind, expected):
         (["5", "5", "6"], [5, 5, 6]),
         (["05", "05", "6"], ["05", "05", "6"]),
         (["5.0", "5.0", "6"], ["5.0", "5.0", "6"]),
+        ([0.5, 2.0, 2.0], ["0.5", "2", "2"]),
+        ([Decimal("2.00"), Decimal("2.00"), Decimal("0.50")], ["2", "2", "0.5"]),
         ([datetime.date(2024, 1, 1)] * 3, ["2024-01-01"] * 3),
     ],
 )
 def test_query_ids_of_all_types(values, expected):
-    assert frame(pd.DataFrame({**COLUMNS, "qid": values})).qid.tolist() == expected
+    table = pd.DataFrame({**COLUMNS, "qid": values})
+    assert frame(table).qid.tolist() == expected
+    assert frame(pl.DataFrame({**COLUMNS, "qid": table["qid"].tolist()})).qid.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ([1], r"List\(Int64\)"),
+        ({"x": 1}, "Struct.*"),
+        (b"a", "Binary"),
+        (datetime.timedelta(1), "Duration.*"),
+        (datetime.time(1), "Time"),
+    ],
+)
+def test_types_that_are_no_query_ids(tmp_path, value, kind):
+    columns = {**COLUMNS, "qid": [value] * 3}
+    complaint = f"column 'qid' has query ids of type {kind}. Convert them to text or whole numbers."
+    for make in (pl.DataFrame, pa.table):
+        with pytest.raises(InputError, match=f"^The frame: {complaint}$"):
+            frame(make(columns))
+    path = tmp_path / "data.parquet"
+    pl.DataFrame(columns).write_parquet(path)
+    with pytest.raises(InputError, match=f"^{path}: {complaint}$"):
+        load(path)
+
+
+@pytest.mark.parametrize("value", [[1], {"x": 1}, datetime.timedelta(1)], ids=str)
+def test_pandas_objects_that_are_no_query_ids(value):
+    with pytest.raises(InputError, match=r"column 'qid' has query ids of type .*\. Convert them"):
+        frame(pd.DataFrame({**COLUMNS, "qid": [value] * 3}))
 
 
 @pytest.mark.parametrize(
@@ -281,21 +327,92 @@ def test_document_ids_of_all_types(values, expected):
         assert list(frame(make({**COLUMNS, "docid": values})).comments) == expected
 
 
+LOSES = "whole numbers beyond 2^24, which lose digits as float32."
+
+
+@pytest.mark.parametrize("kind", [int, float])
 @pytest.mark.parametrize("make", ALIKE)
-def test_whole_numbers_that_lose_digits_are_noted(make):
-    made = frame(make({**COLUMNS, "b": [1, 2**24, 2**24 + 1], "c": [2**25, 2, 3]}))
-    note = "feature 'b' has integers beyond 2^24, which lose digits as float32"
-    assert made.notes == (note,)
+def test_whole_numbers_that_lose_digits_are_noted(make, kind):
+    large = [kind(1), kind(2**24), kind(2**24 + 1)]
+    made = frame(make({**COLUMNS, "b": large, "c": [2**25, 2, 3], "d": [2.0**24 + 1.5, 0.1, 3]}))
+    assert made.notes == (f"Feature 'b' has {LOSES}",)
+    with_gap = {**COLUMNS, "a": [*large[1:], None], "label": large}
+    assert frame(make(with_gap), non_finite="keep").notes == (
+        f"Feature 'a' has {LOSES}",
+        f"The labels have {LOSES}",
+        "1 value is not a number (NaN).",
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (2**24 + 1, pl.Int32),
+        (2**53 + 1, pl.Int64),
+        (2**64 - 1, pl.UInt64),
+        (2**24 + 1, pl.Int128),
+        (2**24 + 1, pl.Decimal(20, 2)),
+    ],
+)
+def test_polars_types_that_lose_digits(value, kind):
+    for values in ([value, 1, 2], [value, None, 2]):
+        column = pl.Series(values).cast(kind) if value < 2**63 else pl.Series(values, dtype=kind)
+        made = frame(pl.DataFrame({**COLUMNS, "b": column}), non_finite="keep")
+        assert made.notes[0] == f"Feature 'b' has {LOSES}"
+
+
+@pytest.mark.parametrize("make", ALIKE)
+def test_values_of_dropped_documents_are_not_noted(make):
+    columns = {
+        "qid": ["b", "a", "b", "a"],
+        "label": [-1, 1, 2, 0],
+        "large": [7, 1, 2, 3],
+        "missing": [None, 1.0, 2.0, 3.0],
+        "infinite": [np.inf, 1.0, 2.0, 3.0],
+    }
+    made = frame(make(columns), unjudged="drop", non_finite="keep")
+    assert made.query_ids.tolist() == ["a", "b"]
+    assert made.X[:, 0].tolist() == [1, 3, 2]
+    assert made.notes == (
+        "The rows of 1 query were scattered; they are now grouped.",
+        "1 document without a judgement (label −1) was dropped.",
+    )
+
+
+def test_columns_that_are_rarely_features_are_noted(tmp_path):
+    columns = {**COLUMNS, "Score": [1, 2, 3], "weight": [1, 1, 1], "position": [1, 2, 3]}
+    result = (
+        "Column {0!r} is used as a feature. If it is the result of an earlier ranking and unknown "
+        "when documents are ranked, leave it out: ignore=[{0!r}]."
+    )
+    notes = (
+        result.format("Score"),
+        "Column 'weight' is used as a feature. If it holds weights of queries, pass "
+        "weight='weight'; ignore=['weight'] leaves it out.",
+        result.format("position"),
+    )
+    table = pl.DataFrame(columns)
+    made = frame(table)
+    assert made.feature_names == ("a", "b", "Score", "weight", "position")
+    assert made.notes == notes
+    table.write_parquet(tmp_path / "data.parquet")
+    for _ in range(2):  # read, then from the cache
+        with pytest.warns(DataWarning) as said:
+            load(tmp_path / "data.parquet")
+        expected = [f"{tmp_path / 'data.parquet'}: {note}" for note in notes]
+        assert [str(one.message) for one in said] == expected
+    assert frame(table, features=["Score", "weight", "position"]).notes == ()
+    assert frame(table, ignore=["Score", "position"], weight="weight").notes == ()
 
 
 def test_scattered_queries(tmp_path):
     pl.DataFrame({**COLUMNS, "qid": [7, 9, 7]}).write_csv(tmp_path / "data.csv")
     for _ in range(2):  # read, then from the cache
-        with pytest.warns(DataWarning, match=r"data.csv: the rows of 1 query were scattered"):
+        with pytest.warns(DataWarning, match=r"data.csv: The rows of 1 query were scattered"):
             made = load(tmp_path / "data.csv")
         assert made.qid.tolist() == [7, 7, 9]
         assert made.in_source_order(made.X).tolist() == X
-        assert made.notes == ("the rows of 1 query were scattered; they are now grouped",)
+        assert made.notes == ("The rows of 1 query were scattered; they are now grouped.",)
 
 
 # CSV
@@ -337,7 +454,14 @@ def test_missing_values_in_csv(csv, missing):
     ("last", "expected"), [("0.5", 0.5), ("1e-3", 0.001), (" 7", 7), ("99999999999999999999", 1e20)]
 )
 def test_numbers_of_another_kind_further_on(csv, last, expected):
-    made = csv(HEADER + "7,0,1,2\n" * 3000 + f"7,0,{last},2\n")
+    text = HEADER + "7,0,1,2\n" * 3000 + f"7,0,{last},2\n"
+    if expected < 2**24:
+        made = csv(text)
+        assert made.notes == ()
+    else:
+        with pytest.warns(DataWarning, match="Feature 'a' has whole numbers beyond 2"):
+            made = csv(text)
+        assert made.notes == (f"Feature 'a' has {LOSES}",)
     assert made.X[-1, 0] == np.float32(expected)
     assert made.X[:-1].tolist() == [[1, 2]] * 3000
 
@@ -350,8 +474,12 @@ def test_text_further_on(csv):
 
 
 def test_large_whole_numbers_in_csv_are_noted(csv):
-    with pytest.warns(DataWarning, match="feature 'a' has integers beyond 2"):
-        csv(HEADER + "7,0,1700000000123,2\n")
+    for number in ("1700000000123", "1700000000123.0", "-16777217"):
+        with pytest.warns(DataWarning, match="data.csv: Feature 'a' has whole numbers beyond 2"):
+            assert csv(HEADER + f"7,0,{number},2\n").notes == (f"Feature 'a' has {LOSES}",)
+    with pytest.warns(DataWarning, match="data.csv: The labels have whole numbers beyond 2"):
+        assert csv(HEADER + "7,16777217,1,2\n").notes == (f"The labels have {LOSES}",)
+    assert csv(HEADER + "7,16777216,16777218,16777217.5\n").notes == ()
 
 
 def test_ids_in_csv_stay_as_they_are(csv):
@@ -390,7 +518,7 @@ def test_a_row_that_the_parser_loses_is_an_error(csv, monkeypatch):
     [
         ("", "data.csv is empty"),
         ("\n\n", "data.csv is empty"),
-        (HEADER, "data.csv has no rows"),
+        (HEADER, "data.csv has no documents.$"),
         (HEADER + "7,0,1,2\n7,1,3,4,5\n", "data.csv, line 3: 5 fields, but the header has 4"),
         (HEADER + "7,0,1,2\n\n7,1,3\n", "data.csv, line 4: 3 fields, but the header has 4"),
         (HEADER + '7,0,"1,2\n7,1,3,4\n', "data.csv, line 2, column 3: a quoted field .* not end"),
@@ -550,7 +678,7 @@ def test_what_a_form_cannot_hold_is_refused(tmp_path):
         (make(X, y, group=[3]), "x.parquet.gz", ".parquet files are compressed already"),
         (make(X, y, group=[3]), "nowhere/x.csv", "the folder .*nowhere does not exist"),
     ):
-        with pytest.raises(InputError, match=f"can't write .*{name}: .*{complaint}"):
+        with pytest.raises(InputError, match=f"^Can't write .*{name}: .*{complaint}"):
             data.save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -572,7 +700,7 @@ def test_a_long_query_id_takes_no_memory_for_the_others(csv):
     rows = "".join(f"q{i // 5},0,1,2\n" for i in range(5_000))
     with PeakMemory() as before:
         pass
-    with pytest.raises(InputError, match=r"query id 'xxx.* has 50,000 characters; shorten it"):
+    with pytest.raises(InputError, match=r"Query id 'xxx.* has 50,000 characters; shorten it"):
         csv(HEADER + rows + "x" * 50_000 + ",0,1,2\n")
     with PeakMemory() as after:
         pass

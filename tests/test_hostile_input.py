@@ -108,7 +108,9 @@ def test_the_message_names_the_parameter(saved, name, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"crc32": None}))
     (tmp_path / "model" / "model.txt").write_bytes((folder / "model.txt").read_bytes())
-    with pytest.raises(tr.InputError, match=rf"config.json is damaged: Parameter {name} cannot be \[1\]\."):
+    with pytest.raises(
+        tr.InputError, match=rf"config.json is damaged: Parameter {name} cannot be \[1\]\."
+    ):
         tr.BoostedRanker.load(tmp_path / "model")
 
 

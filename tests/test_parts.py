@@ -1,20 +1,24 @@
 """Tables in many parts: the same data as one frame, in bounded memory, resumable after a kill."""
 
 import gzip
+import json
+import os
+import shutil
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from twinrank.data.parts import address_of
-from twinrank.data.text_columns import with_features
 from typer.testing import CliRunner
 
 import twinrank as tr
 from twinrank.boosting import tree_features
 from twinrank.cli import app
-from twinrank.data import batches, csv_structure, loading, part_reader
+from twinrank.data import batches, from_csv, loading, readers
+from twinrank.data.dataset import with_features
+from twinrank.data.sources import address_of, find_parts
 
 pl = pytest.importorskip("polars")
 CUTS = (0, 42, 75, 75, 120)  # query 8 goes on in the second part; the third is empty
@@ -24,8 +28,8 @@ CUTS = (0, 42, 75, 75, 120)  # query 8 goes on in the second part; the third is 
 def base(tmp_path, monkeypatch):
     """The cache of one test, and pieces of 16 rows."""
     monkeypatch.setenv("TWINRANK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(part_reader, "PIECE", 16 * 2 * 4)
-    monkeypatch.setattr(csv_structure, "PIECE", 256)
+    monkeypatch.setattr(readers, "PIECE", 16 * 2 * 4)
+    monkeypatch.setattr(from_csv, "PIECE", 256)
     return tmp_path / "cache"
 
 
@@ -95,7 +99,10 @@ def same(data, expected):
 @pytest.mark.parametrize("cache", [True, False])
 def test_a_folder_of_parts_is_one_dataset(tmp_path, suffix, cache):
     parts(tmp_path / "data", suffix)
-    with pytest.warns(tr.DataWarning, match="the rows of 1 query were in several parts"):
+    with pytest.warns(
+        tr.DataWarning,
+        match=r"data: The rows of 1 query were in several parts and are now together, for example ",
+    ):
         data = tr.load(tmp_path / "data", cache=cache)
     assert same(data, tr.Dataset.from_frame(frame()))
     assert data.name == str(tmp_path / "data")
@@ -136,7 +143,7 @@ def test_patterns_lists_and_order(tmp_path):
     assert read([ten, two]).query_ids.tolist() == [0, 1]
     with pytest.raises(tr.InputError, match="in the list twice"):
         tr.load([ten, ten])
-    with pytest.raises(tr.InputError, match="no file matches"):
+    with pytest.raises(tr.InputError, match=r"No file matches .*nothing-\*\.parquet\."):
         tr.load(tmp_path / "nothing-*.parquet")
 
 
@@ -202,26 +209,81 @@ def test_folders_give_values_to_columns(tmp_path):
     assert data.query_ids.tolist() == ["a", "b c"]
 
 
-def test_large_files_are_read_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "SMALL", 0)
-    for suffix in (".parquet", ".csv", ".feather"):
-        path = write(frame(), tmp_path / f"one{suffix}")
-        assert same(tr.load(path), tr.Dataset.from_frame(frame()))
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_links_to_the_same_files_in_other_folders(tmp_path, base, linked):
+    """The files are the same, but not the values that their folders give to columns."""
+    file = write(frame()[:60], tmp_path / "store" / "x.parquet")
+    names = ["day=1", "day=2", "day=2.5", "day=__HIVE_DEFAULT_PARTITION__", "week=1", "."]
+    for number, name in enumerate(names):
+        place = tmp_path / str(number) / name
+        if linked == "file" or name == ".":
+            place.mkdir(parents=True)
+            (place / "x.parquet").symlink_to(file)
+        else:
+            place.parent.mkdir()
+            place.symlink_to(file.parent)
+    options = {"features": ["day", "bm25"], "non_finite": "keep"}
+    for _ in range(2):  # from the cache, too
+        for number, day in enumerate([1.0, 2.0, 2.5, np.nan]):
+            data = read(tmp_path / str(number), **options)
+            assert np.array_equal(data.X[:, 0], [day] * 60, equal_nan=True)
+            assert data.X[:, 1].tolist() == frame()["bm25"][:60].cast(pl.Float32).to_list()
+            assert len(list(base.iterdir())) == (number + 1 if _ == 0 else 4)
+    for number in (4, 5):
+        with pytest.raises(tr.InputError, match=r"no column 'day' for features\."):
+            read(tmp_path / str(number), **options)
+        assert same(tr.load(tmp_path / str(number)), tr.Dataset.from_frame(frame()[:60]))
+    assert len(list(base.iterdir())) == 6
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".csv.gz", ".feather"])
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_single_file_is_a_list_of_one_part(tmp_path, base, monkeypatch, suffix, cache):
+    """It is read in pieces, too; a path, a list, a folder and a pattern give the same data."""
+    rows, block = [], readers.TablePart._block
+
+    def counting(part, read, first_row):
+        piece = block(part, read, first_row)
+        rows.append((first_row, len(piece.X)))
+        return piece
+
+    monkeypatch.setattr(readers.TablePart, "_block", counting)
+    path = write(frame(), tmp_path / "data" / f"one{suffix}")
+    expected = tr.Dataset.from_frame(frame())
+    for source in (path, str(path), [path], path.parent, path.with_stem("o*")):
+        rows.clear()
+        assert [part.path for part in find_parts(source)] == [path]
+        assert same(tr.load(source, cache=cache), expected)
+        assert sum(count for _, count in rows) in ((0, 120) if cache else (120,))
+        ends = np.cumsum([count for _, count in sorted(rows)])
+        assert [first for first, _ in sorted(rows)] == [0, *ends[:-1]][: len(rows)]
+        assert len(rows) > 4 or (cache and source != path)
+    if cache:
+        (entry,) = base.iterdir()
+        assert entry.name.startswith(f"one{suffix}-1-")
 
 
 def test_folds_keep_their_meaning(tmp_path):
     for name in ("train", "test"):
         write(frame()[:50], tmp_path / "folds" / f"{name}.parquet")
         parts(tmp_path / "split" / name)
-    for folder in ("folds", "split"):
-        with pytest.raises(tr.InputError, match="use load_folds"):
+    for folder, refused in (
+        (
+            "folds",
+            r"\(test\.parquet, train\.parquet\), which are not mixed\. .*load_folds loads all",
+        ),
+        ("split", "load_folds"),
+    ):
+        with pytest.raises(tr.InputError, match=refused):
             tr.load(tmp_path / folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", tr.DataWarning)
             (fold,) = tr.load_folds(tmp_path / folder)
             assert fold.train.queries == fold.test.queries
     (tmp_path / "empty").mkdir()
-    with pytest.raises(tr.InputError, match="without tables"):
+    with pytest.raises(
+        tr.InputError, match=r"without 'manifest\.json' and without tables .*; use load_folds"
+    ):
         tr.load(tmp_path / "empty")
 
 
@@ -240,7 +302,9 @@ def test_queries_are_put_together(tmp_path):
         assert same(tr.load(tmp_path / "data", verify=True), data)
     with pytest.raises(tr.InputError, match=r"query 0 in .*part-0.*part-1.*split_queries='join'"):
         tr.load(files, split_queries="error")
-    with pytest.raises(tr.InputError, match="split_queries: Unknown choice 'sort'"):
+    with pytest.raises(
+        tr.InputError, match=r"^Unknown split_queries 'sort'\. Choose from join, error\.$"
+    ):
         tr.load(files, split_queries="sort")
 
 
@@ -251,6 +315,128 @@ def test_text_and_numbers_as_query_ids(tmp_path):
         tmp_path / "data" / "b.parquet",
     )
     assert read(tmp_path / "data").query_ids.tolist() == ["0", "1", "x", "2"]
+
+
+TEXT_DAYS = pl.Series(["2024-01-01"] * 5 + ["2024-01-02"] * 5)
+DAYS = TEXT_DAYS.str.to_date()
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_query_id_has_one_form(tmp_path, cache):
+    """Equal ids of several types are one query, also if the types differ between parts."""
+    for i, qid in enumerate(
+        [
+            pl.Series([1.0] * 5 + [2.0] * 5),
+            pl.Series([2] * 5 + [3] * 5, dtype=pl.UInt8),
+            pl.Series(["3"] * 5 + ["4"] * 5),
+            pl.Series([4] * 5 + [5] * 5, dtype=pl.Int128),
+            pl.Series(["5.00"] * 5 + ["6.00"] * 5).cast(pl.Decimal(10, 2)),
+        ]
+    ):
+        write(frame()[10 * i : 10 * i + 10].with_columns(qid=qid), tmp_path / f"{i}.parquet")
+    data = read(tmp_path, cache=cache)
+    assert data.query_ids.tolist() == [1, 2, 3, 4, 5, 6]
+    assert data.query_ids.dtype == np.int64
+    assert data.lists.sizes.tolist() == [5, 10, 10, 10, 10, 5]
+    assert list(data.comments) == [f"d{i}" for i in range(50)]
+
+
+def test_fractions_after_whole_numbers_keep_their_form(tmp_path):
+    """The first pieces of a column of floats look like integers."""
+    qid = pl.Series([*np.repeat(np.arange(20.0), 5), *[2.5] * 10, *[1e300] * 10])
+    write(frame().with_columns(qid=qid), tmp_path / "a.parquet")
+    assert tr.load(tmp_path).query_ids.tolist() == [*map(str, range(20)), "2.5", str(int(1e300))]
+    single = tr.Dataset.from_frame(frame().with_columns(qid=qid))
+    assert same(tr.load(tmp_path / "a.parquet"), single)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize(
+    ("first", "second", "here", "before"),
+    [
+        (TEXT_DAYS, DAYS, "Date", "text"),
+        (DAYS, TEXT_DAYS, "text", "Date"),
+        (DAYS, DAYS.cast(pl.Datetime), "Datetime", "Date"),
+        (
+            DAYS.cast(pl.Datetime),
+            DAYS.cast(pl.Datetime).dt.replace_time_zone("Asia/Tokyo"),
+            "Datetime in Asia/Tokyo",
+            "Datetime",
+        ),
+        (pl.Series([1] * 10), DAYS, "Date", "integer"),
+        (pl.Series([True] * 10), pl.Series([1] * 10), "integer", "Boolean"),
+        (pl.Series([1.5] * 10), pl.Series(["1.5"] * 10), "text", "Float64"),
+        (pl.Series([1.5] * 10, dtype=pl.Float32), pl.Series([1.5] * 10), "Float64", "Float32"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_types_of_query_ids_must_agree(tmp_path, base, cache, first, second, here, before):
+    write(frame()[:10].with_columns(qid=first), tmp_path / "data" / "a.parquet")
+    write(frame()[10:20].with_columns(qid=second), tmp_path / "data" / "b.parquet")
+    place = tmp_path / "data" / "b.parquet"
+    with pytest.raises(tr.InputError) as error:
+        tr.load(tmp_path / "data", cache=cache)
+    assert str(error.value) == (
+        f"{place}: column 'qid' has query ids of type {here} here and {before} in the rows before. "
+        f"Give it one type in all parts."
+    )
+    assert not base.exists() or list(base.iterdir()) == []
+
+
+# Notes
+
+INEXACT = "whole numbers beyond 2^24, which lose digits as float32."
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".feather"])
+@pytest.mark.parametrize("cache", [True, False])
+def test_whole_numbers_that_float32_does_not_hold_are_noted(tmp_path, suffix, cache):
+    """They may be in any part and any row; numbers that float32 holds are not noted."""
+    table = frame().with_columns(
+        exact=pl.Series([2**24, 2**25, -(2**60)] * 40),
+        large=pl.Series([0] * 119 + [2**24 + 1]),
+        negative=pl.Series([-(2**53)] * 100 + [-(2**53) + 1] * 20),
+        label=pl.Series([0] * 60 + [2**24 + 1] * 60),
+    )
+    parts(tmp_path / "data", suffix, table)
+    for _ in range(2):
+        with pytest.warns(tr.DataWarning) as told:
+            data = tr.load(tmp_path / "data", cache=cache)
+        start = f"{tmp_path / 'data'}: "
+        assert [str(each.message) for each in told] == [start + note for note in data.notes]
+        assert data.notes[:3] == (
+            f"Feature 'large' has {INEXACT}",
+            f"Feature 'negative' has {INEXACT}",
+            f"The labels have {INEXACT}",
+        )
+        assert "several parts" in data.notes[3]
+        assert len(data.notes) == 4
+    first = write(table[:50], tmp_path / f"first{suffix}")
+    assert tr.load(first, cache=cache).notes == ()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".feather"])
+def test_columns_that_are_rarely_features_are_noted(tmp_path, suffix):
+    odd = {"score": 0.5, "Weight": 1.0, "position": 3, "qid_2": 1, "rank_": 2}
+    table = frame().with_columns(**{name: pl.lit(value) for name, value in odd.items()})
+    parts(tmp_path / "data", suffix, table)
+    result = "is the result of an earlier ranking and unknown when documents are ranked, leave it"
+    with pytest.warns(tr.DataWarning):
+        data = tr.load(tmp_path / "data")
+    assert data.notes[:-1] == (
+        f"Column 'score' is used as a feature. If it {result} out: ignore=['score'].",
+        "Column 'Weight' is used as a feature. If it holds weights of queries, pass "
+        "weight='Weight'; ignore=['Weight'] leaves it out.",
+        f"Column 'position' is used as a feature. If it {result} out: ignore=['position'].",
+        f"Column 'rank_' is used as a feature. If it {result} out: ignore=['rank_'].",
+    )
+    assert "several parts" in data.notes[-1]
+    named = [*data.feature_names]
+    with pytest.warns(tr.DataWarning) as told:  # the user's choice
+        assert len(tr.load(tmp_path / "data", features=named).notes) == 1
+    assert len(told) == 1
+    rest = {"ignore": ["score", "position", "rank_"], "weight": "Weight"}
+    assert len(read(tmp_path / "data", **rest).notes) == 1
 
 
 # Checks, with the part and the row
@@ -331,25 +517,47 @@ def test_columns_of_parts_must_agree(tmp_path):
         tr.load(tmp_path / "data")
 
 
+@pytest.mark.parametrize("cache", [True, False])
+def test_errors_of_the_disk_name_the_part(tmp_path, base, monkeypatch, cache):
+    """polars raises a plain OSError, also for some damaged Feather files."""
+    files, real = parts(tmp_path / "data"), readers.lazy_stream
+
+    def failing(frame, name):
+        stream = real(frame, name)
+        if not name.endswith("part-1.parquet"):
+            return stream
+
+        def batches(columns, rows):
+            yield from [next(stream.batches(columns, rows))]
+            raise OSError("failed to fill whole buffer")
+
+        return replace(stream, batches=batches)
+
+    monkeypatch.setattr(readers, "lazy_stream", failing)
+    with pytest.raises(tr.TwinRankError, match=rf"{files[1]}.*failed to fill whole buffer"):
+        tr.load(tmp_path / "data", cache=cache)
+
+
 # Resuming
 
 
 @pytest.mark.parametrize("table", [frame(), with_texts()], ids=["numbers", "texts"])
 def test_a_killed_reader_continues(tmp_path, base, monkeypatch, table):
     parts(tmp_path / "data", table=table)
-    opened, real = [], part_reader._file
+    opened, real = [], readers.Tables.open
 
-    def opening(polars, part):
+    def opening(tables, part):
         opened.append(part.path.name)
         if len(opened) == 4:
             raise KeyboardInterrupt
-        return real(polars, part)
+        return real(tables, part)
 
-    monkeypatch.setattr(part_reader, "_MOST_THREADS", 1)
-    monkeypatch.setattr(part_reader, "_file", opening)
+    monkeypatch.setattr(loading, "_MOST_THREADS", 1)
+    monkeypatch.setattr(readers.Tables, "open", opening)
     with pytest.raises(KeyboardInterrupt):
         read(tmp_path / "data")
     (unfinished,) = base.iterdir()
+    assert unfinished.name.startswith("part-0.parquet-4-")
     assert unfinished.name.endswith(".unfinished")
     opened[:] = ["continued"] * 10
     assert same(read(tmp_path / "data"), tr.Dataset.from_frame(table))
@@ -357,6 +565,7 @@ def test_a_killed_reader_continues(tmp_path, base, monkeypatch, table):
     assert "part-1.parquet" not in opened[11:]
     assert opened[-1] == "part-3.parquet"
     (entry,) = base.iterdir()
+    assert f"{entry.name}.unfinished" == unfinished.name
     assert sorted(path.name for path in entry.iterdir()) == [
         "X.npy", "comment_ends.npy", "comments.npy", "manifest.json", "offsets.npy",
         "query_ids.npy", "y.npy",
@@ -366,31 +575,206 @@ def test_a_killed_reader_continues(tmp_path, base, monkeypatch, table):
     assert not opened
 
 
-@pytest.mark.parametrize("damage", ["part", "array"])
-def test_a_damaged_record_starts_again(tmp_path, base, monkeypatch, damage):
-    files = parts(tmp_path / "data")
-    real = part_reader._check_unchanged
+@pytest.fixture
+def started(monkeypatch):
+    """The names of the parts whose rows were read."""
+    names, pieces = [], readers.TablePart.pieces
+
+    def start(part):
+        names.append(Path(part.name).name)
+        return pieces(part)
+
+    monkeypatch.setattr(readers.TablePart, "pieces", start)
+    return names
+
+
+ALL = [f"part-{i}.parquet" for i in range(4)]
+WEIGHTED = {"weight": "w"}
+
+
+def kill(folder, monkeypatch, last="part-3.parquet", **options):
+    """Read a folder until all rows of the part `last` were read, but before it is recorded."""
+    real = loading._check_unchanged
 
     def dying(part):
-        if part.name.endswith("part-3.parquet"):
+        if part.name.endswith(last):
             raise KeyboardInterrupt
         real(part)
 
     with monkeypatch.context() as patch:
-        patch.setattr(part_reader, "_check_unchanged", dying)
+        patch.setattr(loading, "_check_unchanged", dying)
         with pytest.raises(KeyboardInterrupt):
-            read(tmp_path / "data")
-    table = frame()
-    if damage == "part":
-        table = table.with_columns(label=pl.Series([1] * 120))
-        write(table[:42], files[0])
-        table = pl.concat([table[:42], frame()[42:]], how="vertical_relaxed")
-    else:
-        (array,) = base.glob("*.unfinished/arrays/X.npy")
-        content = bytearray(array.read_bytes())
-        content[200] ^= 255
-        array.write_bytes(content)
+            read(folder, **options)
+
+
+def with_everything():
+    """A table that needs every kind of array: texts, text as query ids, document ids, weights."""
+    qid = pl.Series([f"q{i // 5}" for i in range(120)])
+    return with_texts().with_columns(qid=qid, w=pl.Series([1.0 + i // 5 for i in range(120)]))
+
+
+def flipped(path, place, bit=0):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def damages(arrays):
+    """Ways to damage the arrays of an unfinished cache: a name, what to do, the parts to read."""
+    recorded = json.loads((arrays / "journal.jsonl").read_text().splitlines()[-1])["columns"]
+    for path in sorted(arrays.glob("*.npy")):
+        size, name = path.stat().st_size, path.name
+        dtype, shape, rows, _ = recorded[path.stem]
+        end = 128 + rows * int(np.prod(shape)) * np.dtype(dtype).itemsize
+        assert 128 < end < size, name
+        for place in (128, (128 + end) // 2, end - 1):
+            yield f"{name} flipped at {place}", lambda p=path, i=place: flipped(p, i), ALL
+        yield f"{name} flipped at {end}", lambda p=path, i=end: flipped(p, i), ALL[3:]
+        yield f"{name} header", lambda p=path: flipped(p, 3), None
+        yield f"{name} empty", lambda p=path: p.write_bytes(b""), ALL
+        yield f"{name} cut", lambda p=path: p.write_bytes(p.read_bytes()[:129]), ALL
+        yield f"{name} missing", path.unlink, ALL
+        yield f"{name} pipe", lambda p=path: (p.unlink(), os.mkfifo(p)), ALL
+        yield f"{name} longer", lambda p=path: p.write_bytes(p.read_bytes() + b"x"), ALL[3:]
+    journal = arrays / "journal.jsonl"
+    content = journal.read_bytes()
+    assert content.count(b"\n") == 4  # what is read, and three parts
+    for i in range(0, len(content) - 1, len(content) // 20):
+        yield f"journal flipped at {i}", lambda i=i: flipped(journal, i, i % 7), ALL
+    lines = content.splitlines(keepends=True)
+    for what, left, parts_read in [
+        ("missing", None, ALL),
+        ("empty", b"", ALL),
+        ("without parts", lines[0], ALL),
+        ("without its first line", b"".join(lines[1:]), ALL),
+        ("of null", content + b"null\n", ALL),
+        ("without its last line break", content[:-1], ALL[2:]),
+        ("with half of its last line", content[: -len(lines[-1]) // 2], ALL[2:]),
+        ("with an incomplete line more", content + lines[-1][:-1], ALL[3:]),
+        ("with an empty line more", content + b"\n", ALL),
+    ]:
+        change = journal.unlink if left is None else (lambda b=left: journal.write_bytes(b))
+        yield f"journal {what}", change, parts_read
+
+
+def test_damaged_records_start_again(tmp_path, base, monkeypatch, started):
+    """The data is that of an undisturbed load, to the last bit, and is read only if needed."""
+    folder, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    first, *_ = parts(folder, table=with_everything())
+    write(with_everything()[:42].with_columns(qid=pl.Series(np.arange(42) // 5 + 1)), first)
+    for path in folder.iterdir():
+        os.utime(path, (1_000_000_000, 1_000_000_000))  # no wait for a change
+    undisturbed = read(folder, cache_dir=elsewhere, **WEIGHTED)
+    assert started == ALL
+    kill(folder, monkeypatch, **WEIGHTED)
+    (unfinished,) = base.iterdir()
+    shutil.copytree(unfinished, tmp_path / "kept")
+    names = {path.stem for path in (unfinished / "arrays").glob("*.npy")}
+    assert names == {
+        "X", "y", "comments", "comment_ends",
+        "run_starts", "run_numbers", "run_texts", "run_ends", "run_weights",
+    }  # fmt: skip
+    (entry,) = elsewhere.iterdir()
+    cases, count = list(damages(unfinished / "arrays")), 0
+    assert len(cases) > 100
+    for what, damage, parts_read in cases:
+        for path in base.iterdir():
+            shutil.rmtree(path)
+        shutil.copytree(tmp_path / "kept", unfinished)
+        damage()
+        started.clear()
+        data = read(folder, **WEIGHTED)
+        count += started == ALL
+        assert parts_read is None or started == parts_read, what
+        assert same(data, undisturbed), what
+        started.clear()
+        assert same(read(folder, verify=True, **WEIGHTED), undisturbed), what
+        assert started == [], what
+        own = base / entry.name
+        assert list(base.iterdir()) == [own], what
+        for path in entry.iterdir():
+            assert (own / path.name).read_bytes() == path.read_bytes(), (what, path.name)
+    assert count > 60
+
+
+@pytest.mark.parametrize("lines", [(0, 2, 3), (0, 1, 2, 2, 3), (0, 1, 3), (0, 2, 1, 3)])
+def test_lost_repeated_and_exchanged_lines_start_again(tmp_path, base, monkeypatch, started, lines):
+    """Every line has the texts that are new: all of them must be there once, in order."""
+    parts(tmp_path / "data", table=with_everything())
+    undisturbed = read(tmp_path / "data", cache_dir=tmp_path / "elsewhere", **WEIGHTED)
+    kill(tmp_path / "data", monkeypatch, **WEIGHTED)
+    (journal,) = base.glob("*.unfinished/arrays/journal.jsonl")
+    content = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(content[i] for i in lines))
+    started.clear()
+    assert same(read(tmp_path / "data", **WEIGHTED), undisturbed)
+    assert started == ALL
+
+
+def test_a_part_that_changes_before_the_reader_continues(tmp_path, monkeypatch, started):
+    files = parts(tmp_path / "data")
+    kill(tmp_path / "data", monkeypatch)
+    table = frame().with_columns(label=pl.Series([1] * 120))
+    write(table[:42], files[0])
+    started.clear()
+    table = pl.concat([table[:42], frame()[42:]], how="vertical_relaxed")
     assert same(read(tmp_path / "data"), tr.Dataset.from_frame(table))
+    assert started == ALL
+
+
+def test_a_reader_that_is_killed_again_and_again(tmp_path, base, monkeypatch, started):
+    """It continues after every part; texts and query ids go on where they were."""
+    parts(tmp_path / "data", table=with_everything())
+    undisturbed = read(tmp_path / "data", cache_dir=tmp_path / "elsewhere", **WEIGHTED)
+    for number, last in enumerate(ALL):
+        started.clear()
+        kill(tmp_path / "data", monkeypatch, last, **WEIGHTED)
+        assert started[0] == ALL[max(number - 1, 0)]
+    started.clear()
+    assert same(read(tmp_path / "data", **WEIGHTED), undisturbed)
+    assert started == ALL[3:]
+    assert same(read(tmp_path / "data", verify=True, **WEIGHTED), undisturbed)
+
+
+def test_a_journal_has_one_line_for_every_part(tmp_path, base, monkeypatch):
+    """Each is small: it has the texts that are new."""
+    parts(tmp_path / "data", table=with_everything())
+    kill(tmp_path / "data", monkeypatch, **WEIGHTED)
+    (path,) = base.glob("*.unfinished/arrays/journal.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert all("crc32" in line for line in lines)
+    assert [len(line["counts"]["checksums"]) for line in lines[1:]] == [1, 2, 3]
+    assert [line["counts"]["documents"] for line in lines[1:]] == [42, 75, 75]
+    first, second, third = (line["counts"]["texts"].get("2", []) for line in lines[1:])
+    assert len(first) > 2
+    assert set(first).isdisjoint(second)
+    assert third == []
+    kinds = with_everything()["kind"][:75].drop_nulls().cast(pl.String).unique(maintain_order=True)
+    assert [*first, *second] == kinds.to_list()
+
+
+def test_wrong_data_leaves_nothing_to_continue(tmp_path, base, monkeypatch):
+    files = parts(tmp_path / "data")
+    kill(tmp_path / "data", monkeypatch)
+    write(frame()[75:].with_columns(label=pl.lit(-5)), files[3])
+    with pytest.raises(tr.InputError, match=r"part-3\.parquet: column 'label' in row 1 is -5"):
+        read(tmp_path / "data")
+    assert list(base.iterdir()) == []
+
+
+def test_verify_does_not_continue_with_changed_content(tmp_path, monkeypatch):
+    """Size, time and inode of a finished part are the same, but not its rows."""
+    files = parts(tmp_path / "data", ".csv")
+    for path in files:
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    kill(tmp_path / "data", monkeypatch, "part-3.csv")
+    text = files[0].read_text()
+    row = next(line for line in text.splitlines() if line.startswith("1,0,"))
+    with files[0].open("r+") as file:
+        file.write(text.replace(row, row.replace("1,0,", "1,2,")))
+    os.utime(files[0], (1_000_000_000, 1_000_000_000))
+    expected = read(tmp_path / "data", cache=False)
+    assert same(read(tmp_path / "data", verify=True), expected)
 
 
 def test_two_readers_at_once(tmp_path, base):

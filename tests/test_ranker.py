@@ -250,7 +250,10 @@ def test_only_trainable_queries_are_used(fitted):
         ({"X": [[1, 2], [3]], "y": [0, 1], "qid": [1, 1]}, "X can't be converted to an array"),
         ({"X": X.astype(str), "qid": QID}, "matrix of numbers"),
         ({"X": X.astype(str).astype(object), "qid": QID}, "contains the text"),
-        ({"X": as_pandas(X).assign(site="3"), "qid": QID}, "column 'site' contains '3' in row 1, which is not a number"),
+        (
+            {"X": as_pandas(X).assign(site="3"), "qid": QID},
+            "column 'site' contains '3' in row 1, which is not a number",
+        ),
         ({"X": as_pandas(X).set_axis(["a", "b", "a"], axis=1), "qid": QID}, "same name"),
         ({"qid": QID, "sample_weight": np.ones(9)}, "each of 10 queries or 67 documents"),
         ({"qid": QID, "sample_weight": np.arange(67)}, "same for all rows of query 100"),

@@ -52,7 +52,7 @@ def inspect(
         notes = [rendered(note, as_option) for note in loaded._table.notes]
         _print(replace(loaded.summary, notes=notes))
     if plot is not None:
-        from twinrank.data.data_plots import draw_dataset
+        from twinrank.cli.dataset_plots import draw_dataset
 
         draw_dataset(loaded, plot)
         if not is_quiet():

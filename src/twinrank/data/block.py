@@ -1,6 +1,6 @@
 """A block: consecutive rows of any source, as its reader leaves them, with runs of query ids."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -151,6 +151,8 @@ def runs_of(starts: Ints, heads: npt.NDArray[Any], kind: str = "") -> Runs:
         return Runs(starts, heads.astype(np.int64))
     if heads.dtype.kind == "f" and (heads == np.rint(heads)).all() and not _too_large(heads):
         return Runs(starts, heads.astype(np.int64))
+    if heads.dtype.kind not in "biufUSOM":
+        raise no_ids(str(heads.dtype))
     if heads.dtype.kind == "M":
         ids, kind = _times(heads)
     else:
@@ -188,7 +190,15 @@ def canonical_id(value: Any) -> str:
         return str(int(value)) if value == value.to_integral_value() else f"{value.normalize():f}"
     if isinstance(value, float | np.floating) and value == value // 1:
         return str(int(value))
+    if not isinstance(value, Hashable):
+        raise no_ids(type(value).__name__)
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def no_ids(kind: str, where: str = "qid") -> InputError:
+    """Return the error for query ids of a type that has no canonical form."""
+    problem = f"{where} has query ids of type {kind}"
+    return InputError(problem, ". Convert them to text or whole numbers.")
 
 
 def _times(heads: npt.NDArray[Any]) -> tuple[list[str], str]:

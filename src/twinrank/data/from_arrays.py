@@ -178,13 +178,14 @@ def _no_features(shape: tuple[int, ...]) -> InputError:
     return InputError(f"X has 0 feature(s) (shape={shape}) while a minimum of 1 is required.")
 
 
-def _object_numbers(values: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
-    """Return objects as float64, None as NaN. Text raises an error, even that of a number."""
+def _object_numbers(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    """Return objects as floats, None as NaN. Text raises an error, even that of a number."""
     text = next((v for v in values.flat if isinstance(v, str | bytes)), None)
     if text is not None:
         raise InputError(f"{name} contains the text {text!r}. Encode it as a number, or drop it.")
     try:
-        return values.astype(np.float64)
+        numbers = values.astype(np.float64)
+        return values.astype(np.longdouble) if (np.abs(numbers) >= 2**53).any() else numbers
     except (TypeError, ValueError) as error:
         raise NotNumbersError(f"{name} contains a value that is not a number: {error}.") from error
 

@@ -187,6 +187,8 @@ def whole_rows(source: ByteStream, separator: str) -> Iterator[tuple[bytes, int]
         filled = source.fill(memoryview(content)[len(rest) :])
         last, end = filled < size, len(rest) + filled
         start = len(_BOM) if is_first and content.startswith(_BOM) else 0
+        if is_first and content.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise InputError(f"{source.path} is not UTF-8 text; save it as UTF-8.")
         text = np.frombuffer(content, np.uint8)[:end]
         rows, lines, width, stop = _counted(source.path, text, start, separator, width, line, last)
         if stop > start:

@@ -15,6 +15,7 @@ from twinrank.data.block import (
     Runs,
     canonical_id,
     lost_digits,
+    no_ids,
     runs_in,
     with_fraction,
 )
@@ -344,10 +345,7 @@ def series_runs(series: Series, place: Place) -> Runs:
     if kind == nw.Object:
         return runs_in(np.array([*series.to_list(), None], object)[:-1], place)
     if kind not in (*_TEXT, *_WIDE, nw.Boolean, nw.Date, nw.Datetime):
-        raise InputError(
-            f"{place.table or 'qid'}: column {series.name!r} has query ids of type {kind}. Convert "
-            f"them to text or whole numbers."
-        )
+        raise no_ids(str(kind), f"{place.table or 'qid'}: column {series.name!r}")
     changes = (series != series.shift(1)).fill_null(True).to_numpy()
     starts = np.flatnonzero(changes)
     heads = series[starts.tolist()]

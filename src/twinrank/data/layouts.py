@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from twinrank.data.dataset import Dataset
-from twinrank.data.fold_files import ROLES, fold_candidates
 from twinrank.data.folds import Fold
 from twinrank.data.from_csv import SEPARATORS
 from twinrank.data.loading import load
 from twinrank.data.options import column_names
+from twinrank.data.sources import ROLES, fold_candidates
 from twinrank.data.streams import FRAMES, plain_suffix
 from twinrank.support.errors import DataWarning, InputError, unknown
 

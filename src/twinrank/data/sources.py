@@ -1,26 +1,33 @@
 """Sources of data: a file, a folder, a pattern or a list of files, an address, a stream of batches.
 
-A single file is a list of one part.
+A single file is a list of one part. Names of files say which part of a fold they hold.
 """
 
 import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from twinrank.data.fold_files import by_number, fold_candidates, tables_in
 from twinrank.data.options import ReadOptions, choose_columns
-from twinrank.data.streams import FRAMES, plain_suffix
+from twinrank.data.store import is_store
+from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix
 from twinrank.support.errors import InputError, explained
 
 # One slash is enough: a path on the command line has lost the other.
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}(?=[^/])", re.IGNORECASE)
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+ROLES = ("train", "validation", "test")
+# MSLR, MQ2007/2008, Istella: train, vali, test; OHSUMED: trainingset, …; Yahoo: set1.train, …
+_ROLE_NAMES = {
+    "train": r"train(?:ing)?(?:[-_]?set)?",
+    "validation": r"(?:vali|valid|validation|dev)(?:[-_]?set)?",
+    "test": r"test(?:ing)?(?:[-_]?set)?",
+}
 
 
 @dataclass(frozen=True)
@@ -215,3 +222,71 @@ def lazy_stream(frame: Any, name: str) -> Stream:
         return iter(frame.select(columns).collect_batches(chunk_size=rows, maintain_order=True))
 
     return Stream(name, list(frame.collect_schema().names()), batches)
+
+
+def fold_candidates(base: Path, names: Mapping[str, str]) -> dict[str, dict[str, Path]]:
+    """Return the files of each fold in a folder and its subfolders, by fold and role."""
+    with explained("read", base):
+        folders = [base, *sorted((p for p in base.iterdir() if _is_folder(p)), key=by_number)]
+    candidates: dict[str, dict[str, Path]] = {}
+    for directory in folders:
+        for prefix, files in _files(directory, names).items():
+            parts = ("" if directory == base else directory.name, prefix)
+            candidates["/".join(part for part in parts if part) or base.resolve().name] = files
+    return candidates
+
+
+def _is_folder(path: Path) -> bool:
+    """True for a visible folder that is not itself a saved dataset."""
+    return path.is_dir() and not path.name.startswith(".") and not is_store(path)
+
+
+def by_number(path: Path) -> tuple[Any, ...]:
+    """Return a sort key that puts Fold2 before Fold10."""
+    pieces = re.split(r"(\d+)", path.name)
+    return tuple((int(piece), "") if piece.isdecimal() else (-1, piece) for piece in pieces)
+
+
+def tables_in(folder: Path) -> Iterator[Path]:
+    """Return the tables in a folder and its folders, without hidden and underscored names."""
+    for path in sorted(folder.iterdir(), key=by_number):
+        if path.name.startswith((".", "_")):
+            continue
+        if path.is_dir():
+            yield from tables_in(path)
+        elif plain_suffix(path) in FRAMES:
+            yield path
+
+
+def _files(folder: Path, names: Mapping[str, str]) -> dict[str, dict[str, Path]]:
+    """Return the data files of a folder by prefix and role.
+
+    A saved folder counts as a file, and so does a folder of tables.
+    """
+    named = {role: folder / name for role, name in names.items() if (folder / name).exists()}
+    by_prefix: dict[str, dict[str, Path]] = {"": named} if named else {}
+    with explained("read", folder):
+        paths = sorted(folder.iterdir())
+    for path in paths:
+        if path.name.startswith("."):
+            continue
+        if not (path.is_file() or is_store(path) or (path.is_dir() and any(tables_in(path)))):
+            continue
+        for role in ROLES:
+            match = re.fullmatch(rf"(?:(.+)[._-])?{_ROLE_NAMES[role]}", _stem(path), re.IGNORECASE)
+            if match is None or role in names:
+                continue
+            files = by_prefix.setdefault(match[1] or "", {})
+            if role in files:
+                raise InputError(
+                    f"{files[role]} and {path} both look like {role} data; "
+                    f"choose one: names={{'{role}': …}}."
+                )
+            files[role] = path
+    return by_prefix
+
+
+def _stem(path: Path) -> str:
+    """Return a file's name without the suffixes of its format."""
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return name.stem if name.suffix.lower() in LETOR + FRAMES else name.name

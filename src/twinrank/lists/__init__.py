@@ -279,7 +279,8 @@ def _whole_numbers(values: Array, name: str) -> Ints:
     array = to_numpy(values.cpu() if is_tensor(values) else values)
     if array.ndim != 1:
         raise InputError(f"{name} must have one dimension, but has shape {array.shape}.")
-    if array.dtype.kind == "f" and (array == np.rint(array)).all():  # as np.loadtxt reads them
+    whole = array.dtype.kind == "f" and bool((array == np.rint(array)).all())
+    if whole and (np.abs(array) < 2**53).all():  # as np.loadtxt reads them
         return array.astype(np.int64)
     if array.size and array.dtype.kind not in "iu":
         raise InputError(f"{name} must be whole numbers, not {array.dtype}.")

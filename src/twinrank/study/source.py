@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from twinrank.data.dataset import Dataset
-from twinrank.data.fold_files import fold_candidates
 from twinrank.data.folds import Fold
 from twinrank.data.layouts import incomplete_folds, load_folds
 from twinrank.data.loading import load
-from twinrank.data.sources import address_of, is_folder_of_parts
+from twinrank.data.sources import address_of, fold_candidates, is_folder_of_parts
 from twinrank.data.store import is_store
 from twinrank.data.summary import fingerprint
 from twinrank.data.synthetic import synthetic_web_search

@@ -53,7 +53,8 @@ _NEWLINE, _RETURN, _SPACE, _HASH, _MINUS, _POINT, _COLON = 10, 13, 32, 35, 45, 4
 _TENS = 10 ** np.arange(9, dtype=np.uint64)
 _NONE, _ONE, _THREE, _EIGHT = np.uintp(0), np.uintp(1), np.uintp(3), np.uintp(8)
 _BYTE, _BLANK = np.uintp(255), np.uintp(_SPACE)
-_EXACT, _SURE = float(1 << 24), float(1 << 53)  # whole numbers below: exact as float32, float64
+_EXACT = float(1 << 24)  # float32 holds all whole numbers up to this one
+_SURE = 15  # digits of whole numbers that float64 holds
 
 
 @compiled
@@ -70,10 +71,12 @@ def _doubt(report: Any, doubts: Any, row: Any, column: int, begin: Any, end: Any
 
 
 @compiled
-def _loses_digits(value: Any) -> bool:
-    """True for a whole number that float32 does not hold."""
-    large = abs(value) > _EXACT and value == np.floor(value)
-    return bool(large and np.float64(np.float32(value)) != value)
+def _is_integer(text: Any, begin: Any, end: Any) -> bool:
+    """True for digits that float64 holds, without point and exponent; a sign may come first."""
+    for k in range(begin, end):
+        if not (48 <= text[k] <= 57 or (k == begin and text[k] == _MINUS)):
+            return False
+    return bool(end - begin <= _SURE)
 
 
 @compiled
@@ -89,10 +92,10 @@ def _read_label(
             _fail(report, UNJUDGED, i, j)
     elif not value >= 0 or too_large(text, i, value):
         _fail(report, LABEL_RANGE, i, j)
-    elif sure == DOUBTFUL or value >= _SURE:
+    elif sure == DOUBTFUL or (value > _EXACT and not _is_integer(text, i, j)):
         _doubt(report, doubts, row, -1, i, j)
-    else:
-        report[INEXACT_LABELS] += _loses_digits(value)
+    elif value > _EXACT:
+        report[INEXACT_LABELS] += np.float64(np.float32(value)) != value
     y[row] = value
     return j, value != -1 or unjudged != DROP
 
@@ -232,10 +235,11 @@ def _read_features(
         if report[PROBLEM] != FINE:
             break
         if column < width:
-            if sure == DOUBTFUL or _SURE <= abs(value) < np.inf:
+            large = _EXACT < abs(value) < np.inf
+            if sure == DOUBTFUL or (large and not _is_integer(text, begin, j)):
                 _doubt(report, doubts, row, column, begin, j)
-            else:
-                report[INEXACT] += _loses_digits(value)
+            elif large:
+                report[INEXACT] += np.float64(np.float32(value)) != value
             for c in range(following, column):
                 X[row, np.uintp(c)] = absent
             X[row, np.uintp(column)] = value

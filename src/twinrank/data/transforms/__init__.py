@@ -8,11 +8,16 @@ from dataclasses import fields
 from typing import Any
 
 from twinrank.data.transforms.combined import Compose, Union
-from twinrank.data.transforms.per_query import QueryMinMax, QueryZScore
-from twinrank.data.transforms.per_value import Clip, MissingIndicator, SignedLog1p
 from twinrank.data.transforms.quantiles import PiecewiseLinear, Quantile
 from twinrank.data.transforms.standardise import Standardise
 from twinrank.data.transforms.transform_base import Transform
+from twinrank.data.transforms.unfitted import (
+    Clip,
+    MissingIndicator,
+    QueryMinMax,
+    QueryZScore,
+    SignedLog1p,
+)
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
 
