@@ -252,7 +252,7 @@ def test_only_trainable_queries_are_used(fitted):
         ({"X": X.astype(str).astype(object), "qid": QID}, "contains the text"),
         (
             {"X": as_pandas(X).assign(site="3"), "qid": QID},
-            "column 'site' contains '3' in row 1, which is not a number",
+            "column 'site' contains '3' in row 1",
         ),
         ({"X": as_pandas(X).set_axis(["a", "b", "a"], axis=1), "qid": QID}, "same name"),
         ({"qid": QID, "sample_weight": np.ones(9)}, "each of 10 queries or 67 documents"),
