@@ -57,7 +57,7 @@ def test_without_triton(monkeypatch):
     monkeypatch.delattr("twinrank.ranks.kernels.triton_kernels", raising=False)
     tiles.kernels.cache_clear()
     try:
-        with pytest.raises(tr.InputError, match="install twinrank\\[gpu\\], or use kernel='torch'"):
+        with pytest.raises(tr.InputError, match=r"twinrank\[gpu\]', or use kernel='torch'"):
             outcome("nDCG", "type3", 1, "mean", kernel="triton")
     finally:
         tiles.kernels.cache_clear()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from datetime import time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -61,6 +62,12 @@ class Place:
             return InputError(f"qid[{row}] is missing; every row needs a query id.")
         number, column = self.first_row + row + 1, self.query_column
         return InputError(f"{self.table}: row {number} has no query id in column {column!r}.")
+
+    def wrong_queries(self, kind: str) -> InputError:
+        """Return the error for query ids of a type that has no canonical form."""
+        where = f"{self.table}: column {self.query_column!r}" if self.table else "qid"
+        problem = f"{where} has query ids of type {kind}"
+        return InputError(problem, ". Convert them to text or whole numbers.")
 
     def _cell(self, column: str, row: int) -> str:
         return f"{self.table}: column {column} in row {self.first_row + row + 1}"
@@ -142,22 +149,17 @@ def runs_in(values: npt.NDArray[Any], place: Place) -> Runs:
     if missing.any():
         raise place.missing_query(int(missing.argmax()))
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: values.size])
-    return runs_of(starts, values[starts])
-
-
-def runs_of(starts: Ints, heads: npt.NDArray[Any], kind: str = "") -> Runs:
-    """Return runs with these first rows; `heads` are their ids, of any type."""
+    heads = values[starts]
     if heads.dtype.kind in "iu" and not (heads.dtype == np.uint64 and _too_large(heads)):
         return Runs(starts, heads.astype(np.int64))
     if heads.dtype.kind == "f" and (heads == np.rint(heads)).all() and not _too_large(heads):
         return Runs(starts, heads.astype(np.int64))
     if heads.dtype.kind not in "biufUSOM":
-        raise no_ids(str(heads.dtype))
+        raise place.wrong_queries(str(heads.dtype))
     if heads.dtype.kind == "M":
         ids, kind = _times(heads)
     else:
-        ids = [canonical_id(value) for value in heads.tolist()]
-    if not kind:
+        ids = [canonical_id(value, place) for value in heads.tolist()]
         kind = f"Float{8 * heads.dtype.itemsize}" if heads.dtype.kind == "f" else "text"
     return Runs(starts, np.array([*ids, None], object)[:-1], kind)
 
@@ -180,25 +182,19 @@ def _is_missing(value: Any) -> bool:
         return True
 
 
-def canonical_id(value: Any) -> str:
+def canonical_id(value: Any, place: Place) -> str:
     """Return the one form of a query id: equal values of any type have the same.
 
-    >>> [canonical_id(value) for value in (2.0, 1.5, Decimal("1.50"), "007", True)]
+    >>> [canonical_id(value, Place()) for value in (2.0, 1.5, Decimal("1.50"), "007", True)]
     ['2', '1.5', '1.5', '007', 'True']
     """
     if isinstance(value, Decimal):
         return str(int(value)) if value == value.to_integral_value() else f"{value.normalize():f}"
     if isinstance(value, float | np.floating) and value == value // 1:
         return str(int(value))
-    if not isinstance(value, Hashable):
-        raise no_ids(type(value).__name__)
+    if not isinstance(value, Hashable) or isinstance(value, timedelta | time):
+        raise place.wrong_queries(type(value).__name__)
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def no_ids(kind: str, where: str = "qid") -> InputError:
-    """Return the error for query ids of a type that has no canonical form."""
-    problem = f"{where} has query ids of type {kind}"
-    return InputError(problem, ". Convert them to text or whole numbers.")
 
 
 def _times(heads: npt.NDArray[Any]) -> tuple[list[str], str]:

@@ -63,9 +63,12 @@ def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
     If the user's folder cannot be written, it is a temporary folder, with one warning.
     """
     global _told
-    try:
-        if cache_dir or (cache_dir := os.environ.get(VARIABLE)):
+    if cache_dir := cache_dir or os.environ.get(VARIABLE):
+        try:
             return Path(cache_dir).expanduser().absolute()
+        except RuntimeError as error:
+            raise InputError(f"There is no folder {cache_dir}: {error} ", *HINT) from error
+    try:
         folder = _user_cache() / "twinrank"
         if is_writable(folder):
             return folder
@@ -103,10 +106,13 @@ def cached(
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = base / f"{shortened(Path(str(files[0][0])).name)}-{len(files)}-{key}"
     expected = {**identity, "states": [FileState.of(part.path).to_json() for part in parts]}
-    if (table := _valid_entry(folder, expected, parts if verify else ())) is not None:
+    to_verify = parts if verify else ()
+    if (table := _valid_entry(folder, expected, to_verify)) is not None:
         return table
+    with explained("read", parts[0].path), parts[0].path.open("rb"):
+        pass  # else the first error may be about the cache
     with _working_folder(folder, len(parts) > 1) as (work, resumable):
-        journal = Journal(work, expected, folder) if resumable else None
+        journal = Journal(work, expected, folder, to_verify) if resumable else None
         new_sink = journal.sink if journal else (lambda: FolderSink(work, folder, HINT))
         sink, _, facts, checksums = read(new_sink, journal)
         source = {**expected, "checksums": checksums}
@@ -173,10 +179,16 @@ def _working_folder(folder: Path, several: bool) -> Iterator[tuple[Path, bool]]:
 
 
 class Journal:
-    """A file with a sealed line for every finished part, beside the arrays that it describes."""
+    """A file with a sealed line for every finished part, beside the arrays that it describes.
 
-    def __init__(self, folder: Path, identity: dict[str, Any], shown_as: Path) -> None:
+    `to_verify` are the parts whose content must be that of the line.
+    """
+
+    def __init__(
+        self, folder: Path, identity: dict[str, Any], shown_as: Path, to_verify: Sequence[Part]
+    ) -> None:
         self._folder, self._identity, self._shown_as = folder, identity, shown_as
+        self._to_verify = to_verify
         self._lines: list[dict[str, Any]] = []
         self._sink: FolderSink | None = None
 
@@ -202,7 +214,8 @@ class Journal:
     def add(self, counts: dict[str, Any]) -> None:
         """Record that a part is complete in the sink."""
         assert self._sink is not None
-        line = {"columns": self._sink.state(), "counts": counts}
+        number = len(counts["checksums"])
+        line = {"number": number, "columns": self._sink.state(), "counts": counts}
         append_line(self._folder / _JOURNAL, json.dumps(sealed(line)))
 
     def _restored(self, sink: FolderSink) -> bool:
@@ -217,6 +230,13 @@ class Journal:
             if len(lines) < 2 or lines[0] != self._identity:
                 return False
             self._lines = lines[1:]
-            return sink.restore(self._lines[-1]["columns"])
+            if any(line["number"] != i for i, line in enumerate(self._lines, 1)):
+                return False
+            last = self._lines[-1]
+            finished = self._to_verify[: len(self._lines)]
+            own = [file_crc32(part.path) for part in finished]
+            if own and own != last["counts"]["checksums"]:
+                return False
+            return sink.restore(last["columns"])
         except (OSError, InputError, LookupError, TypeError, ValueError, AttributeError):
             return False

@@ -124,7 +124,8 @@ def _typed(pl: Any, content: bytes, texts: dict[str, Any], separator: str) -> An
     numbers = {
         column.name: pl.Float64
         for column in sample.get_columns()
-        if column.dtype.is_float() or (column.dtype.is_integer() and (column.max() or 0) <= 2**24)
+        if column.dtype.is_float()
+        or (column.dtype.is_integer() and (column.abs().max() or 0) <= 2**24)
     }
     try:
         return pl.read_csv(content, schema_overrides={**texts, **numbers}, **arguments)

@@ -15,7 +15,6 @@ from twinrank.data.block import (
     Runs,
     canonical_id,
     lost_digits,
-    no_ids,
     runs_in,
     with_fraction,
 )
@@ -345,7 +344,7 @@ def series_runs(series: Series, place: Place) -> Runs:
     if kind == nw.Object:
         return runs_in(np.array([*series.to_list(), None], object)[:-1], place)
     if kind not in (*_TEXT, *_WIDE, nw.Boolean, nw.Date, nw.Datetime):
-        raise no_ids(str(kind), f"{place.table or 'qid'}: column {series.name!r}")
+        raise place.wrong_queries(str(kind))
     changes = (series != series.shift(1)).fill_null(True).to_numpy()
     starts = np.flatnonzero(changes)
     heads = series[starts.tolist()]
@@ -355,7 +354,7 @@ def series_runs(series: Series, place: Place) -> Runs:
         ids = [with_fraction(text, nanoseconds) for text, nanoseconds in pairs]
         zone = getattr(kind, "time_zone", None)
         return Runs(starts, _objects(ids), f"Datetime in {zone}" if zone else "Datetime")
-    ids = [canonical_id(value) for value in heads.to_list()]
+    ids = [canonical_id(value, place) for value in heads.to_list()]
     name = "text" if kind in _TEXT else type(kind).__name__
     return Runs(starts, _objects(ids), "integer" if kind in _WIDE and _are_whole(ids) else name)
 

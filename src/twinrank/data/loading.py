@@ -17,7 +17,7 @@ from twinrank.data.from_arrays import checked_again
 from twinrank.data.from_frames import Buffers
 from twinrank.data.letor import LetorPart, TooNarrowError
 from twinrank.data.options import MAX_FEATURES, ReadOptions
-from twinrank.data.readers import PIECE, Reader, Tables, polars_errors, polars_for
+from twinrank.data.readers import PIECE, Reader, Tables, polars_for, read_errors
 from twinrank.data.sources import (
     Part,
     Stream,
@@ -200,7 +200,7 @@ def _from_stream(source: Any, options: ReadOptions, base: Path | None) -> Datase
     """Read a stream into memory, or into files of the cache that no name leads to."""
     name = address_of(source) or type(source).__name__
     pl = polars_for(name)
-    with explained("read", name), polars_errors(pl, name):
+    with read_errors(pl, name):
         stream = open_stream(source, pl, options)
     if base is None:
         return Dataset(Table.of(*_read([stream], [0], options, MemorySink)[1:3]), name)

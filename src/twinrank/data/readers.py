@@ -79,7 +79,7 @@ class TablePart:
             return
         path, suffix = source.path, plain_suffix(source.path)
         self.state = FileState.settled(path)
-        with explained("read", path), polars_errors(self._pl, self.name):
+        with read_errors(self._pl, self.name):
             if self.state.size == 0:
                 raise InputError(f"{path} is empty.")
             if suffix in SEPARATORS:
@@ -132,7 +132,7 @@ class TablePart:
         return self.roles.features
 
     def _block(self, read: Callable[[], Any], first_row: int) -> Block:
-        with polars_errors(self._pl, self.name):
+        with read_errors(self._pl, self.name):
             frame = read()
         if self._partition:
             added = (self._pl.lit(value).alias(name) for name, value in self._partition.items())
@@ -148,7 +148,7 @@ class TablePart:
         """The batches of a stream, of which only the columns with a role are read."""
         own = set(stream.columns)
         columns = [name for name in self.roles.used if name in own]
-        with polars_errors(self._pl, self.name):
+        with read_errors(self._pl, self.name):
             for batch in stream.batches(columns, max(PIECE // (4 * len(self.roles.features)), 1)):
                 if len(batch):
                     yield len(batch), 0.0, partial(self._as_frame, batch)
@@ -162,10 +162,11 @@ def _listed(names: list[str]) -> str:
 
 
 @contextmanager
-def polars_errors(pl: Any, name: str) -> Iterator[None]:
-    """Raise errors of polars as InputError that names the part."""
+def read_errors(pl: Any, name: str) -> Iterator[None]:
+    """Raise errors of polars and of the disk as errors that name the part."""
     try:
-        yield
+        with explained("read", name, exactly=True):
+            yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = str(error).strip().split("\n")[0][:200]
         suffix = plain_suffix(Path(name))[1:].capitalize()

@@ -25,22 +25,22 @@ def warn_about_training(
     data: Dataset, validation: Dataset | None, objectives: Iterable[Any], stacklevel: int
 ) -> None:
     """Warn if training data looks wrong. `validation` is the set that selects the model."""
-    messages = [_leaks(data), _gains(data, objectives)]
+    found = [_leaks(data), _gains(data, objectives)]
     if validation is not None:
-        messages.append(_shared(data, validation))
-    for message in filter(None, messages):
-        warnings.warn(DataWarning(message), stacklevel=stacklevel + 1)
+        found.append(_shared(data, validation))
+    for warning in filter(None, found):
+        warnings.warn(warning, stacklevel=stacklevel + 1)
 
 
-def _leaks(data: Dataset) -> str:
+def _leaks(data: Dataset) -> DataWarning | None:
     names = data.feature_names
     leaks = leaking_features(data)
     shown = [str(i + 1) if names is None else repr(names[i]) for i in leaks[:_SHOWN]]
     if not leaks:
-        return ""
+        return None
     listed = ", ".join(shown) + (", …" if len(leaks) > _SHOWN else "")
     subject = f"Feature {listed}" if len(leaks) == 1 else f"Each of the features {listed}"
-    return (
+    return DataWarning(
         f"{subject} ranks the training data alone, with a mean nDCG of at least {PERFECT}. If it "
         f"was made from the labels, leave it out."
     )
@@ -95,17 +95,17 @@ def _mean_discounts(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     return means
 
 
-def _shared(data: Dataset, validation: Dataset) -> str:
-    """The message if validation queries share ids and rows with the training data."""
+def _shared(data: Dataset, validation: Dataset) -> DataWarning | None:
+    """The warning if validation queries share ids and rows with the training data."""
     if data.feature_names != validation.feature_names or data.features != validation.features:
-        return ""
+        return None
     places = {str(name): i for i, name in enumerate(data.query_ids.tolist())}
     pairs = [(places.get(str(name)), i) for i, name in enumerate(validation.query_ids.tolist())]
     both = [(i, j) for i, j in pairs if i is not None][:_SAMPLE]
     shared = sum(not _rows(data, i).isdisjoint(_rows(validation, j)) for i, j in both)
     if not shared:
-        return ""
-    return (
+        return None
+    return DataWarning(
         f"{counted(shared, 'query')} of the validation data {'is' if shared == 1 else 'are'} also "
         f"in the training data, with the same id and rows. Measures on it are too good, and the "
         f"choice of the model too late. Remove the queries from one of them."
@@ -116,19 +116,19 @@ def _rows(data: Dataset, query: int) -> set[bytes]:
     return {row.tobytes() for row in data.take(np.array([query]))}
 
 
-def _gains(data: Dataset, objectives: Iterable[Any]) -> str:
+def _gains(data: Dataset, objectives: Iterable[Any]) -> DataWarning | None:
     highest = float(data.y.max(initial=0))
     if highest <= _HIGHEST_LABEL:
-        return ""
+        return None
     for objective in objectives:
         try:
             known = measure(objective)
         except (InputError, TypeError):
             continue  # a loss, an objective of an engine, or a function
         if isinstance(known, GainMeasure) and known.gain == "exponential":
-            return (
+            return DataWarning(
                 f"The highest label is {highest:g}, and {known} has an exponential gain: 2ʸ − 1 "
                 f"makes documents with the highest labels count alone. Use gain=linear, such as "
                 f"{known.name}(gain=linear), or grades such as 0 to 4."
             )
-    return ""
+    return None

@@ -22,7 +22,7 @@ from twinrank.data.letor.tokens import (
 )
 from twinrank.support.compiled import compiled
 
-# Problems of a line; `letor_reader.py` has the messages.
+# Problems of a line; the package `letor` has the messages.
 FINE, LABEL, LABEL_RANGE, UNJUDGED, QID, ID_TEXT, ID_LENGTH = range(7)
 INDEX, ZERO, ORDER, LIMIT, VALUE, NOT_FINITE = range(7, 13)
 LONGEST_ID = 1_000  # bytes; an array of ids needs the length of the longest for each
