@@ -19,8 +19,8 @@ from twinrank.boosting.engines import (
     thread_count,
 )
 from twinrank.boosting.functions import LightGBMObjective
-from twinrank.boosting.lightgbm_text import check_text
 from twinrank.boosting.sampling import draw_queries
+from twinrank.boosting.tree_check import check_lightgbm
 from twinrank.support.errors import InputError, unknown
 
 NAME, FILE, SUFFIXES = "LightGBM", "model.txt", (".txt",)
@@ -322,7 +322,10 @@ def from_bytes(content: bytes, features: int, _: tuple[int, ...]) -> LightGBMTre
         raise InputError(f"{FILE} is damaged ({error}).") from error
     if not text.startswith("tree\n"):
         raise InputError(f"{FILE} is not a LightGBM model.")
-    actual = check_text(text, content, FILE)
+    header, trees, tail = _parsed(text)
+    if _joined(header, trees, tail) != text or not tail:
+        raise InputError(f"{FILE} is damaged: its trees are not those that its header names.")
+    actual = check_lightgbm(header, trees, FILE)
     if actual != features:
         raise InputError(f"{FILE} is for {actual} features, not {features}.")
     return LightGBMTrees(text)

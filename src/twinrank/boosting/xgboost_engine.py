@@ -12,7 +12,7 @@ import numpy.typing as npt
 from twinrank.boosting.engines import Rows, TreeSettings, explained_by, thread_count
 from twinrank.boosting.functions import XGBoostObjective
 from twinrank.boosting.sampling import draw_columns, draw_queries, sample_size
-from twinrank.boosting.xgboost_json import check_json
+from twinrank.boosting.tree_check import check_xgboost
 from twinrank.support.errors import InputError
 
 try:
@@ -217,7 +217,7 @@ def from_bytes(content: bytes, features: int, categorical: tuple[int, ...]) -> X
     """Read what `to_bytes` wrote, if it has so many features."""
     if not content.startswith(b"{"):
         raise InputError(f"{FILE} is not an XGBoost model.")
-    actual = check_json(content, FILE)
+    actual = check_xgboost(content, FILE)
     if actual != features:
         raise InputError(f"{FILE} is for {actual} features, not {features}.")
     return XGBoostTrees(_loaded(content), features, categorical)

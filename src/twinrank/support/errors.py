@@ -160,7 +160,7 @@ def explained(
         number = error.errno
         if number is None and (match := _NUMBER.search(str(error))):
             number = int(match[1])
-        reason = error.strerror or (os.strerror(number) if number else str(error))
+        reason = error.strerror or (os.strerror(number) if number else _first_line(error))
         if number in (errno.ENOSPC, errno.EDQUOT) and not hint:
             hint = ["Free disk space, or choose another folder."]
         named = isinstance(error.filename, str) and not exactly
@@ -168,6 +168,10 @@ def explained(
         raise FileError(
             f"Can't {doing} {file}: {reason}.", *((" ", *hint) if hint else ())
         ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")
 
 
 def error_message(error: BaseException) -> str:

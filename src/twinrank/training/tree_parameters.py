@@ -25,6 +25,7 @@ _ROW_SAMPLES = (
     "neg_bagging_fraction", "pos_bagging_fraction", "sampling_method", "sub_row", "subsample",
     "subsample_freq",
 )  # fmt: skip
+_LINEAR = ("linear_tree", "linear_trees")
 _BOOSTING = ("boosting", "boosting_type", "boost")
 _OTHER_DRAWS = (
     *_BOOSTING, "colsample_bylevel", "colsample_bynode", "extra_tree",
@@ -141,6 +142,8 @@ def reason_for_one_model(parameters: Mapping[str, Any]) -> str | None:
     boosting = next((engine_params[name] for name in _BOOSTING if name in engine_params), "gbdt")
     if parameters["engine"] == "lightgbm" and boosting in ("dart", "rf", "random_forest"):
         return f"needs boosting='gbdt' in engine_params, not {boosting!r}"
+    if any(engine_params.get(name) for name in _LINEAR):  # LightGBM crashes in several threads
+        return "needs linear_tree=False in engine_params"
     return None
 
 
