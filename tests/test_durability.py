@@ -64,7 +64,9 @@ class TestLocks:
         run = tmp_path / "new" / "run"
         with locked(run, "training"):
             with (
-                pytest.raises(InputError, match=rf"Process {os.getpid()} on .* is training in"),
+                pytest.raises(
+                    InputError, match=rf"Process {os.getpid()} on .* has been training in"
+                ),
                 locked(run, "training"),
             ):
                 pass
@@ -92,9 +94,9 @@ NET = {"architecture": "MLP(width=4, depth=1)", "ensemble_size": 1}
 def test_one_training_and_one_study_per_folder(tmp_path):
     study = Study(Source(queries=9, cut=3), ["MSE"])
     with locked(tmp_path / "run", "training"):
-        with pytest.raises(InputError, match="is training in"):
+        with pytest.raises(InputError, match="has been training in"):
             tr.Ranker(epochs=1, **NET).fit(DATA, run=tmp_path / "run")
-        with pytest.raises(InputError, match="is training in"):
+        with pytest.raises(InputError, match="has been training in"):
             study.run(tmp_path / "run", progress=False)
 
 

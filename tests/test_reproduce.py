@@ -71,7 +71,7 @@ def measured(method, model, values, validation=0.5, ties=0.0):
 
 
 def raw_folds(folder, folds=2, queries=8, documents=12):
-    """MSLR's layout and line format in small: 136 features, labels 0 to 4, some useless queries."""
+    """MSLR's layout and lines at small scale: 136 features, labels 0 to 4, some useless queries."""
     draw = np.random.default_rng(0)
     slope, parts, number = draw.standard_normal(136) / 12, [], 0
     for _ in range(5):

@@ -190,7 +190,7 @@ class TestSearch:
             run(search(), tmp_path, 1)
 
     def test_one_process_at_a_time(self, tmp_path):
-        complaint = f"Process {os.getpid()} on .* is searching in"
+        complaint = f"Process {os.getpid()} on .* has been searching in"
         with locked(tmp_path, "searching"), pytest.raises(InputError, match=complaint):
             run(search(), tmp_path, 1, force=True)
 

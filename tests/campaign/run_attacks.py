@@ -165,7 +165,7 @@ def two_at_once(random, folder):
         codes = sorted([ended(first), ended(second)])
         problems = [path.read_text() for path in folder.glob("error*")]
         assert codes == [0, 2], (codes, problems)
-        assert "is training in" in problems[0] or "exists and is not an empty" in problems[0]
+        assert "has been training in" in problems[0] or "exists and is not an empty" in problems[0]
         assert files(run / "model") == expected
         for path in folder.glob("error*"):
             path.unlink()

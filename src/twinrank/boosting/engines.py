@@ -97,7 +97,7 @@ class TreeSettings:
     subsample: float = 1.0
     """The share of the queries that a model or a round learns from."""
     subsample_freq: int = 0
-    """Draw queries anew after so many rounds; 0: draw once."""
+    """Draw queries anew after this many rounds; 0: draw once."""
     categorical: tuple[int, ...] = ()
     n_jobs: int | None = None
     seed: int = 0

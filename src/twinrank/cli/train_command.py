@@ -120,7 +120,7 @@ def train(
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Continue the interrupted run in this folder. Give it alone, but name your own "
+            help="Continue the interrupted run in this folder. Use alone, but name your own "
             "net again with --architecture.",
             readable=False,
         ),
@@ -217,7 +217,7 @@ def _ranker(
         if name == "epochs":
             names += ranker._named("n_estimators")
         if not names:
-            raise InputError(f"--{name} does not go with {estimator.__name__}.")
+            raise InputError(f"{estimator.__name__} has no option --{name}.")
         ranker.set_params(**dict.fromkeys(names, value))
     return ranker
 

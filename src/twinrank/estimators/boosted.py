@@ -26,7 +26,7 @@ class BoostedRanker(BaseRanker):
     documents, which cannot be set today.) With a measure as objective, the same trees are grown on
     the paper's objective, without noise. As in the paper, queries with fewer than 10 documents or
     without a relevant one are left out of training and evaluation sets; a `DataWarning` says how
-    many. Your own values always win.
+    many. Explicit values override these defaults.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class BoostedRanker(BaseRanker):
     subsample : float or "auto" (1.0 / 1.0)
         The share of the queries that a model learns from. Each model of an ensemble draws its own.
     subsample_freq : int or "auto" (0 / 0)
-        Draw the queries again after so many rounds; 0 draws them once for each model.
+        Draw the queries again after this many rounds; 0 draws them once for each model.
     transforms : str or sequence of str, or "auto" ("none | QueryZScore" / "QueryZScore")
         Transforms of the features. The default "auto" is "none | QueryZScore", raw values beside
         z-scores within the query. It is "none" for the engines' own objectives, such as
@@ -79,7 +79,7 @@ class BoostedRanker(BaseRanker):
         The name of the evaluation set that selects the round; by default "validation", or
         else the first.
     early_stopping : int, None or "auto" (50 / 200)
-        Stop after so many rounds without improvement; None grows all rounds.
+        Stop after this many rounds without improvement; None grows all rounds.
     tolerance : float or "auto" (1 / 0)
         Keep the last round that is less than so many standard errors of the difference, paired
         by query, below the best; 0 keeps the best round. The default is 0 for the

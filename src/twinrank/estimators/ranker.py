@@ -27,7 +27,7 @@ class Ranker(BaseRanker):
     """A neural ranker with scikit-learn's interface, trained on the measure it is judged by.
 
     Parameters that are "auto" have a default for each mode, shown as "default / paper". The mode
-    "paper" has the settings of Yu (2020). Your own values always win.
+    "paper" has the settings of Yu (2020). Explicit values override them.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
         with _held(folder, doing) as file:
             holder = f"process {os.getpid()} on {socket.gethostname()}"
             file.truncate(0)
-            file.write(f"{holder}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+            file.write(f"{holder} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
             file.flush()
             try:
                 yield
@@ -62,10 +62,11 @@ def _held(folder: Path, doing: str) -> Iterator[IO[str]]:
         with file:
             if not _acquired(file):
                 file.seek(0)
-                holder = file.read(200).strip() or "another process"
+                holder, since, start = file.read(200).strip().partition(" since ")
+                holder = holder or "another process"
                 raise InputError(
-                    f"{holder[:1].upper()}{holder[1:]} is {doing} in {folder}. Wait until it "
-                    f"ends, or choose another folder."
+                    f"{holder[:1].upper()}{holder[1:]} has been {doing} in {folder}{since}{start}. "
+                    f"Wait until it ends, or choose another folder."
                 )
             if _names(path, file):  # else its last holder has just removed it
                 yield file

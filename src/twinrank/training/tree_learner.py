@@ -153,7 +153,7 @@ class TreeLearner(Learner):
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Our own loops take as many threads as the engine; models grow beside each other."""
+        """Our own loops take as many threads as the engine; models grow in parallel."""
         with threads_at_most(self._settings.n_jobs):
             if self._at_once == 1:
                 yield
