@@ -53,7 +53,7 @@ from common import (
     times,
 )
 from peers import ALLRANK_PADDING, allrank_loss
-from twinrank.losses import loss
+from twinrank.core.losses import loss
 
 jax.config.update("jax_enable_x64", True)
 

@@ -19,7 +19,7 @@ from common import (
     show_table,
     times,
 )
-from twinrank.boosting.newton import SAMPLES
+from twinrank.learning.boosting.newton import SAMPLES
 
 LAMBDARANK = "LightGBM lambdarank"
 # Ours: (measure, strategy, samples); the first has the bar.

@@ -19,7 +19,7 @@ from rich.table import Table
 from torch import Tensor
 
 import twinrank as tr
-from twinrank.ranks.kernels import pair_sum
+from twinrank.core.ranks.kernels import pair_sum
 
 # How often MSLR-WEB30K gives each of its grades 0 … 4.
 MSLR_SHARES = (0.514, 0.325, 0.134, 0.019, 0.008)

@@ -23,9 +23,9 @@ from typing import Any
 
 import twinrank as tr
 from common import console, show_table
-from twinrank.display.plots import COLOURS, drawing
-from twinrank.study.source import Source
-from twinrank.study.units import one_thread
+from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.units import one_thread
+from twinrank.support.plots import COLOURS, drawing
 
 MEASURE = "nDCG@10"
 METHODS = ("trees", "net", "net, pre-trained", "net, distilled")

@@ -21,11 +21,11 @@ from common import console, describe_environment, parser, save, show_table
 from twinrank.evaluation.comparison import compare
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.significance import p_value
-from twinrank.study.results import read_unit
-from twinrank.study.scheduler import cores
-from twinrank.study.source import Source
-from twinrank.study.study import train_units
-from twinrank.study.units import Unit, UnitResult
+from twinrank.experiments.study.scheduler import cores
+from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study import train_units
+from twinrank.experiments.study.study_folder import read_unit
+from twinrank.experiments.study.units import Unit, UnitResult
 from twinrank.support.errors import InputError
 
 Setting = Mapping[str, Any]

@@ -18,7 +18,7 @@ import numpy as np
 
 import twinrank as tr
 from twinrank.data import store
-from twinrank.models import saved_model
+from twinrank.learning.models import saved_model
 from twinrank.training import checkpoints
 
 ROUNDS = 15
@@ -27,7 +27,7 @@ ROUNDS = 15
 @contextmanager
 def unchecked() -> Iterator[None]:
     """No checksums, and of trees a hash instead of a check, as before."""
-    from twinrank.boosting import lightgbm_engine
+    from twinrank.learning.boosting import lightgbm_engine
 
     def features(text: str, content: bytes, _: str) -> int:
         hashlib.sha256(content)

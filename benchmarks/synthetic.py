@@ -17,8 +17,8 @@ from scipy.stats import kendalltau, rankdata
 
 import twinrank as tr
 from common import console
-from twinrank.study.method_comparison import comparison_study
-from twinrank.study.source import Source
+from twinrank.experiments.study.method_comparison import comparison_study
+from twinrank.experiments.study.source import Source
 
 METHODS = (
     "LambdaMART",

@@ -35,19 +35,19 @@ from common import (
     times,
 )
 from training_peers import allrank_epoch, ptranking_epoch
+from twinrank.core.losses.direct import DirectLoss
 from twinrank.data.transforms import transform
-from twinrank.losses.direct import DirectLoss
-from twinrank.models.architecture import architecture
-from twinrank.models.fused import fused
-from twinrank.models.layers import DropoutLinear
-from twinrank.models.scorer import Scorer
+from twinrank.learning.models.architecture import architecture
+from twinrank.learning.models.fused import fused
+from twinrank.learning.models.layers import DropoutLinear
+from twinrank.learning.models.scorer import Scorer
+from twinrank.learning.training.learner import Task
+from twinrank.learning.training.loop import Trainer
+from twinrank.learning.training.net_learner import NetLearner
+from twinrank.learning.training.net_settings import NetSettings
+from twinrank.learning.training.process_group import ProcessGroup
+from twinrank.learning.training.settings import Plan
 from twinrank.support.memory import PeakMemory, keep_memory
-from twinrank.training.distributed import ProcessGroup
-from twinrank.training.learner import Task
-from twinrank.training.loop import Trainer
-from twinrank.training.net_learner import NetLearner
-from twinrank.training.net_settings import NetSettings
-from twinrank.training.settings import Plan
 
 FEATURES, BATCH, WIDTH, MEAN = 136, 12_000, 100, 120
 SPINNING = {"GOMP_SPINCOUNT": "10000"}  # as the commands of twinrank set it

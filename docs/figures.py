@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 import twinrank as tr
-from twinrank.display.plots import COLOURS, drawing
-from twinrank.ranks.kernels import pair_sum
-from twinrank.ranks.kernels.panels import nodes_for
+from twinrank.core.ranks.kernels import pair_sum
+from twinrank.core.ranks.kernels.panels import nodes_for
+from twinrank.support.plots import COLOURS, drawing
 
 HERE = Path(__file__).parent
 PLACE = HERE / "_static" / "figures"

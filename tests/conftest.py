@@ -14,7 +14,7 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 # Before any module with annotated functions is imported.
-install_import_hook("twinrank.ranks.kernels.blocks", "beartype.beartype").__enter__()
+install_import_hook("twinrank.core.ranks.kernels.blocks", "beartype.beartype").__enter__()
 
 # The first call of a compiled loop takes long: no deadlines.
 settings.register_profile("here", deadline=None)

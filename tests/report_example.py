@@ -3,10 +3,10 @@
 import numpy as np
 
 import twinrank as tr
-from twinrank.display.plots import COLOURS, drawing
-from twinrank.display.tables import Cell, Table
-from twinrank.report.content import ReportContent
-from twinrank.report.query_rankings import RankedQuery
+from twinrank.experiments.report.content import ReportContent
+from twinrank.experiments.report.query_rankings import RankedQuery
+from twinrank.support.plots import COLOURS, drawing
+from twinrank.support.tables import Cell, Table
 
 METHODS = ("LambdaMART", "ListNet (R4.L)", "AP-type3 (CE4.L)")
 CUTOFFS = (1, 3, 10)

@@ -6,7 +6,7 @@ import torch
 
 import twinrank as tr
 from reference import METRICS, metric_and_gradient
-from twinrank.measures import MEASURES
+from twinrank.core.measures import MEASURES
 
 KERNELS = ["numba", "long", "torch"]
 STRATEGIES = ["type1", "type2", "type3"]

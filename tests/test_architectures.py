@@ -8,14 +8,14 @@ import torch
 from torch.nn import functional
 
 import twinrank as tr
-from twinrank.models import context, fused, scorer
-from twinrank.models.architecture import ARCHITECTURES, Architecture, architecture
-from twinrank.models.context import AttentionBlock, PooledLinear, similar_lengths
-from twinrank.models.ensemble import Ensemble, build_net
-from twinrank.models.layers import DropoutLinear, NumericEmbedding
-from twinrank.models.net_model import NetModel
-from twinrank.models.saved_model import read_model, save_model
-from twinrank.models.scorer import Scorer, SharedEnsemble
+from twinrank.learning.models import context, fused, scorer
+from twinrank.learning.models.architecture import ARCHITECTURES, Architecture, architecture
+from twinrank.learning.models.context_layers import AttentionBlock, PooledLinear, similar_lengths
+from twinrank.learning.models.ensemble import Ensemble, build_net
+from twinrank.learning.models.layers import DropoutLinear, NumericEmbedding
+from twinrank.learning.models.net_model import NetModel
+from twinrank.learning.models.saved_model import read_model, save_model
+from twinrank.learning.models.scorer import Scorer, SharedEnsemble
 
 LISTS = tr.Lists.from_sizes([3, 1, 7, 0, 2, 12, 13])
 FEATURES, CATEGORIES = 5, {1: 3}

@@ -11,7 +11,7 @@ from baseline_references import (
     SHUFFLE_TIED_LABELS,
     SHUFFLE_TIED_SCORES,
 )
-from twinrank.losses import NAMES, listmle, loss
+from twinrank.core.losses import NAMES, listmle, loss
 from twinrank.support.arrays import device_path
 from twinrank.support.notation import parse
 

@@ -8,16 +8,16 @@ import pytest
 from sklearn.base import clone
 
 import twinrank as tr
-from twinrank.estimators.blend_weights import best_weights, simplex
-from twinrank.estimators.model_loading import load_model
-from twinrank.estimators.parameters import parameters_of
-from twinrank.models.saved_model import needs_architecture
-from twinrank.study.methods import method
-from twinrank.study.source import Source
-from twinrank.study.tuning.search import Split, Tuning
-from twinrank.study.tuning.space import spaces_of
-from twinrank.study.tuning.tuning_report import write_best
-from twinrank.study.units import Unit, train_unit
+from twinrank.experiments.study.methods import method
+from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.units import Unit, train_unit
+from twinrank.experiments.tuning.search import Split, Tuning
+from twinrank.experiments.tuning.space import spaces_of
+from twinrank.experiments.tuning.tuning_report import write_best
+from twinrank.learning.estimators.blend_weights import best_weights, simplex
+from twinrank.learning.estimators.model_loading import load_model
+from twinrank.learning.estimators.parameters import parameters_of
+from twinrank.learning.models.saved_model import needs_architecture
 from twinrank.training import Callback, HistoryFile, TrainingInterrupted, run_folder
 
 SMALL = {

@@ -11,12 +11,12 @@ import torch
 import xgboost as xgb
 
 import twinrank as tr
-from twinrank.boosting.functions import mean
-from twinrank.boosting.newton import FLOOR, Newton
-from twinrank.models.saved_model import read_model
-from twinrank.ranks.kernels import pairs
-from twinrank.ranks.kernels.curvature import curved_pair_sum
-from twinrank.ranks.kernels.pairs import BY_ROWS
+from twinrank.core.ranks.kernels import pairs
+from twinrank.core.ranks.kernels.curvature import curved_pair_sum
+from twinrank.core.ranks.kernels.pairs import BY_ROWS
+from twinrank.learning.boosting.engine_objectives import mean
+from twinrank.learning.boosting.newton import FLOOR, Newton
+from twinrank.learning.models.saved_model import read_model
 from twinrank.support import compiled
 from twinrank.training import Callback
 
@@ -211,7 +211,7 @@ def test_noise_is_fresh_for_other_scores_and_the_same_for_the_same():
 @pytest.mark.parametrize("name", ["nDCG", "AP"])
 def test_the_same_bits_on_any_number_of_threads(monkeypatch, name, strategy):
     newton = Newton.of(name, strategy, samples=3)
-    monkeypatch.setattr("twinrank.boosting.newton._BLOCK", 200)
+    monkeypatch.setattr("twinrank.learning.boosting.newton._BLOCK", 200)
     monkeypatch.setattr(pairs, "_PAIRS_PER_THREAD", 1)
     results = []
     for count in (1, 2, 5):

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 import twinrank as tr
-from twinrank.study import catboost_ranker
-from twinrank.study.catboost_ranker import LOSSES, CatBoostMethod
-from twinrank.study.method_comparison import (
+from twinrank.experiments.study import catboost_ranker
+from twinrank.experiments.study.catboost_ranker import LOSSES, CatBoostMethod
+from twinrank.experiments.study.method_comparison import (
     METHODS,
     comparison_study,
     default_methods,
     note_on_missing,
 )
-from twinrank.study.methods import CATBOOST, Method, method
-from twinrank.study.source import Source
-from twinrank.study.units import full_parameters
+from twinrank.experiments.study.methods import CATBOOST, Method, method
+from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.units import full_parameters
 
 TRAIN, VALID = tr.synthetic_web_search(queries=12).split(0.6, random_state=0)
 

@@ -10,9 +10,9 @@ import pytest
 from sklearn.base import clone
 
 import twinrank as tr
-from twinrank.estimators.dask_partitions import prepare
-from twinrank.models.encoding import MOST, Encoding
-from twinrank.models.onnx_export import onnx_model
+from twinrank.deployment.onnx_export import onnx_model
+from twinrank.learning.distributed.dask_partitions import prepare
+from twinrank.learning.models.encoding import MOST, Encoding
 
 QID = np.repeat(np.arange(20), 10)
 RANDOM = np.random.default_rng(0)

@@ -23,7 +23,7 @@ def test_version_and_help():
 
 
 def test_measures_lists_every_measure():
-    from twinrank.measures import MEASURES
+    from twinrank.core.measures import MEASURES
 
     shown = run("measures")
     assert shown.returncode == 0

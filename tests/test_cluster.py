@@ -12,12 +12,11 @@ import pandas as pd
 import pytest
 
 import twinrank as tr
-from twinrank.boosting.engines import TreeSettings
-from twinrank.boosting.sampling import sample_size
-from twinrank.boosting.xgboost_engine import params_of
-from twinrank.estimators import dask_workers
-from twinrank.estimators.dask_fit import _Course, _grow_and_stop
-from twinrank.estimators.dask_partitions import (
+from twinrank.learning.boosting.draws import sample_size
+from twinrank.learning.boosting.engines import TreeSettings
+from twinrank.learning.boosting.xgboost_engine import params_of
+from twinrank.learning.distributed.dask_fit import _Course, _grow_and_stop
+from twinrank.learning.distributed.dask_partitions import (
     Partition,
     delayed_rows,
     prepare,
@@ -25,8 +24,9 @@ from twinrank.estimators.dask_partitions import (
     query_in_two,
     summarise,
 )
+from twinrank.learning.estimators import dask_workers
+from twinrank.learning.training.learner import TrainingError
 from twinrank.support.arrays import is_dask
-from twinrank.training.learner import TrainingError
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
@@ -114,7 +114,7 @@ def test_evaluation_partitions_have_the_features_of_training():
 
 
 def test_large_partitions_are_in_memory(monkeypatch):
-    monkeypatch.setattr("twinrank.boosting.tree_features.STREAMED", 100)
+    monkeypatch.setattr("twinrank.learning.boosting.tree_features.STREAMED", 100)
     part = prepare((X[:40], Y[:40], QID[:40], None), PARAMETERS)
     assert isinstance(part.X, np.ndarray)
     assert len(part.X) > 20
@@ -131,7 +131,7 @@ def test_partitions_agree_on_the_scale():
     """The hessians of two workers add up to those of one."""
     from dataclasses import replace
 
-    from twinrank.boosting.newton import Newton
+    from twinrank.learning.boosting.newton import Newton
 
     newton = Newton.of("nDCG", perturbation=0.0, samples=1)
     scores = X[:, 1]

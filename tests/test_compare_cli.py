@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import twinrank as tr
-from twinrank.study.method_comparison import comparison_study, headline
-from twinrank.study.source import Source
+from twinrank.experiments.study.method_comparison import comparison_study, headline
+from twinrank.experiments.study.source import Source
 
 SMALL = ["--methods", "AP-type3 (Linear); LambdaMART", "--epochs", "1", "--jobs", "1"]
 SMALL += ["--set", "n_estimators=2", "--measures", "nDCG@5; AP"]

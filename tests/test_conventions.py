@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose
 from sklearn.metrics import dcg_score, ndcg_score
 
 import twinrank as tr
+from twinrank.core.lists import Lists
 from twinrank.evaluation.conventions import CONVENTIONS, Convention
-from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 
 seeds = pytest.mark.parametrize("seed", range(4))

@@ -11,9 +11,9 @@ from sklearn.base import clone
 from torch import nn
 
 import twinrank as tr
-from twinrank.estimators.model_loading import load_model
+from twinrank.learning.estimators.model_loading import load_model
+from twinrank.learning.training.callbacks import TrainingInterrupted
 from twinrank.training import Callback
-from twinrank.training.callbacks import TrainingInterrupted
 
 TRAIN, NEW = tr.synthetic_web_search(queries=16).split(0.7, 0.3, random_state=0)
 FEATURES = TRAIN.features

@@ -7,11 +7,11 @@ import torch
 import twinrank as tr
 from test_training import DATA, EVALUATION, make_trainer, same, weights_of
 from twinrank.data.transforms import transform
-from twinrank.models import device_batches
-from twinrank.models.device_batches import DeviceBatches, fits, on_device
-from twinrank.models.scorer import score_all
+from twinrank.learning.models import device_batches
+from twinrank.learning.models.device_batches import DeviceBatches, fits, on_device
+from twinrank.learning.models.scorer import score_all
+from twinrank.learning.training.learner import TrainingError
 from twinrank.support.arrays import device_path
-from twinrank.training.learner import TrainingError
 
 CPU = torch.device("cpu")
 
@@ -106,7 +106,7 @@ def test_what_fits():
 
 def test_lists_without_segment_sums():
     """Devices without segment_reduce add with an index."""
-    from twinrank.lists.tensor_lists import reduce_lists, scattered
+    from twinrank.core.lists.tensor_lists import reduce_lists, scattered
 
     lists = tr.Lists.from_sizes([3, 1, 4])
     x, tensors = torch.randn(8, dtype=torch.float64), lists._tensors(CPU)

@@ -17,20 +17,20 @@ from safetensors import safe_open
 
 import twinrank as tr
 from twinrank.data.transforms import transform
-from twinrank.estimators.model_loading import load_model
-from twinrank.models.architecture import architecture
-from twinrank.models.scorer import Scorer
-from twinrank.training.distributed import (
+from twinrank.learning.estimators.model_loading import load_model
+from twinrank.learning.models.architecture import architecture
+from twinrank.learning.models.scorer import Scorer
+from twinrank.learning.training.learner import Task, TrainingError
+from twinrank.learning.training.loop import Trainer
+from twinrank.learning.training.net_learner import NetLearner
+from twinrank.learning.training.net_settings import NetSettings
+from twinrank.learning.training.process_group import (
     ProcessGroup,
     ProcessLostError,
     TorchProcessGroup,
     explaining_lost_processes,
 )
-from twinrank.training.learner import Task, TrainingError
-from twinrank.training.loop import Trainer
-from twinrank.training.net_learner import NetLearner
-from twinrank.training.net_settings import NetSettings
-from twinrank.training.settings import Plan
+from twinrank.learning.training.settings import Plan
 
 # The work of each of two processes, and of one alone; files hold the results.
 

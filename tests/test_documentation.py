@@ -14,10 +14,10 @@ import typer
 
 import twinrank
 from twinrank.cli import app
-from twinrank.models.architecture import architecture
-from twinrank.study.study_file import read_study_file
-from twinrank.study.tuning.space import spaces_of
-from twinrank.training.settings import DEFAULTS, FEWEST
+from twinrank.experiments.study.study_file import read_study_file
+from twinrank.experiments.tuning.space import spaces_of
+from twinrank.learning.models.architecture import architecture
+from twinrank.learning.training.settings import DEFAULTS, FEWEST
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

@@ -11,22 +11,22 @@ import torch
 import xgboost as xgb
 
 import twinrank as tr
-from twinrank.boosting.engines import TreeSettings
-from twinrank.boosting.newton import Newton
-from twinrank.boosting.sampling import draw_queries
+from twinrank.core.losses import loss
 from twinrank.data.transforms import transform
-from twinrank.losses import loss
-from twinrank.models.architecture import architecture
-from twinrank.models.ensemble import build_net
+from twinrank.learning.boosting.draws import draw_queries
+from twinrank.learning.boosting.engines import TreeSettings
+from twinrank.learning.boosting.newton import Newton
+from twinrank.learning.models.architecture import architecture
+from twinrank.learning.models.ensemble import build_net
+from twinrank.learning.training.checkpoints import load_checkpoint, save_checkpoint
+from twinrank.learning.training.learner import Task
+from twinrank.learning.training.loop import Trainer
+from twinrank.learning.training.net_learner import NetLearner
+from twinrank.learning.training.net_settings import NetSettings
+from twinrank.learning.training.process_group import ProcessGroup
+from twinrank.learning.training.settings import Plan
 from twinrank.support.compiled import threads
 from twinrank.training import Callback
-from twinrank.training.checkpoints import load_checkpoint, save_checkpoint
-from twinrank.training.distributed import ProcessGroup
-from twinrank.training.learner import Task
-from twinrank.training.loop import Trainer
-from twinrank.training.net_learner import NetLearner
-from twinrank.training.net_settings import NetSettings
-from twinrank.training.settings import Plan
 
 DATA, NEW = tr.synthetic_web_search(queries=40).split(0.6, 0.4, random_state=2)
 ROUNDS, LEAVES, RATE = 8, 6, 0.1
@@ -179,7 +179,7 @@ class TestTrees:
         assert (
             boosted("auto", engine_params={"boosting": "dart"}).fit(DATA).model_.ensemble_size == 1
         )
-        monkeypatch.setattr("twinrank.training.settings.SMALL_DATA", DATA.documents - 1)
+        monkeypatch.setattr("twinrank.learning.training.settings.SMALL_DATA", DATA.documents - 1)
         assert boosted("auto").fit(DATA).model_.ensemble_size == 1
 
     def test_lightgbm_continues_from_an_exported_ensemble(self, tmp_path):
@@ -202,7 +202,7 @@ class TestTrees:
             return int(text.partition("[num_threads: ")[2].partition("]")[0])
 
         assert (threads(n_jobs=None), threads(n_jobs=2)) == (1, 2)
-        monkeypatch.setattr("twinrank.training.tree_learner._WORTH_THREADS", 1)
+        monkeypatch.setattr("twinrank.learning.training.tree_learner._WORTH_THREADS", 1)
         assert threads(n_jobs=None) == 0  # as many as there are
 
     @pytest.mark.skipif(threads() < 2, reason="one thread")
@@ -411,7 +411,7 @@ class TestNets:
     def test_default_size(self, monkeypatch):
         assert len(tr.Ranker(epochs=1).fit(DATA).model_.net.models) == 5
         assert tr.Ranker(epochs=1, architecture="Small").fit(DATA).model_.ensemble_size == 1
-        monkeypatch.setattr("twinrank.training.settings.SMALL_DATA", DATA.documents - 1)
+        monkeypatch.setattr("twinrank.learning.training.settings.SMALL_DATA", DATA.documents - 1)
         assert tr.Ranker(epochs=1).fit(DATA).model_.ensemble_size == 1
 
     @pytest.mark.parametrize("size", [0, -1, 2.5, True])

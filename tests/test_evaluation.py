@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import twinrank as tr
+from twinrank.core.lists import Lists
+from twinrank.core.measures import MEASURES, Measure
 from twinrank.evaluation import evaluate as evaluate_module
 from twinrank.evaluation import ranking, topk
 from twinrank.evaluation.retrieved_lists import RetrievedLists
 from twinrank.evaluation.topk import TopK
-from twinrank.lists import Lists
-from twinrank.measures import MEASURES, Measure
 from twinrank.support import compiled
 from twinrank.support.errors import InputError
 

@@ -8,7 +8,7 @@ import torch
 from sklearn.base import clone
 
 import twinrank as tr
-from twinrank.models.gradients import sampled_importances
+from twinrank.learning.models.gradients import sampled_importances
 
 RNG = np.random.default_rng(0)
 NAMES = ["useful", "noise", "query", "category"]
@@ -128,9 +128,9 @@ def test_nets_without_a_gradient_have_no_importances():
 
 def test_long_data_is_sampled(rankers, monkeypatch):
     model = rankers["net"].model_
-    monkeypatch.setattr("twinrank.models.gradients._SAMPLE", 100)
+    monkeypatch.setattr("twinrank.learning.models.gradients._SAMPLE", 100)
     assert sum(sampled_importances(model, TRAIN)) == pytest.approx(1)
-    monkeypatch.setattr("twinrank.models.gradients._SAMPLE", 5)
+    monkeypatch.setattr("twinrank.learning.models.gradients._SAMPLE", 5)
     assert sampled_importances(model, TRAIN) is None
 
 

@@ -12,14 +12,14 @@ import torch
 
 import twinrank as tr
 from twinrank.data.transforms import TRANSFORMS, QueryZScore, Transform, transform
-from twinrank.models import onnx_graph
-from twinrank.models.architecture import ACTIVATIONS, architecture
-from twinrank.models.columns import except_columns
-from twinrank.models.ensemble import build_net
-from twinrank.models.net_model import NetModel
-from twinrank.models.onnx_export import onnx_model, session
-from twinrank.models.scorer import Scorer, score_all
-from twinrank.training.settings import DEFAULTS
+from twinrank.data.transforms.except_columns import except_columns
+from twinrank.deployment.onnx_export import onnx_model, session
+from twinrank.learning.models import onnx_graph
+from twinrank.learning.models.architecture import ACTIVATIONS, architecture
+from twinrank.learning.models.ensemble import build_net
+from twinrank.learning.models.net_model import NetModel
+from twinrank.learning.models.scorer import Scorer, score_all
+from twinrank.learning.training.settings import DEFAULTS
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -6,12 +6,12 @@ import torch
 from torch import nn
 
 import twinrank as tr
-from twinrank.models.architecture import architecture
-from twinrank.models.ensemble import build_net
+from twinrank.learning.models.architecture import architecture
+from twinrank.learning.models.ensemble import build_net
+from twinrank.learning.training.console import Bar, Lines
+from twinrank.learning.training.distillation import DistilledLoss, standardised
+from twinrank.learning.training.pretraining import TEMPERATURE, Views, contrast, view
 from twinrank.training import Callback, pretraining, run_folder
-from twinrank.training.console import Bar, Lines
-from twinrank.training.distillation import DistilledLoss, standardised
-from twinrank.training.pretraining import TEMPERATURE, Views, contrast, view
 
 SMALL = {
     "architecture": "MLP(width=8, depth=2, dropout=0.1)",

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import twinrank as tr
-from twinrank.models import fused, fused_kernels, scorer
-from twinrank.models.architecture import ACTIVATIONS, architecture
-from twinrank.models.fused import can_fuse
-from twinrank.models.scorer import Scorer
+from twinrank.learning.models import fused, fused_kernels, scorer
+from twinrank.learning.models.architecture import ACTIVATIONS, architecture
+from twinrank.learning.models.fused import can_fuse
+from twinrank.learning.models.scorer import Scorer
 
 LISTS = tr.Lists.from_sizes([40, 1, 0, 2, 21, 0])
 FEATURES = 5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import twinrank as tr
-from twinrank.boosting.engines import thread_count
+from twinrank.learning.boosting.engines import thread_count
 from twinrank.support.terminal import printable
 
 DATA = tr.synthetic_web_search(queries=12)
@@ -137,7 +137,7 @@ LIGHTGBM = [
 
 @pytest.mark.parametrize(("before", "after"), LIGHTGBM)
 def test_lightgbm_never_sees_a_wrong_structure(saved, before, after):
-    from twinrank.boosting.lightgbm_engine import from_bytes
+    from twinrank.learning.boosting.lightgbm_engine import from_bytes
 
     content = (saved["lightgbm"][0] / "model.txt").read_text()
     assert from_bytes(content.encode(), DATA.features, ()).count
@@ -184,7 +184,7 @@ def test_every_kind_of_lightgbm_model_passes(tmp_path):
 )
 @pytest.mark.parametrize("place", ["root", "leaf"])
 def test_xgboost_never_sees_a_wrong_structure(saved, name, value, place):
-    from twinrank.boosting.tree_check import check_xgboost
+    from twinrank.learning.boosting.tree_check import check_xgboost
 
     content = (saved["xgboost"][0] / "model.json").read_bytes()
     assert check_xgboost(content, "model.json") == DATA.features

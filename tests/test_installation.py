@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from twinrank.study import method_comparison
-from twinrank.study.source import Source
+from twinrank.experiments.study import method_comparison
+from twinrank.experiments.study.source import Source
 
 ROOT = Path(__file__).parents[1]
 BLOCKED = """

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinrank as tr
-from twinrank.ranks.kernels import blocks, pair_sum, pairs
-from twinrank.ranks.kernels import panels as panel_kernel
+from twinrank.core.ranks.kernels import blocks, pair_sum, pairs
+from twinrank.core.ranks.kernels import panels as panel_kernel
 
 STRATEGIES = ["type1", "type2", "type3"]
 

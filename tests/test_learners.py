@@ -16,10 +16,12 @@ from safetensors.numpy import load_file, save_file
 
 import twinrank as tr
 from twinrank import measures
-from twinrank.boosting.lightgbm_engine import Grower
-from twinrank.estimators.base_ranker import estimator_class
-from twinrank.estimators.model_loading import load_model
-from twinrank.models.kinds import KINDS
+from twinrank.learning.boosting.lightgbm_engine import Grower
+from twinrank.learning.estimators.base_ranker import estimator_class
+from twinrank.learning.estimators.model_loading import load_model
+from twinrank.learning.models.kinds import KINDS
+from twinrank.learning.training.console import Bar, Lines
+from twinrank.learning.training.validation import Validation
 from twinrank.training import (
     Callback,
     EarlyStopping,
@@ -28,8 +30,6 @@ from twinrank.training import (
     TrainingInterrupted,
     run_folder,
 )
-from twinrank.training.console import Bar, Lines
-from twinrank.training.validation import Validation
 
 ITERATIONS = 5
 RANKERS = {

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinrank.lists import Lists
+from twinrank.core.lists import Lists
 from twinrank.support.errors import InputError
 
 LIBRARIES = [np.asarray, torch.tensor]

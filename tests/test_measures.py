@@ -24,9 +24,9 @@ from sklearn.metrics import average_precision_score, dcg_score, ndcg_score
 
 import twinrank as tr
 from twinrank import measures
-from twinrank.lists import Lists
-from twinrank.measures import MEASURES, Measure, measure
-from twinrank.measures.measure_base import BinaryMeasure
+from twinrank.core.lists import Lists
+from twinrank.core.measures import MEASURES, Measure, measure
+from twinrank.core.measures.measure_base import BinaryMeasure
 from twinrank.support.errors import InputError
 
 in_both = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
@@ -711,7 +711,7 @@ def test_measuring_numpy_arrays_never_imports_torch():
         import sys
         import numpy as np
         import twinrank as tr
-        from twinrank.measures import MEASURES
+        from twinrank.core.measures import MEASURES
         lists = tr.Lists.from_qid(["a", "a", "b"])
         for kind in MEASURES:
             for text in (kind.name, f"{kind.name}@2"):

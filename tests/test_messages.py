@@ -11,9 +11,11 @@ import pytest
 
 import twinrank as tr
 from twinrank.cli.data_options import as_option
+from twinrank.core.measures import measure, names
 from twinrank.data.transforms import Clip, Quantile
-from twinrank.measures import measure, names
-from twinrank.models.architecture import Architecture
+from twinrank.learning.models.architecture import Architecture
+from twinrank.learning.training.callbacks import TrainingInterrupted
+from twinrank.learning.training.learner import TrainingError
 from twinrank.support.errors import (
     Argument,
     DataWarning,
@@ -23,8 +25,6 @@ from twinrank.support.errors import (
     TwinRankError,
     rendered,
 )
-from twinrank.training.callbacks import TrainingInterrupted
-from twinrank.training.learner import TrainingError
 
 SOURCE = Path(tr.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -3,10 +3,10 @@
 import pytest
 
 import twinrank as tr
-from twinrank.study.method_comparison import METHODS, comparison_study
-from twinrank.study.methods import Method, method
-from twinrank.study.source import Source
-from twinrank.study.units import full_parameters
+from twinrank.experiments.study.method_comparison import METHODS, comparison_study
+from twinrank.experiments.study.methods import Method, method
+from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.units import full_parameters
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from torch import nn
 
 import twinrank as tr
 from twinrank.data.transforms import transform
-from twinrank.models.architecture import ACTIVATIONS, Architecture, architecture
-from twinrank.models.columns import except_columns
-from twinrank.models.layers import DropoutLinear, draw_dropout_key
-from twinrank.models.net_model import NetModel
-from twinrank.models.saved_model import read_model, save_model
-from twinrank.models.scorer import QueryNorm, Scorer, score_all
+from twinrank.data.transforms.except_columns import except_columns
+from twinrank.learning.models.architecture import ACTIVATIONS, Architecture, architecture
+from twinrank.learning.models.layers import DropoutLinear, draw_dropout_key
+from twinrank.learning.models.net_model import NetModel
+from twinrank.learning.models.saved_model import read_model, save_model
+from twinrank.learning.models.scorer import QueryNorm, Scorer, score_all
 from twinrank.support.random import random_word
 
 LISTS = tr.Lists.from_sizes([3, 1, 5, 0, 2])

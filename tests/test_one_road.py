@@ -15,7 +15,7 @@ import pytest
 
 import twinrank as tr
 from twinrank import Dataset, DataWarning, InputError, load
-from twinrank.estimators.data_warnings import PERFECT, leaking_features
+from twinrank.learning.estimators.data_warnings import PERFECT, leaking_features
 
 RANDOM = np.random.default_rng(0)
 QID = np.repeat(np.arange(40), 5)

@@ -51,10 +51,10 @@ def test_other_devices_give_the_same(measure, strategy, samples, reduction):
 
 
 def test_without_triton(monkeypatch):
-    from twinrank.ranks.kernels import tiles
+    from twinrank.core.ranks.kernels import tiles
 
-    monkeypatch.setitem(sys.modules, "twinrank.ranks.kernels.triton_kernels", None)
-    monkeypatch.delattr("twinrank.ranks.kernels.triton_kernels", raising=False)
+    monkeypatch.setitem(sys.modules, "twinrank.core.ranks.kernels.triton_kernels", None)
+    monkeypatch.delattr("twinrank.core.ranks.kernels.triton_kernels", raising=False)
     tiles.kernels.cache_clear()
     try:
         with pytest.raises(tr.InputError, match=r"twinrank\[gpu\]', or use kernel='torch'"):

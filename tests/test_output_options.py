@@ -16,7 +16,7 @@ from sklearn.base import clone
 import twinrank as tr
 from twinrank.cli import EXIT_CODES, app
 from twinrank.cli.evaluation_report import attributions_of
-from twinrank.training.console import JsonLines
+from twinrank.learning.training.console import JsonLines
 
 COMMANDS = typer.main.get_command(app).commands
 
@@ -69,11 +69,11 @@ def test_json_is_all_there_is_on_standard_output(place, tmp_path, cli, monkeypat
     if name == "tune":
         pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("twinrank.training.run_folder.draw_history", lambda *_: None)
-    monkeypatch.setattr("twinrank.report.page.write_report", lambda *_: None)
-    figure = "twinrank.study.paper.paper_report.write_figure_1"
+    monkeypatch.setattr("twinrank.learning.training.run_folder.draw_history", lambda *_: None)
+    monkeypatch.setattr("twinrank.experiments.report.page.write_report", lambda *_: None)
+    figure = "twinrank.experiments.paper.paper_report.write_figure_1"
     monkeypatch.setattr(figure, lambda _: ["figure-1.png", "figure-1.svg"])
-    monkeypatch.setattr("twinrank.study.tuning.tuning_report.draw_all", lambda *_: [])
+    monkeypatch.setattr("twinrank.experiments.tuning.tuning_report.draw_all", lambda *_: [])
     code, out, err = cli(name, *words_of(place, tmp_path)[name], "--json", "--quiet")
     assert (code, err) == (0, "")
     assert json.loads(out)
@@ -141,7 +141,7 @@ def test_bad_standard_input(place, cli, monkeypatch, content, message):
 
 
 def test_train_logs_json_lines(place, tmp_path, cli, monkeypatch):
-    monkeypatch.setattr("twinrank.training.run_folder.draw_history", lambda *_: None)
+    monkeypatch.setattr("twinrank.learning.training.run_folder.draw_history", lambda *_: None)
     words = ["train", place / "data.txt", "--trees", "--epochs", 3, "--out", tmp_path / "run"]
     code, out, err = cli(*words, "--log", "json")
     assert code == 0
@@ -171,7 +171,9 @@ def test_help_states_the_exit_codes(cli):
 
 
 def test_evaluate_writes_a_report(place, tmp_path, cli, monkeypatch):
-    monkeypatch.setattr("twinrank.report.page.draw_lines", lambda *_, **__: "<svg></svg>")
+    monkeypatch.setattr(
+        "twinrank.experiments.report.page.draw_lines", lambda *_, **__: "<svg></svg>"
+    )
     shutil.copytree(place / "model", tmp_path / "other")
     data = place / "data.txt"
     words = ["evaluate", place / "model", tmp_path / "other", data, "-m", "nDCG@5", "--quiet"]

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 import twinrank as tr
 from baseline_references import REFERENCES
-from twinrank.losses import loss
-from twinrank.ranks.kernels import lambdas, logistic, panels
-from twinrank.ranks.kernels.lambdas import lambda_sums
-from twinrank.ranks.kernels.logistic import log_one_plus, logistic_sum, soft_ranks
+from twinrank.core.losses import loss
+from twinrank.core.ranks.kernels import lambdas, logistic, panels
+from twinrank.core.ranks.kernels.lambdas import lambda_sums
+from twinrank.core.ranks.kernels.logistic import log_one_plus, logistic_sum, soft_ranks
 from twinrank.support.arrays import device_path
 
 NAMES = ["RankNet", "ApproxNDCG", "LambdaRank", "LambdaRank(k=5)", "LambdaLoss"]

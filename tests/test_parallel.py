@@ -20,7 +20,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from torch.utils.data import DataLoader, Dataset
 
 import twinrank as tr
-from twinrank.ranks.kernels import pairs, panels
+from twinrank.core.ranks.kernels import pairs, panels
 from twinrank.support import compiled
 from twinrank.support.compiled import in_threads, spans
 from workload import outcome, problem

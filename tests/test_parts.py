@@ -14,11 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 import twinrank as tr
-from twinrank.boosting import tree_features
 from twinrank.cli import app
 from twinrank.data import batches, from_csv, loading, readers
 from twinrank.data.dataset import with_features
 from twinrank.data.sources import address_of, find_parts
+from twinrank.learning.boosting import tree_features
 
 pl = pytest.importorskip("polars")
 CUTS = (0, 42, 75, 75, 120)  # query 8 goes on in the second part; the third is empty

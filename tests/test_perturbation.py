@@ -87,7 +87,7 @@ def test_small_perturbation_recovers_the_paper(strategy):
 
 
 def test_one_pair_sum_for_any_number_of_samples(monkeypatch):
-    import twinrank.ranks.twin as twin
+    import twinrank.core.ranks.twin as twin
 
     passes = []
     pair_sum = twin.pair_sum

@@ -35,11 +35,11 @@ from twinrank import (
     synthetic_web_search,
     transform,
 )
-from twinrank.losses import NAMES as LOSS_NAMES
-from twinrank.losses import loss as loss_by_name
-from twinrank.models.architecture import Architecture, architecture
-from twinrank.training.callbacks import Callback
-from twinrank.training.net_settings import loss_of
+from twinrank.core.losses import NAMES as LOSS_NAMES
+from twinrank.core.losses import loss as loss_by_name
+from twinrank.learning.models.architecture import Architecture, architecture
+from twinrank.learning.training.callbacks import Callback
+from twinrank.learning.training.net_settings import loss_of
 
 SMALL = {"architecture": "CE4.L(width=4, depth=1)", "epochs": 2, "learning_rate": 0.05}
 NAMES = ["bm25", "length", "clicks"]

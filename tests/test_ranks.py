@@ -9,8 +9,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import rankdata
 
 import twinrank as tr
-from twinrank.ranks.exact import _ranks_by_sorting
-from twinrank.study.paper.rank_error import rank_errors, sigmoid_ranks
+from twinrank.core.ranks.exact import _ranks_by_sorting
+from twinrank.experiments.paper.rank_error import rank_errors, sigmoid_ranks
 from twinrank.support.random import gumbel_noise
 
 SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=6)

@@ -12,15 +12,15 @@ import pytest
 
 import twinrank as tr
 from report_example import METHODS, evaluations, example, histories, queries
-from twinrank.display.tables import Cell, Table
-from twinrank.report.breakdowns import by_cutoff, by_grade, by_length
-from twinrank.report.content import ReportContent
-from twinrank.report.page import render, write_report
-from twinrank.report.query_gains import BINS, HEIGHT, WIDTH, binned, gain_plots
-from twinrank.report.query_rankings import RankedQuery, as_json, chosen_queries
-from twinrank.report.report_figures import draw_curves, limits, sets_of
-from twinrank.report.svg import inline_svg
+from twinrank.experiments.report.breakdowns import by_cutoff, by_grade, by_length
+from twinrank.experiments.report.content import ReportContent
+from twinrank.experiments.report.page import render, write_report
+from twinrank.experiments.report.query_gains import BINS, HEIGHT, WIDTH, binned, gain_plots
+from twinrank.experiments.report.query_rankings import RankedQuery, as_json, chosen_queries
+from twinrank.experiments.report.report_figures import draw_curves, limits, sets_of
+from twinrank.experiments.report.svg import inline_svg
 from twinrank.support.errors import InputError
+from twinrank.support.tables import Cell, Table
 
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)> & </title></style> {{ 7*7 }}"

@@ -13,10 +13,10 @@ import pytest
 import twinrank as tr
 from twinrank.cli import main
 from twinrank.evaluation.conventions import CONVENTIONS
-from twinrank.evaluation.result import Evaluation
-from twinrank.study.paper import reproduction, time_estimate
-from twinrank.study.paper.paper_claims import claim_csv, claim_table, claims_of
-from twinrank.study.paper.paper_figures import (
+from twinrank.evaluation.evaluation_values import Evaluation
+from twinrank.experiments.paper import reproduction, time_estimate
+from twinrank.experiments.paper.paper_claims import claim_csv, claim_table, claims_of
+from twinrank.experiments.paper.paper_figures import (
     Panel,
     correlation_csv,
     correlation_table,
@@ -25,8 +25,8 @@ from twinrank.study.paper.paper_figures import (
     gradient,
     roughness,
 )
-from twinrank.study.paper.paper_tables import Measured, PaperTable, architecture_table, choose
-from twinrank.study.paper.published import (
+from twinrank.experiments.paper.paper_tables import Measured, PaperTable, architecture_table, choose
+from twinrank.experiments.paper.published import (
     ARCHITECTURES,
     FIGURE_2,
     MEASURES,
@@ -35,11 +35,11 @@ from twinrank.study.paper.published import (
     methods_of,
     systems,
 )
-from twinrank.study.paper.reproduction import Reproduction, ReproductionResults
-from twinrank.study.paper.time_estimate import expected_seconds, in_parallel
-from twinrank.study.results import Results
-from twinrank.study.source import Source
-from twinrank.study.units import Unit, one_thread
+from twinrank.experiments.paper.reproduction import Reproduction, ReproductionResults
+from twinrank.experiments.paper.time_estimate import expected_seconds, in_parallel
+from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_folder import Results
+from twinrank.experiments.study.units import Unit, one_thread
 from twinrank.support.errors import InputError
 
 # Copied from the paper by hand: architecture, nDCG@1 … @20, MAP@1 … @20.

@@ -8,8 +8,8 @@ import pytest
 import xgboost as xgb
 
 import twinrank as tr
-from twinrank.boosting.lightgbm_engine import from_bytes as read_lightgbm
-from twinrank.boosting.xgboost_engine import from_bytes as read_xgboost
+from twinrank.learning.boosting.lightgbm_engine import from_bytes as read_lightgbm
+from twinrank.learning.boosting.xgboost_engine import from_bytes as read_xgboost
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

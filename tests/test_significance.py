@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import twinrank as tr
+from twinrank.core.lists import Lists
 from twinrank.evaluation import significance
 from twinrank.evaluation.metric_plots import draw_wins
 from twinrank.evaluation.significance import differences, holm
-from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import twinrank as tr
-from twinrank.study import study as study_module
-from twinrank.study.progress import Item, watching
-from twinrank.study.results import Results, read_unit, status_path, write_failure
-from twinrank.study.scheduler import run_jobs
-from twinrank.study.source import Source
-from twinrank.study.study import Study, UnitQueue, run_unit
-from twinrank.study.units import (
+from twinrank.experiments.study import study as study_module
+from twinrank.experiments.study.progress import Item, watching
+from twinrank.experiments.study.scheduler import run_jobs
+from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study import Study, UnitQueue, run_unit
+from twinrank.experiments.study.study_folder import Results, read_unit, status_path, write_failure
+from twinrank.experiments.study.units import (
     StatusFile,
     Unit,
     full_parameters,

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinrank as tr
-from twinrank.boosting.newton import Newton
-from twinrank.measures import MEASURES
+from twinrank.core.measures import MEASURES
+from twinrank.learning.boosting.newton import Newton
 from twinrank.support.compiled import threads_at_most
 from twinrank.support.errors import InputError
 

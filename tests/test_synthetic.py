@@ -7,9 +7,9 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
+from twinrank.core.lists import Lists
+from twinrank.core.measures import measure
 from twinrank.data.synthetic import FEATURE_NAMES, FIELDS, _generator, _list_lengths, generate
-from twinrank.lists import Lists
-from twinrank.measures import measure
 from twinrank.support.errors import InputError
 
 SHARES = [0.514, 0.325, 0.134, 0.019, 0.008]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinrank.display.tables import Cell, Table
+from twinrank.support.tables import Cell, Table
 
 NASTY = r"a<b>&c|d_e*f%g$h#i{j}~k^l\m[n]`o"
 

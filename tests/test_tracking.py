@@ -9,9 +9,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import twinrank as tr
 from twinrank.cli import main
+from twinrank.learning.training.callbacks import TrainingInterrupted
 from twinrank.support.errors import FileError, InputError
 from twinrank.training import TensorBoard
-from twinrank.training.callbacks import TrainingInterrupted
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -96,7 +96,7 @@ def test_a_resumed_run_has_every_epoch_once(train, tmp_path, monkeypatch):
 
 
 def test_an_error_says_how_to_install_it(train, tmp_path, monkeypatch):
-    path = "twinrank.training.callbacks.find_spec"
+    path = "twinrank.learning.training.callbacks.find_spec"
     monkeypatch.setattr(path, lambda name: None if name == "tensorboard" else 1)
     with pytest.raises(InputError, match=r"pip install 'twinrank\[track\]'"):
         TensorBoard(tmp_path)

@@ -22,9 +22,9 @@ import torch
 
 import twinrank as tr
 from twinrank.cli import main
+from twinrank.learning.training.process_group import ProcessGroup
+from twinrank.learning.training.run_folder import Run
 from twinrank.support.files import _temporary
-from twinrank.training.distributed import ProcessGroup
-from twinrank.training.run_folder import Run
 
 SMALL = ["--set", "architecture=CE4.L(width=8, depth=2, dropout=0.2)"]
 STEPS = [*SMALL, "--set", "batch_documents=200", "--set", "perturbation=0.1", "--seed", "5"]

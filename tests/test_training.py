@@ -14,20 +14,20 @@ from safetensors.torch import save_file
 import twinrank as tr
 from twinrank.data.batches import Batches
 from twinrank.data.transforms import transform
-from twinrank.display.plots import use_whole_numbers
-from twinrank.models.architecture import architecture
-from twinrank.models.scorer import Scorer
+from twinrank.learning.models.architecture import architecture
+from twinrank.learning.models.scorer import Scorer
+from twinrank.learning.training.callbacks import TrainingInterrupted
+from twinrank.learning.training.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
+from twinrank.learning.training.console import Bar, Lines, console
+from twinrank.learning.training.learner import Task, TrainingError
+from twinrank.learning.training.loop import Trainer
+from twinrank.learning.training.net_learner import NetLearner
+from twinrank.learning.training.net_settings import NetSettings
+from twinrank.learning.training.process_group import ProcessGroup
+from twinrank.learning.training.run_folder import draw_history
+from twinrank.learning.training.settings import Plan
+from twinrank.support.plots import use_whole_numbers
 from twinrank.training import Callback, EarlyStopping, HistoryFile
-from twinrank.training.callbacks import TrainingInterrupted
-from twinrank.training.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
-from twinrank.training.console import Bar, Lines, console
-from twinrank.training.distributed import ProcessGroup
-from twinrank.training.learner import Task, TrainingError
-from twinrank.training.loop import Trainer
-from twinrank.training.net_learner import NetLearner
-from twinrank.training.net_settings import NetSettings
-from twinrank.training.run_folder import draw_history
-from twinrank.training.settings import Plan
 
 DATA = tr.synthetic_web_search(queries=12)
 EVALUATION = tr.synthetic_web_search(queries=6, seed=1)
@@ -531,7 +531,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     def slow_save(trainer, path):
         saved.append((trainer.progress.iteration, trainer.progress.step))
 
-    monkeypatch.setattr("twinrank.training.checkpoints.save_checkpoint", slow_save)
+    monkeypatch.setattr("twinrank.learning.training.checkpoints.save_checkpoint", slow_save)
     often, rarely = Checkpoints(tmp_path / "c"), Checkpoints(tmp_path / "c")
     make_trainer(callbacks=[often]).run()
     assert saved == [(1, 0), (2, 0), (3, 0)]

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import twinrank as tr
-from twinrank.models.threads import one_torch_thread
-from twinrank.training.callbacks import Callback
+from twinrank.learning.models.threads import one_torch_thread
+from twinrank.learning.training.callbacks import Callback
 
 STRATEGIES = ("type1", "type2", "type3")
 KERNELS = ("numba", "long", "torch")

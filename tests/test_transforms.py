@@ -16,6 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import zscore
 from sklearn.preprocessing import MinMaxScaler, QuantileTransformer, StandardScaler
 
+from twinrank.core.lists import Lists
 from twinrank.data.transforms import (
     TRANSFORMS,
     Clip,
@@ -35,7 +36,6 @@ from twinrank.data.transforms import (
     transform,
     transform_base,
 )
-from twinrank.lists import Lists
 from twinrank.support import compiled
 from twinrank.support.errors import InputError
 
@@ -799,7 +799,7 @@ def test_works_without_torch():
     check = (
         "import sys, numpy as np\n"
         "from twinrank.data.transforms import transform\n"
-        "from twinrank.lists import Lists\n"
+        "from twinrank.core.lists import Lists\n"
         "assert 'numba' not in sys.modules\n"
         "print(transform('QueryZScore')(np.array([[1.0], [2.0]]), Lists.from_sizes([2])).sum())\n"
         "assert 'torch' not in sys.modules"

@@ -16,12 +16,12 @@ from test_other_devices import offers_swaps
 from test_pairwise_losses import NAMES, assert_same
 from test_pairwise_losses import draw as draw_lists
 from test_pairwise_losses import outcome as baseline_outcome
-from twinrank.losses import NAMES as ALL
-from twinrank.losses import loss
-from twinrank.ranks import kernels
-from twinrank.ranks.kernels import device_panels, pair_sum, tiles
-from twinrank.ranks.kernels.curvature import curved_pair_sum
-from twinrank.ranks.kernels.device_panels import panel_sum
+from twinrank.core.losses import NAMES as ALL
+from twinrank.core.losses import loss
+from twinrank.core.ranks import kernels
+from twinrank.core.ranks.kernels import device_panels, pair_sum, tiles
+from twinrank.core.ranks.kernels.curvature import curved_pair_sum
+from twinrank.core.ranks.kernels.device_panels import panel_sum
 from twinrank.support import random
 from twinrank.support.arrays import device_path
 
@@ -390,7 +390,7 @@ import sys, warnings
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from twinrank.ranks.kernels import triton_kernels as kernels
+from twinrank.core.ranks.kernels import triton_kernels as kernels
 
 warnings.simplefilter("ignore")
 TILE = {"ROWS": 32, "COLUMNS": 64}

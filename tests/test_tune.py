@@ -17,13 +17,13 @@ import optuna
 import pytest
 
 import twinrank as tr
-from twinrank.models.architecture import architecture
-from twinrank.study.methods import KINDS
-from twinrank.study.result_files import toml
-from twinrank.study.source import Source
-from twinrank.study.tuning.search import Split, Tuning
-from twinrank.study.tuning.space import Choice, Space, Span, spaces_of
-from twinrank.study.tuning.trials import (
+from twinrank.experiments.study.methods import KINDS
+from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.units import full_parameters, one_thread
+from twinrank.experiments.study.written_files import toml
+from twinrank.experiments.tuning.search import Split, Tuning
+from twinrank.experiments.tuning.space import Choice, Space, Span, spaces_of
+from twinrank.experiments.tuning.trials import (
     JOURNAL,
     ReportToTrial,
     TrialRecord,
@@ -34,11 +34,11 @@ from twinrank.study.tuning.trials import (
     run_trial,
     trials_of,
 )
-from twinrank.study.tuning.tuning_report import summary, train_command, write_best
-from twinrank.study.units import full_parameters, one_thread
+from twinrank.experiments.tuning.tuning_report import summary, train_command, write_best
+from twinrank.learning.models.architecture import architecture
+from twinrank.learning.training.settings import DEFAULTS
 from twinrank.support.errors import InputError
 from twinrank.support.locks import locked
-from twinrank.training.settings import DEFAULTS
 
 SPLIT = Split(Source(queries=20, cut=1))
 SMALL = {"width": Span(4, 16, start=8), "depth": Span(1, 2, start=1)}
@@ -452,7 +452,7 @@ class TestElsewhere:
         """kill -9 in the midst of a trial, then the same search once more."""
         tuning, out = search(epochs=200, fixed={"early_stopping": None}), tmp_path / "out"
         code = (
-            "from twinrank.study.tuning.search import Tuning; import sys; "
+            "from twinrank.experiments.tuning.search import Tuning; import sys; "
             "Tuning.from_text(sys.argv[1]).run(sys.argv[2], 3, jobs=1)"
         )
         process = subprocess.Popen([sys.executable, "-c", code, tuning.to_text(), str(out)])

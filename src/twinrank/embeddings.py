@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from twinrank.losses.direct import DirectLoss
-from twinrank.losses.gathering import gathered_objects, gathered_rows, processes
-from twinrank.measures import Measure
-from twinrank.ranks.strategies import Strategy
-from twinrank.ranks.twin import check_alpha, working_dtype
+from twinrank.core.losses.direct import DirectLoss
+from twinrank.core.losses.gathering import gathered_objects, gathered_rows, processes
+from twinrank.core.measures import Measure
+from twinrank.core.ranks.strategies import Strategy
+from twinrank.core.ranks.twin import check_alpha, working_dtype
 from twinrank.support.errors import InputError
 
 __all__ = ["DirectRetrievalLoss"]

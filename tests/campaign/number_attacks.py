@@ -5,8 +5,8 @@ import torch
 
 import baseline_references
 import twinrank as tr
-from twinrank.losses import loss as loss_by_name
-from twinrank.ranks.kernels import pair_sum
+from twinrank.core.losses import loss as loss_by_name
+from twinrank.core.ranks.kernels import pair_sum
 
 from .harness import attack
 from .parsers import ndcg, pair_sum_rows, ranks_by_sorting

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 
 import twinrank as tr
-from twinrank.display.tables import Cell, Table
+from twinrank.support.tables import Cell, Table
 from twinrank.support.terminal import printable
 
 from .harness import attack

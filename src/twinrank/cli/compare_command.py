@@ -35,8 +35,8 @@ from twinrank.cli.study_options import (
 from twinrank.support.errors import rendered
 
 if TYPE_CHECKING:
-    from twinrank.study.results import Results
-    from twinrank.study.study import Study
+    from twinrank.experiments.study.study import Study
+    from twinrank.experiments.study.study_folder import Results
 
 
 @takes_output
@@ -119,7 +119,7 @@ def compare(
     chosen: dict[str, Any] = {"methods": names(methods), "measures": names(measures), "cut": cut}
     chosen["folds"] = None if folds is None else numbers(folds, "--folds", 1)
     chosen["seeds"] = None if seeds is None else numbers(seeds, "--seeds", 0)
-    from twinrank.study.method_comparison import note_on_left_out
+    from twinrank.experiments.study.method_comparison import note_on_left_out
 
     folder = (out or _default_folder(data, quick)).expanduser()
     study = _study(data, chosen, _shared(settings, epochs), quick, reading or {})
@@ -139,9 +139,9 @@ def _study(
     reading: dict[str, Any],
 ) -> "Study":
     """The study to run; options replace the values of a study file."""
-    from twinrank.study import method_comparison as defaults
-    from twinrank.study.study import MEASURES
-    from twinrank.study.study_file import StudyFile, read_study_file
+    from twinrank.experiments.study import method_comparison as defaults
+    from twinrank.experiments.study.study import MEASURES
+    from twinrank.experiments.study.study_file import StudyFile, read_study_file
 
     file = StudyFile()
     if data is not None and data.suffix == ".toml":
@@ -168,7 +168,7 @@ def _study(
 
 def _shared(settings: list[str] | None, epochs: int | None) -> dict[str, Any]:
     """Parameters for all methods that have them."""
-    from twinrank.estimators.parameters import settings_of
+    from twinrank.learning.estimators.parameters import settings_of
 
     return settings_of(settings or []) | ({} if epochs is None else {"epochs": epochs})
 
@@ -183,8 +183,8 @@ def _default_folder(data: Path | None, quick: bool) -> Path:
 
 def _finish(results: "Results", folder: Path, queries: int) -> None:
     """Print the table, write files and the report; exit with code 1 if trainings failed."""
-    from twinrank.report.page import write_report
-    from twinrank.study.method_comparison import (
+    from twinrank.experiments.report.page import write_report
+    from twinrank.experiments.study.method_comparison import (
         headline,
         main_measure,
         note_on_missing,

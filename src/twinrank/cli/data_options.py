@@ -17,7 +17,7 @@ from twinrank.support.errors import Argument, DataWarning, InputError, rendered
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
-    from twinrank.study.source import Source
+    from twinrank.experiments.study.source import Source
 
 
 def _option(help: str, *names: str, **settings: Any) -> Any:
@@ -207,7 +207,7 @@ def text_columns(data: "Dataset") -> list[str]:
 
 def source_of(data: Path | None, reading: dict[str, Any] | None, **choices: Any) -> "Source":
     """The data of a study: a folder with folds, a file, or the built-in data."""
-    from twinrank.study.source import Source, forget
+    from twinrank.experiments.study.source import Source, forget
 
     forget()
     options = dict(reading or {})

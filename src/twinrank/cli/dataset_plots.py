@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.display.plots import COLOURS, drawing, use_whole_numbers
 from twinrank.support.errors import InputError
+from twinrank.support.plots import COLOURS, drawing, use_whole_numbers
 from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:

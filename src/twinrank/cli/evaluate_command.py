@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinrank.cli.data_options import takes_data
+from twinrank.cli.evaluated_systems import evaluate_runs, evaluate_scores
 from twinrank.cli.output_options import (
     is_quiet,
     print_json,
@@ -16,12 +17,11 @@ from twinrank.cli.output_options import (
     takes_output,
     wants_json,
 )
-from twinrank.cli.systems import evaluate_runs, evaluate_scores
 from twinrank.support.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from twinrank.evaluation.comparison import Comparison
-    from twinrank.evaluation.result import Evaluation
+    from twinrank.evaluation.evaluation_values import Evaluation
 
 _OUTPUTS = ("table", "json", "csv", "trec", "markdown", "latex", "html")
 _COMPARING: Any = {"rich_help_panel": "Options for comparing systems"}
@@ -207,8 +207,8 @@ def evaluate(
 
 def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, systems: int) -> None:
     """Check the options for comparing systems before anything is read."""
-    from twinrank.display.plots import FORMATS
     from twinrank.evaluation.comparison import check_testing
+    from twinrank.support.plots import FORMATS
 
     check_testing(**testing)
     if report is not None and systems < 2:
@@ -260,7 +260,7 @@ def _compare(
 ) -> "Comparison":
     """Print the comparison, and draw the plot."""
     from twinrank.evaluation.comparison import compare
-    from twinrank.evaluation.result import systems_csv
+    from twinrank.evaluation.evaluation_values import systems_csv
 
     comparison = compare(results, **testing)
     if output == "csv":

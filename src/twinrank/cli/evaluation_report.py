@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.cli.evaluated_systems import ScoredSystems
 from twinrank.cli.study_options import command_line
-from twinrank.cli.systems import ScoredSystems
-from twinrank.estimators.checks import matched_columns
 from twinrank.evaluation.comparison import Comparison
-from twinrank.report.content import ReportContent
-from twinrank.report.page import write_report
-from twinrank.report.query_rankings import RankedQuery, choice_note, chosen_queries
+from twinrank.experiments.report.content import ReportContent
+from twinrank.experiments.report.page import write_report
+from twinrank.experiments.report.query_rankings import RankedQuery, choice_note, chosen_queries
+from twinrank.learning.training.matched_data import matched_columns
 from twinrank.support.quantities import counted
 from twinrank.support.versions import versions
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
-    from twinrank.estimators.base_ranker import BaseRanker
+    from twinrank.learning.estimators.base_ranker import BaseRanker
 
 
 def write_evaluation_report(

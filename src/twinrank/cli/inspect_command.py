@@ -41,7 +41,7 @@ def inspect(
 
     Example: twinrank inspect MSLR-WEB10K/Fold1/train.txt --plot train.png
     """
-    from twinrank.display.plots import FORMATS
+    from twinrank.support.plots import FORMATS
 
     if plot is not None and plot.suffix.lower() not in FORMATS:
         raise InputError(f"Can't draw to {plot}. Choose a name with {', '.join(FORMATS)}.")

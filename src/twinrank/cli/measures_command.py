@@ -28,8 +28,8 @@ def measures(
     from rich.table import Table
     from rich.text import Text
 
-    from twinrank.measures import MEASURES, measure
-    from twinrank.measures.measure_base import FunctionMeasure
+    from twinrank.core.measures import MEASURES, measure
+    from twinrank.core.measures.measure_base import FunctionMeasure
 
     kinds = MEASURES if name is None else (type(measure(name)),)
     kinds = tuple(kind for kind in kinds if kind is not FunctionMeasure)  # it has no options

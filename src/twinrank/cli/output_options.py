@@ -18,7 +18,7 @@ from twinrank.support.errors import InputError, unknown
 from twinrank.support.terminal import printable
 
 if TYPE_CHECKING:
-    from twinrank.display.tables import Table
+    from twinrank.support.tables import Table
 
 FORMATS = ("text", "json")
 STANDARD_OUTPUT = Path("-")

@@ -28,8 +28,8 @@ from twinrank.cli.study_options import (
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
-    from twinrank.display.tables import Table
-    from twinrank.study.paper.reproduction import Reproduction
+    from twinrank.experiments.paper.reproduction import Reproduction
+    from twinrank.support.tables import Table
 
 _TABLES, _FIGURES = (2, 3, 4, 5, 6, 7, 8), (1, 2)
 _QUICK_EPOCHS, _QUICK_FOLDS, _QUICK_QUERIES = 6, 2, 500
@@ -190,9 +190,9 @@ def _reproduction(
     **choices: Any,
 ) -> "Reproduction":
     """The reproduction, checked before any training."""
-    from twinrank.study.paper.published import EPOCHS, FEWEST_DOCUMENTS, FEWEST_RELEVANT
-    from twinrank.study.paper.published import architectures as named
-    from twinrank.study.paper.reproduction import Reproduction
+    from twinrank.experiments.paper.published import EPOCHS, FEWEST_DOCUMENTS, FEWEST_RELEVANT
+    from twinrank.experiments.paper.published import architectures as named
+    from twinrank.experiments.paper.reproduction import Reproduction
 
     names = named(architectures or ("paper" if quick else "all"))
     chosen_folds = None if folds is None else numbers(folds, "--folds", 1)
@@ -218,8 +218,8 @@ def _without_data(
     tables: list[int], figure_1: bool, seed: int, out: Path
 ) -> "list[tuple[str, list[Table]]]":
     """Print and write Tables 2 and 3 and Figure 1. Return the tables for the report."""
-    from twinrank.study.paper.paper_report import write_figure_1, write_rank_errors
-    from twinrank.study.paper.rank_error import rank_errors
+    from twinrank.experiments.paper.paper_report import write_figure_1, write_rank_errors
+    from twinrank.experiments.paper.rank_error import rank_errors
 
     cells = list(rank_errors(tables, seed=seed)) if tables else []
     shown = []
@@ -241,8 +241,7 @@ def _with_data(
     shown: "list[tuple[str, list[Table]]]",
 ) -> "tuple[list[tuple[str, list[Table]]], list[str]]":
     """Train, then print and write the results. Return the tables, and the failed trainings."""
-    from twinrank.report.page import write_report
-    from twinrank.study.paper.paper_report import (
+    from twinrank.experiments.paper.paper_report import (
         headline,
         notes_of,
         report_of,
@@ -250,6 +249,7 @@ def _with_data(
         write_results,
         write_settings,
     )
+    from twinrank.experiments.report.page import write_report
 
     with resumable(out):
         if not is_quiet():
@@ -275,8 +275,8 @@ def _print_expected_time(
     reproduction: "Reproduction", out: Path, jobs: int | None, ray: str | None
 ) -> None:
     """Print the expected time of the trainings that are lacking, from a few steps of each."""
-    from twinrank.study.paper.time_estimate import expected_seconds, in_parallel
-    from twinrank.study.scheduler import cores
+    from twinrank.experiments.paper.time_estimate import expected_seconds, in_parallel
+    from twinrank.experiments.study.scheduler import cores
     from twinrank.support.quantities import counted, duration
 
     lacking = reproduction.lacking(out)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from twinrank.cli.output_options import STANDARD_OUTPUT, check_free
+from twinrank.core.ranks.exact import exact_ranks
 from twinrank.data.dataset import Dataset
-from twinrank.ranks.exact import exact_ranks
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import replacing
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from twinrank.cli.output_options import show
-from twinrank.study.scheduler import interrupted_once
+from twinrank.experiments.study.scheduler import interrupted_once
 
 Folds = Annotated[str | None, typer.Option(help="Folds to use: 1,2 or 1-3 (default: all).")]
 Jobs = Annotated[

@@ -12,9 +12,9 @@ from twinrank.cli.training_run import ONLY_NETS, own_net, run_training
 from twinrank.support.errors import InputError, TwinRankError, explained, unknown
 
 if TYPE_CHECKING:
-    from twinrank.estimators.base_ranker import BaseRanker
-    from twinrank.training.callbacks import Callback
-    from twinrank.training.distributed import ProcessGroup
+    from twinrank.learning.estimators.base_ranker import BaseRanker
+    from twinrank.learning.training.callbacks import Callback
+    from twinrank.learning.training.process_group import ProcessGroup
 
 
 _PANELS = {
@@ -150,8 +150,8 @@ def train(
 
     Example: twinrank train MQ2008 --fold 1 --objective AP --out runs/ap
     """
+    from twinrank.learning.training.process_group import current_group
     from twinrank.support.memory import keep_memory
-    from twinrank.training.distributed import current_group
 
     keep_memory()
     if log not in (None, "json"):
@@ -205,8 +205,8 @@ def _ranker(
     kind: str, config: Path | None, settings: list[str], options: dict[str, Any]
 ) -> "BaseRanker":
     """The estimator that the options describe."""
-    from twinrank.estimators.base_ranker import estimator_class
-    from twinrank.estimators.parameters import parameters_of
+    from twinrank.learning.estimators.base_ranker import estimator_class
+    from twinrank.learning.estimators.parameters import parameters_of
 
     estimator = estimator_class(kind)
     ranker: BaseRanker = estimator().set_params(**parameters_of(estimator, config, settings))
@@ -226,10 +226,10 @@ def _resumed(
     folder: Path, architecture: str | None, kind: str, group: "ProcessGroup"
 ) -> "tuple[BaseRanker, dict[str, Any]]":
     """The estimator and the source of a run that was started before."""
-    from twinrank.estimators.base_ranker import estimator_class
-    from twinrank.estimators.parameters import loaded_parameters
-    from twinrank.models.kinds import KINDS
-    from twinrank.training.run_folder import read_run
+    from twinrank.learning.estimators.base_ranker import estimator_class
+    from twinrank.learning.estimators.parameters import loaded_parameters
+    from twinrank.learning.models.kinds import KINDS
+    from twinrank.learning.training.run_folder import read_run
 
     about = read_run(folder)
     estimator = estimator_class(about["kind"])
@@ -279,8 +279,8 @@ def _text(value: Any) -> Any:
 
 def _note_changes(about: dict[str, Any], processes: int) -> None:
     """Results depend on the numbers of threads and processes, in the last bits or more."""
+    from twinrank.learning.training.learner import learner_class
     from twinrank.support.compiled import threads
-    from twinrank.training.learner import learner_class
 
     bits = "weights may differ in the last bits"
     parts = "dropout and batch norm see other parts of a batch, so weights will differ"

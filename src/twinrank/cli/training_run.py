@@ -20,9 +20,9 @@ from twinrank.support.errors import FileError, InputError, TwinRankError, render
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
-    from twinrank.estimators.base_ranker import BaseRanker
-    from twinrank.training.callbacks import Callback
-    from twinrank.training.distributed import ProcessGroup
+    from twinrank.learning.estimators.base_ranker import BaseRanker
+    from twinrank.learning.training.callbacks import Callback
+    from twinrank.learning.training.process_group import ProcessGroup
 
 ONLY_NETS = ("unlabelled", "teacher")
 """Options that `fit` of trees does not have."""
@@ -39,11 +39,11 @@ def run_training(
     log: str | None,
 ) -> None:
     """Train in a folder, and print the outcome, or how to continue."""
-    from twinrank.training.callbacks import TrainingInterrupted
-    from twinrank.training.console import JsonLines, console
-    from twinrank.training.distributed import ProcessLostError
-    from twinrank.training.learner import TrainingError
-    from twinrank.training.run_folder import Run
+    from twinrank.learning.training.callbacks import TrainingInterrupted
+    from twinrank.learning.training.console import JsonLines, console
+    from twinrank.learning.training.learner import TrainingError
+    from twinrank.learning.training.process_group import ProcessLostError
+    from twinrank.learning.training.run_folder import Run
 
     ranker.check_parameters()  # before data is read
     sets = _load(source, group)

@@ -18,7 +18,7 @@ from twinrank.cli.study_options import Jobs, Ray, Seed, command_line, resumable
 from twinrank.support.errors import InputError, TwinRankError, unknown
 
 if TYPE_CHECKING:
-    from twinrank.study.tuning.search import Tuning
+    from twinrank.experiments.tuning.search import Tuning
 
 _TRIALS, _EPOCHS, _ROUNDS = 50, 30, 300
 _QUICK_TRIALS, _QUICK_EPOCHS, _QUICK_ROUNDS, _QUICK_QUERIES = 8, 5, 40, 200
@@ -117,8 +117,8 @@ def tune(
     Example: twinrank tune MQ2008 --fold 1 --trials 100 --fix objective=AP
     """
     from twinrank.data.sources import address_of
-    from twinrank.study.tuning.search import Split, Tuning, check_installed
-    from twinrank.study.tuning.space import spaces_of
+    from twinrank.experiments.tuning.search import Split, Tuning, check_installed
+    from twinrank.experiments.tuning.space import spaces_of
     from twinrank.support.memory import keep_memory
 
     check_installed()
@@ -149,8 +149,8 @@ def tune(
 
 def _finish(out: Path, tuning: "Tuning") -> None:
     """Print the best trials, and write files and the report."""
-    from twinrank.study.tuning.trials import best_of
-    from twinrank.study.tuning.tuning_report import (
+    from twinrank.experiments.tuning.trials import best_of
+    from twinrank.experiments.tuning.tuning_report import (
         best_tables,
         draw_all,
         summary,

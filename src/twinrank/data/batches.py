@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.core.lists import Lists
 from twinrank.data.transforms.transform_base import FeatureError, Transform
-from twinrank.lists import Lists
 from twinrank.support.compiled import in_threads, spans
 from twinrank.support.errors import InputError
 

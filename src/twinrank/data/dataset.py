@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.core.lists import Lists
 from twinrank.data.batches import Batches
 from twinrank.data.folds import Fold, cut, rotate
 from twinrank.data.from_arrays import table_from_arrays, table_of
@@ -18,7 +19,6 @@ from twinrank.data.options import (
     odd_feature_notes,
 )
 from twinrank.data.table import Categories, Floats, Ints, Selection, Table, Texts, docid_in
-from twinrank.lists import Lists
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError, rendered
 from twinrank.support.quantities import counted

@@ -8,13 +8,13 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.core.lists import Lists
 from twinrank.data.block import Block, Place, Runs, lost_digits, runs_in
 from twinrank.data.builder import TableBuilder, checked
 from twinrank.data.from_frames import Columns, as_frame, is_frame, read_columns, series_runs
 from twinrank.data.options import ReadOptions, first_repeated
 from twinrank.data.store import MemorySink
 from twinrank.data.table import Table, Texts
-from twinrank.lists import Lists
 from twinrank.support.arrays import refuse_dask, to_numpy
 from twinrank.support.errors import InputError, Parts
 from twinrank.support.quantities import counted

@@ -30,10 +30,10 @@ from twinrank.data.sources import (
 from twinrank.data.store import FolderSink, MemorySink, Sink, is_store, read_arrays, read_manifest
 from twinrank.data.streams import FRAMES, FileState, file_crc32, plain_suffix
 from twinrank.data.table import Arrays, Table
-from twinrank.display.progress_bars import reading_bar
 from twinrank.support.compiled import threads
 from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.files import new_folder
+from twinrank.support.progress_bars import reading_bar
 
 _MOST_THREADS = 8  # with more threads, the disk is the limit
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.lists import Lists
+from twinrank.core.lists import Lists
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import Argument, InputError, Parts
 

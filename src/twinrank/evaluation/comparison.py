@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.display.tables import Cell, Table
+from twinrank.core.lists import Lists
+from twinrank.core.measures import Measure
 from twinrank.evaluation.conventions import Convention
 from twinrank.evaluation.evaluate import DEFAULT, evaluate
+from twinrank.evaluation.evaluation_values import Evaluation, mean_of
 from twinrank.evaluation.metric_plots import draw_wins
-from twinrank.evaluation.result import Evaluation, mean_of
 from twinrank.evaluation.significance import TESTS, confidence_interval, holm, p_value
-from twinrank.lists import Lists
-from twinrank.measures import Measure
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import replacing
 from twinrank.support.quantities import counted
+from twinrank.support.tables import Cell, Table
 
 Floats = npt.NDArray[np.float64]
 FORMATS = {".txt": "to_text", ".md": "to_markdown", ".tex": "to_latex", ".html": "to_html"}

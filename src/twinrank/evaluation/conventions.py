@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from twinrank.measures import Measure, measure, names
-from twinrank.measures.measure_base import Empty
+from twinrank.core.measures import Measure, measure, names
+from twinrank.core.measures.measure_base import Empty
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, parse
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.core.lists import Lists, check_lists
+from twinrank.core.measures import MEASURES, Measure
+from twinrank.core.ranks.exact import check_finite, refuse_unless
 from twinrank.evaluation.conventions import Convention, convention_of
+from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.evaluation.ranking import Ranking
-from twinrank.evaluation.result import Evaluation
 from twinrank.evaluation.retrieved_lists import RetrievedLists
-from twinrank.lists import Lists, check_lists
-from twinrank.measures import MEASURES, Measure
-from twinrank.ranks.exact import check_finite, refuse_unless
 from twinrank.support.arrays import as_float, is_tensor, to_numpy
 from twinrank.support.errors import InputError
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.display.plots import COLOURS, drawing, use_whole_numbers
+from twinrank.core.lists import Lists
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.significance import differences, p_value
-from twinrank.lists import Lists
 from twinrank.support.errors import InputError
+from twinrank.support.plots import COLOURS, drawing, use_whole_numbers
 from twinrank.support.quantities import counted
 
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.core.lists import Lists
+from twinrank.core.ranks.exact import exact_ranks
 from twinrank.evaluation.conventions import Ties
-from twinrank.lists import Lists
-from twinrank.ranks.exact import exact_ranks
 from twinrank.support import random
 from twinrank.support.arrays import as_float
 from twinrank.support.errors import Argument, InputError

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.lists import Lists
-from twinrank.lists.per_list import frozen
+from twinrank.core.lists import Lists
+from twinrank.core.lists.per_list import frozen
 from twinrank.support.arrays import Array, is_tensor, namespace
 
 Ints = npt.NDArray[np.int64]

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from twinrank.core.measures import Measure
+from twinrank.core.measures import names as measure_names
+from twinrank.core.measures.measure_base import BinaryMeasure
 from twinrank.evaluation.conventions import Convention, convention_of, read_name
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.evaluation.result import Evaluation
+from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.evaluation.retrieved_lists import RetrievedLists
 from twinrank.evaluation.trec_files import Run, read_qrels, read_run
-from twinrank.measures import Measure
-from twinrank.measures import names as measure_names
-from twinrank.measures.measure_base import BinaryMeasure
 from twinrank.support.errors import InputError
 
 _WITHOUT_CUTOFF = {

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.core.lists import Lists
 from twinrank.evaluation.ranking import Ranking
 from twinrank.evaluation.retrieved_lists import RetrievedLists
-from twinrank.lists import Lists
 from twinrank.support import random
 from twinrank.support.compiled import compiled, compiled_sums, in_threads, spans
 

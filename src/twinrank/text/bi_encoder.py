@@ -11,11 +11,11 @@ from sentence_transformers.base.losses import CachedLossMixin, has_static_embedd
 from sentence_transformers.util import cos_sim, similarity_fct_name
 from torch import Tensor, nn
 
-from twinrank.losses.direct import DirectLoss
-from twinrank.losses.gathering import gathered_objects, gathered_rows
-from twinrank.measures import Measure
-from twinrank.ranks.strategies import Strategy
-from twinrank.ranks.twin import attach, check_alpha, working_dtype
+from twinrank.core.losses.direct import DirectLoss
+from twinrank.core.losses.gathering import gathered_objects, gathered_rows
+from twinrank.core.measures import Measure
+from twinrank.core.ranks.strategies import Strategy
+from twinrank.core.ranks.twin import attach, check_alpha, working_dtype
 from twinrank.support.errors import InputError
 from twinrank.text.cross_encoder import CITATION
 from twinrank.text.list_collator import UNLISTED

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from twinrank.lists import Lists
-from twinrank.losses.direct import DirectLoss
-from twinrank.losses.listnet import ListNet
-from twinrank.measures import Measure
-from twinrank.ranks.strategies import Strategy
+from twinrank.core.lists import Lists
+from twinrank.core.losses.direct import DirectLoss
+from twinrank.core.losses.listnet import ListNet
+from twinrank.core.measures import Measure
+from twinrank.core.ranks.strategies import Strategy
 from twinrank.support.errors import InputError
 
 __all__ = ["DirectRankingLoss"]

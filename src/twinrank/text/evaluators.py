@@ -13,10 +13,10 @@ from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
 from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import nn
 
+from twinrank.core.measures import Measure
 from twinrank.evaluation.conventions import convention_of
 from twinrank.evaluation.run_evaluation import evaluate_run, parse_measures
 from twinrank.evaluation.trec_files import write_qrels, write_run
-from twinrank.measures import Measure
 from twinrank.support.errors import InputError
 from twinrank.text.text_data import TextCollection
 

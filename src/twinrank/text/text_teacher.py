@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twinrank.lists import Lists
-from twinrank.ranks.exact import check_finite
-from twinrank.ranks.twin import check_alpha
+from twinrank.core.lists import Lists
+from twinrank.core.ranks.exact import check_finite
+from twinrank.core.ranks.twin import check_alpha
 from twinrank.text.cross_encoder import DirectRankingLoss
 
 __all__ = ["DistillRankingLoss"]

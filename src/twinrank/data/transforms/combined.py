@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from twinrank.core.lists import Lists
 from twinrank.data.transforms.transform_base import (
     Columns,
     Floats,
@@ -17,7 +18,6 @@ from twinrank.data.transforms.transform_base import (
     row_blocks,
     sources_of,
 )
-from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 
 _MOST_COLUMNS = 2**24

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from twinrank.core.lists import Lists
 from twinrank.data.transforms.transform_base import (
     Columns,
     Floats,
@@ -25,7 +26,6 @@ from twinrank.data.transforms.transform_base import (
     rows_for,
     sources_of,
 )
-from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 
 _TILE = 2**16
@@ -149,7 +149,7 @@ class Quantile(_WithQuantiles):
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
         """Search and interpolate value by value."""
-        from twinrank.data.transforms.loops import quantile_rows
+        from twinrank.data.transforms.compiled_transforms import quantile_rows
 
         table, features = self.table, x.shape[1]
         by_tile(quantile_rows, len(x), rows_for(_TILE, features), features * 8, x, *table, out)
@@ -230,7 +230,7 @@ class PiecewiseLinear(_WithQuantiles):
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
         """Encode row by row, in double precision."""
-        from twinrank.data.transforms.loops import bin_rows
+        from twinrank.data.transforms.compiled_transforms import bin_rows
 
         bad, columns = np.zeros(len(x), np.bool_), out.shape[1]
         by_tile(bin_rows, len(x), rows_for(_TILE, columns), columns, x, *self.table, out, bad)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from twinrank.core.lists import Lists
 from twinrank.data.transforms.transform_base import (
     Floats,
     NotFiniteError,
@@ -26,7 +27,6 @@ from twinrank.data.transforms.transform_base import (
     rows_for,
     sources_of,
 )
-from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 
 _TILE = 2**16
@@ -84,7 +84,7 @@ class Standardise(Transform):
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
         """Standardise each row, in double precision."""
-        from twinrank.data.transforms.loops import rescale_rows
+        from twinrank.data.transforms.compiled_transforms import rescale_rows
 
         centre, deviation = np.array(self.mean_, np.float64), np.array(self.deviation_, np.float64)
         factor = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
@@ -114,7 +114,7 @@ def _moments(before: Sequence[Transform], X: Any, lists: Lists) -> Any:
 
 def _moments_of_block(x: Floats) -> Any:
     """Compute the moments of tiles in threads, then merge adjacent tiles until one is left."""
-    from twinrank.data.transforms.loops import moments_of_tiles
+    from twinrank.data.transforms.compiled_transforms import moments_of_tiles
 
     rows, features = x.shape
     height = rows_for(_TILE, features)

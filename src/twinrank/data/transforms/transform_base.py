@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from twinrank.lists import Lists, check_lists
-from twinrank.lists.per_list import frozen
+from twinrank.core.lists import Lists, check_lists
+from twinrank.core.lists.per_list import frozen
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError
 from twinrank.support.notation import Term, Value

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from twinrank.core.lists import Lists
 from twinrank.data.transforms.transform_base import Floats, Transform, by_list, by_tile
-from twinrank.lists import Lists
 from twinrank.support.errors import InputError
 
 _TILE = 16_384
@@ -128,7 +128,7 @@ class QueryZScore(Transform):
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
         """Standardise each list, in double precision."""
-        from twinrank.data.transforms.loops import zscore_cells
+        from twinrank.data.transforms.compiled_transforms import zscore_cells
 
         by_list(self, zscore_cells, x, lists, out)
 
@@ -149,6 +149,6 @@ class QueryMinMax(Transform):
 
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:
         """Rescale each list to 0 … 1."""
-        from twinrank.data.transforms.loops import minmax_cells
+        from twinrank.data.transforms.compiled_transforms import minmax_cells
 
         by_list(self, minmax_cells, x, lists, out)

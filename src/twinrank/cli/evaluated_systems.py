@@ -1,0 +1,156 @@
+"""The systems that twinrank evaluate compares: TREC runs, models, and files of scores."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twinrank.cli.data_options import load_data, show_notes
+from twinrank.cli.output_options import show_note
+from twinrank.cli.predict_command import scores_of
+from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    from twinrank.data.dataset import Dataset
+    from twinrank.evaluation.evaluation_values import Evaluation
+    from twinrank.evaluation.trec_files import Run
+    from twinrank.learning.estimators.base_ranker import BaseRanker
+
+
+def evaluate_runs(
+    paths: list[Path],
+    qrels: Path,
+    measures: list[str] | None,
+    level: float,
+    complete: bool,
+    policy: dict[str, Any],
+) -> "dict[str, Evaluation]":
+    """Evaluate TREC runs, by name, against the same judgements."""
+    from twinrank.evaluation.conventions import convention_of
+    from twinrank.evaluation.run_evaluation import OFFICIAL, evaluate_run, parse_measures
+    from twinrank.evaluation.trec_files import read_qrels, read_run
+
+    measure_names = measures or OFFICIAL
+    convention = convention_of(policy["convention"], policy["empty"], policy["ties"])
+    parse_measures(measure_names, convention, level)  # raises errors before any file is read
+    runs = dict(zip(_names(paths), map(read_run, paths), strict=True))
+    judged = read_qrels(qrels)
+    if len(runs) > 1:
+        measure_names = ["runid", *measure_names]  # identifies the runs in trec output
+    options = {"level": level, "complete": complete, **policy}
+    common = judged if complete or len(runs) == 1 else _common_queries(runs, judged)
+    results = {n: evaluate_run(run, common, measure_names, **options) for n, run in runs.items()}
+    for name, run in runs.items():
+        _show_missing(name, run, judged, qrels, complete)
+    if any(run.scores.keys() & judged.keys() > common.keys() for run in runs.values()):
+        show_note(f"Compared on the {len(common):,} queries that all runs have.")
+    return results
+
+
+def _show_missing(
+    name: str, run: "Run", judged: Mapping[str, Any], qrels: Path, complete: bool
+) -> None:
+    """Print the queries that only the run or only the qrels have."""
+    if unjudged := run.scores.keys() - judged.keys():
+        show_note(f"{name}: {_queries(unjudged)} without judgements, ignored.")
+    if absent := judged.keys() - run.scores.keys():
+        treated = "counted as 0" if complete else "left out; -c counts them as 0"
+        show_note(f"{name}: {_queries(absent)} of {qrels.name} absent, {treated}.")
+
+
+def _common_queries(runs: "Mapping[str, Run]", judged: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The judgements of the queries that all runs have."""
+    common = set.intersection(*({*run.scores} for run in runs.values())) & judged.keys()
+    if not common:
+        raise InputError("No judged query is in all runs; -c counts absent ones as 0.")
+    return {query: judged[query] for query in judged if query in common}
+
+
+def _queries(queries: "set[str]") -> str:
+    first = ", ".join(sorted(queries)[:3])
+    count = len(queries)
+    return f"{count:,} {'query' if count == 1 else 'queries'} ({first}{', …' if count > 3 else ''})"
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The names of files and folders, or their full paths if names repeat."""
+    short = [path.name or str(path) for path in paths]
+    full = [str(path) for path in paths]
+    for name in full:
+        if full.count(name) > 1:
+            raise InputError(f"{name} appears twice. Name each system once.")
+    return short if len(set(short)) == len(short) else full
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredSystems:
+    """Systems that scored the same data: evaluations, scores, and rankers or None, by name."""
+
+    results: "dict[str, Evaluation]"
+    data: "Dataset"
+    scores: dict[str, Any]
+    rankers: "dict[str, BaseRanker | None]"
+
+
+def evaluate_scores(
+    data: Path,
+    models: "list[Path]",
+    files: list[Path],
+    measures: list[str] | None,
+    level: float,
+    policy: dict[str, Any],
+    reading: dict[str, Any] | None,
+    architecture: str | None = None,
+) -> ScoredSystems:
+    """Evaluate models and files of scores, by name, on the same data."""
+    from twinrank.evaluation.conventions import convention_of
+    from twinrank.evaluation.evaluate import DEFAULT, evaluate
+    from twinrank.evaluation.run_evaluation import named_measures
+
+    names = _names([*models, *files])
+    convention = convention_of(policy.pop("convention"), policy.pop("empty"), policy.pop("ties"))
+    by_name = named_measures(measures or DEFAULT, convention, level)
+    rankers = _load_models(models, data, architecture)
+    text = {name for ranker in rankers for name in ranker._known_columns().text}
+    loaded = load_data(data, reading or {}, sorted(text))
+    show_notes(loaded)
+    if convention.ties == "docid" and loaded.comments is None:
+        raise InputError(f"{data} has no document ids to order ties by; choose --ties stable.")
+    docids = loaded.docids if convention.ties == "docid" else None
+    policy |= {"docids": docids, "query_ids": loaded.query_ids, "convention": convention}
+    all_scores = [scores_of(ranker, loaded, data) for ranker in rankers]
+    all_scores += [loaded.from_source_order(_read_scores(p, loaded.documents)) for p in files]
+    by_system = dict(zip(names, all_scores, strict=True))
+    results = {
+        name: evaluate(scores, loaded.y, loaded.lists, by_name, **policy)
+        for name, scores in by_system.items()
+    }
+    sources = [*rankers, *[None] * len(files)]
+    return ScoredSystems(results, loaded, by_system, dict(zip(names, sources, strict=True)))
+
+
+def _load_models(folders: "list[Path]", data: Path, architecture: str | None) -> list[Any]:
+    """Load models before the data, which may take long; without models, torch isn't imported."""
+    if not folders:
+        return []
+    from twinrank.learning.estimators.model_loading import load_model
+    from twinrank.learning.models.saved_model import needs_architecture
+
+    if (data / "config.json").is_file() or (data / "run.json").is_file():
+        raise InputError(f"{data} is a model's folder; DATA comes last.")
+    own = [architecture if needs_architecture(folder) else None for folder in folders]
+    return [load_model(folder, net) for folder, net in zip(folders, own, strict=True)]
+
+
+def _read_scores(path: Path, documents: int) -> Any:
+    import numpy as np
+
+    from twinrank.evaluation.trec_files import read_scores
+
+    values = np.frombuffer(read_scores(path))
+    if values.size != documents:
+        raise InputError(
+            f"{path} has {values.size:,} scores, but DATA has {documents:,} documents; both need "
+            f"one score per document."
+        )
+    return values

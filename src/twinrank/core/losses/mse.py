@@ -1,0 +1,44 @@
+"""Mean squared error: pointwise regression on the labels."""
+
+from typing import ClassVar
+
+from twinrank.core.lists import Lists
+from twinrank.core.losses.ranking_loss import SmoothLoss
+from twinrank.support.arrays import Array, as_float, namespace
+
+
+class MSE(SmoothLoss):
+    """Mean squared error between scores and labels, the pointwise baseline.
+
+    L = Σ_i (s_i − y_i)² / m over the m documents of a list; ∂L/∂s_i = 2 (s_i − y_i) / m. All lists
+    with documents count equally, also those without a relevant document.
+
+    Cossock & Zhang, "Subset ranking using regression" (COLT 2006).
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Unused: this loss is not random.
+    validate : bool, default True
+        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
+        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
+        checks.
+
+    Examples
+    --------
+    >>> import torch
+    >>> scores = torch.tensor([1.0, 1.0], requires_grad=True)
+    >>> MSE()(scores, torch.tensor([3.0, 1.0]), Lists.from_sizes([2])).item()
+    2.0
+    """
+
+    name: ClassVar[str] = "MSE"
+    needs_relevant: ClassVar[bool] = False
+
+    def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
+        """The mean of the squares, and the slope of each."""
+        error = as_float(scores) - labels
+        sizes = lists.sum(namespace(error).ones_like(error)).clip(1)
+        return lists.sum(error * error) / sizes, 2.0 * error / lists.spread(sizes)

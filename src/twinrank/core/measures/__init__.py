@@ -1,0 +1,116 @@
+"""Measures and their registry. Internal: import public names from `twinrank`."""
+
+import os
+from dataclasses import fields
+from importlib import import_module
+
+from twinrank.core.measures.ap import AP, PaperAP
+from twinrank.core.measures.dcg import DCG, NDCG
+from twinrank.core.measures.err import ERR, NERR
+from twinrank.core.measures.measure_base import FunctionMeasure, Measure
+from twinrank.core.measures.precision import Judged, Precision, Recall, RPrecision
+from twinrank.core.measures.rbp import RBP
+from twinrank.core.measures.rr import RR, Success
+from twinrank.support.errors import InputError, unknown
+from twinrank.support.notation import check_options, parse
+
+MEASURES: tuple[type[Measure], ...] = (
+    NDCG, DCG, AP, PaperAP, Precision, Recall, RPrecision, RR, Success, NERR, ERR, RBP, Judged,
+)  # fmt: skip
+
+__all__ = ["MEASURES", "Measure", "measure", "names", "register_measure"]
+
+VARIABLE = "TWINRANK_IMPORT"
+"""Modules, separated by commas, that register measures. Processes of a study import them too."""
+
+_BUILT_IN = {name: kind for kind in MEASURES for name in (kind.name, *kind.aliases)}
+_OWN: dict[str, type[Measure] | FunctionMeasure] = {}
+
+
+def measure(name: str | Measure) -> Measure:
+    """Create a measure from its name, such as `nDCG@10`, `nDCG(gain=linear)@5` or `P(rel=2)@3`.
+
+    Parameters
+    ----------
+    name : str or Measure
+        `Name`, `Name@k`, `Name(option=value, …)` or `Name(option=value, …)@k`. `twinrank measures`
+        lists the names and their options; `register_measure` adds your own. A `Measure` is
+        returned unchanged.
+
+    Returns
+    -------
+    Measure
+
+    Raises
+    ------
+    InputError
+        If the name, an option or its value is unknown.
+
+    Examples
+    --------
+    >>> str(measure("nDCG(gain=linear)@5"))
+    'nDCG(gain=linear)@5'
+    >>> measure("Precision@5") == measure("P@5")
+    True
+    """
+    if isinstance(name, Measure):
+        return name
+    term = parse(name)
+    if term.name not in names():
+        raise InputError(unknown("measure", term.name, names()))
+    kind = _BUILT_IN.get(term.name) or _OWN[term.name]
+    if isinstance(kind, FunctionMeasure):
+        check_options(term.name, term, ())
+        return kind.at(term.cutoff)
+    check_options(kind.name, term, [f.name for f in fields(kind) if f.name != "cutoff"])
+    return kind(cutoff=term.cutoff, **term.options)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all measures: built in and registered, here or by modules in TWINRANK_IMPORT."""
+    for module in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise InputError(
+                f"{VARIABLE} names {module!r}, which cannot be imported ({error})."
+            ) from error
+    return (*_BUILT_IN, *_OWN)
+
+
+def register_measure(own: Measure | type[Measure]) -> None:
+    """Make your own measure known by its name, such as `"Attention@10"`.
+
+    The name then works wherever a measure is written by name. The command line and the processes of
+    a study import the modules that the environment variable `TWINRANK_IMPORT` lists; register your
+    measure in one of these.
+
+    Parameters
+    ----------
+    own : Measure or subclass of Measure
+        A measure of `Measure.from_functions`, which may get another cutoff by `@k`; or a class,
+        whose fields are options. A measure of the same name is replaced, if it is not built in.
+
+    Raises
+    ------
+    InputError
+        If the name is that of a built-in measure, or is not a word.
+
+    Examples
+    --------
+    >>> own = Measure.from_functions("Top", lambda labels, lists: labels > 1, lambda rank: 1 / rank)
+    >>> register_measure(own)
+    >>> str(measure("Top@3"))
+    'Top@3'
+    """
+    if isinstance(own, Measure) and not isinstance(own, FunctionMeasure):
+        own = type(own)
+    if not isinstance(own, FunctionMeasure | type) or own is Measure:
+        raise InputError(f"register_measure takes a Measure, not {own!r}.")
+    known = (own.title,) if isinstance(own, FunctionMeasure) else (own.name, *own.aliases)
+    for name in known:
+        if parse(name).name != name:
+            raise InputError(f"The name of a measure must be a word, not {name!r}.")
+        if name in _BUILT_IN:
+            raise InputError(f"{name} is a built-in measure; choose another name.")
+    _OWN.update(dict.fromkeys(known, own))

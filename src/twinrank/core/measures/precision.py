@@ -1,0 +1,149 @@
+"""Measures that count documents near the top: precision, recall, R-precision, judged."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from twinrank.core.lists import Lists
+from twinrank.core.measures.measure_base import (
+    BinaryMeasure,
+    ReciprocalMeasure,
+    Swaps,
+    additive,
+    shared,
+)
+from twinrank.support.arrays import Array, namespace
+
+# A count has no discount. As in the paper (Yu 2020, Eq. VirPre) its documents get the credit
+# position/total. The discount 1/r cancels the position in the value, but not in the gradient.
+
+
+def _mean_count(credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
+    """Counts averaged over ties, without the position, which the discount cancels."""
+    position = lists.positions(credit)
+    return mean(credit / position) * position
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Count(BinaryMeasure):
+    """A count of relevant documents."""
+
+    counts: ClassVar[bool] = True
+
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """One document more or less if one of the two is among the first k."""
+        inside = self.cut(namespace(labels).ones_like(labels), lists)
+        return additive(self.credit(labels, lists) / lists.positions(labels), inside)
+
+    def over_ties(self, credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
+        """The mean count of the tied documents."""
+        return _mean_count(credit, lists, mean)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision(_Count):
+    """Precision: P@k = Σ_{j≤k} b_j / k.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        k. Default: the length of each list.
+    """
+
+    name: ClassVar[str] = "P"
+    aliases: ClassVar[tuple[str, ...]] = ("Precision", "Pre")
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """b_i · i / k."""
+        position = lists.positions(labels)
+        depth = _sizes(labels, lists) if self.cutoff is None else float(self.cutoff)
+        return self.relevant(labels) * position / depth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall(_Count):
+    """Recall@k = Σ_{j≤k} b_j / R, with R relevant documents.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
+
+    name: ClassVar[str] = "Recall"
+    aliases: ClassVar[tuple[str, ...]] = ("R",)
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """b_i · i / R."""
+        relevant = self.relevant(labels) * 1.0
+        return shared(relevant * lists.positions(labels), lists.sum(relevant), lists)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RPrecision(BinaryMeasure):
+    """R-precision: Rprec = P@R, precision at the number R of relevant documents.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    cutoff : int, optional
+        Only the first `cutoff` documents count.
+    """
+
+    name: ClassVar[str] = "Rprec"
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """b_i · i / R for positions up to R."""
+        relevant, position = self.relevant(labels) * 1.0, lists.positions(labels)
+        total = lists.sum(relevant)
+        return shared(relevant * position * (position <= lists.spread(total)), total, lists)
+
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """One document more or less if one of the two is among the first R."""
+        relevant = self.relevant(labels) * 1.0
+        total = lists.sum(relevant)
+        inside = self.cut((lists.positions(labels) <= lists.spread(total)) * 1.0, lists)
+        return additive(shared(relevant, total, lists), inside)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(ReciprocalMeasure):
+    """Judged@k: the share of judged documents (label ≥ 0) among the first k.
+
+    Parameters
+    ----------
+    cutoff : int, optional
+        k. Default: the length of each list.
+    """
+
+    name: ClassVar[str] = "Judged"
+    counts: ClassVar[bool] = True
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """i / (the number of documents up to k), for a judged document."""
+        size = _sizes(labels, lists)
+        depth = size if self.cutoff is None else size.clip(max=self.cutoff)
+        return (labels >= 0) * lists.positions(labels) / depth
+
+    def over_ties(self, credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
+        """The mean count of the tied documents."""
+        return _mean_count(credit, lists, mean)
+
+    def swaps(self, labels: Array, lists: Lists) -> Swaps:
+        """One document more or less if one of the two is among the first k."""
+        inside = self.cut(namespace(labels).ones_like(labels), lists)
+        return additive(self.credit(labels, lists) / lists.positions(labels), inside)
+
+    def relevant(self, labels: Array) -> Array:
+        """Every document: only a list without documents is empty."""
+        return labels == labels
+
+
+def _sizes(labels: Array, lists: Lists) -> Array:
+    """The number of ranked documents in each document's list."""
+    return lists.spread(lists.sum(lists.ranked(namespace(labels).ones_like(labels), None)))

@@ -1,0 +1,1 @@
+"""Models in formats of other software. Internal: use `Ranker.export` or `twinrank export`."""

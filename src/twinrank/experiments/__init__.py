@@ -1,0 +1,1 @@
+"""Studies, searches for parameters, the experiment of the paper, reports. Internal."""

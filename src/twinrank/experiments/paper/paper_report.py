@@ -1,0 +1,366 @@
+"""The results of a reproduction: tables, figures, values per query, settings and the report.
+
+OUT/tables/   table-4.txt, .md, .tex and .csv, …; architectures.*, correlations.*, claims.*
+OUT/tables.md the command, the data, and the tables of the report in Markdown
+OUT/figures/  figure-1.svg, .pdf and .png, …
+OUT/per-query.npz, reproduction.json, report.html
+OUT/study/    the finished trainings (see `results.py`)
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinrank.evaluation.comparison import compare
+from twinrank.experiments.paper.paper_claims import claim_csv, claim_table, claims_of
+from twinrank.experiments.paper.paper_figures import (
+    correlation_csv,
+    correlation_table,
+    draw_figure_1,
+    draw_figure_2,
+)
+from twinrank.experiments.paper.paper_tables import architecture_csv, architecture_table, signed
+from twinrank.experiments.paper.published import (
+    EPOCHS,
+    FEWEST_DOCUMENTS,
+    FEWEST_RELEVANT,
+    LEAST_HESSIAN,
+    LEVEL,
+    MEASURES,
+    MSLR,
+    VALIDATION,
+    system,
+)
+from twinrank.experiments.paper.rank_error import RankError
+from twinrank.experiments.paper.reproduction import AUTHOR, CONVENTION, ReproductionResults
+from twinrank.experiments.report.content import ReportContent
+from twinrank.experiments.study.written_files import csv_text, write_json, write_tables, write_text
+from twinrank.support.files import replacing
+from twinrank.support.quantities import counted
+from twinrank.support.tables import Cell, Table
+
+_TITLES = {2: "Table 2: ranks by a sigmoid", 3: "Table 3: ranks by the twin-sigmoid"}
+_OLD_LIGHTGBM = (
+    "LambdaMART(L) cannot be repeated exactly: LightGBM of 2020 cut the ideal DCG at 20 documents, "
+    "which cannot be set today."
+)
+_AUTHORS_CODE = (
+    "Published numbers may follow the author's code (the rows ptranking) where it differs from the "
+    "paper's text: in the columns @20, and in rows of R5, whose scores tie."
+)
+_HESSIAN = (
+    "The direct objectives of Table 8 have the same trees as LambdaMART(L), also in the least "
+    "hessian of a leaf. Their hessians have a mean of 1, those of LambdaMART have not."
+)
+_ALT_1 = (
+    "Three panels: the sigmoid for three slopes; its derivative, higher and narrower for steeper "
+    "slopes; the twin-sigmoid, a step, with the gradients of type1, type2 and type3."
+)
+_ALT_2 = (
+    "A panel per method: the objective on the training data and nDCG@5 on validation and test "
+    "data, by epoch or tree. The table of rank correlations shows how well they agree."
+)
+
+
+def rank_error_table(number: int, cells: Sequence[RankError]) -> Table:
+    """Table 2 or 3, with measured and published values."""
+    rows = [
+        [
+            Cell(cell.method),
+            Cell(f"{cell.documents:,}"),
+            *(Cell(f"{x:,.2f}") for x in (cell.measured, cell.standard_error, cell.published)),
+        ]
+        for cell in cells
+        if cell.table == number
+    ]
+    return Table(
+        _TITLES[number], ["method", "documents", "measured L1", "± s.e.", "published"], rows
+    )
+
+
+def write_rank_errors(out: Path, number: int, cells: Sequence[RankError]) -> Table:
+    """Write Table 2 or 3, and return it."""
+    table = rank_error_table(number, cells)
+    head = ["method", "documents", "measured", "standard_error", "published"]
+    rows = ([getattr(cell, name) for name in head] for cell in cells if cell.table == number)
+    write_tables(out / "tables", f"table-{number}", [table], csv_text(head, rows))
+    return table
+
+
+def write_figure_1(out: Path) -> list[Path]:
+    """Write Figure 1 in all formats."""
+    return draw_figure_1(_figures_folder(out) / "figure-1")
+
+
+def write_results(out: Path, results: ReproductionResults) -> list[tuple[str, list[Table]]]:
+    """Write everything except the report. Return the tables by title."""
+    written: list[tuple[str, list[Table]]] = []
+    for table in results.tables:
+        parts = table.tables()
+        write_tables(out / "tables", f"table-{table.number}", parts, table.to_csv())
+        written.append((table.title, parts))
+    if any(row.architecture for row in results.measured):
+        architectures = architecture_table(results.measured, results.chosen)
+        data = architecture_csv(results.measured, results.chosen)
+        write_tables(out / "tables", "architectures", [architectures], data)
+        written.append(("Architectures", [architectures]))
+    if claims := claims_of(results):
+        listed = claim_table(claims)
+        write_tables(out / "tables", "claims", [listed], claim_csv(claims))
+        written.append(("Claims", [listed]))
+    if results.panels:
+        draw_figure_2(_figures_folder(out) / "figure-2", results.panels)
+        correlations = correlation_table(results.panels)
+        data = correlation_csv(results.panels)
+        write_tables(out / "tables", "correlations", [correlations], data)
+        written.append(("Figure 2: rank correlations", [correlations]))
+    if results.measured:
+        _write_values(out / "per-query.npz", results)
+    return written
+
+
+def write_page(out: Path, results: ReproductionResults, command: str) -> Path:
+    """Write tables.md: the command, the data and the tables, without nERR.
+
+    Architectures are listed if validation chose among them.
+    """
+    parts = [f"```sh\n{command}\n```", _sentence(results)]
+    for table in results.tables:
+        parts += [each.to_markdown() for each in table.tables()[:2]]
+    if len(results.measured) > len(results.chosen):
+        parts.append(architecture_table(results.measured, results.chosen).to_markdown())
+    if claims := claims_of(results):
+        parts.append(claim_table(claims).to_markdown())
+    if results.panels:
+        parts.append(correlation_table(results.panels).to_markdown())
+    return write_text(out / "tables.md", "\n\n".join([*parts, *notes_of(results)]))
+
+
+def _sentence(results: ReproductionResults) -> str:
+    """The data and the extent of the experiment."""
+    reproduction = results.reproduction
+    queries, documents, features = reproduction.size
+    chosen = reproduction.architectures
+    models = "the published architectures"
+    if chosen is not None:
+        models = f"the best of {counted(len(chosen), 'architecture')} by validation"
+    extent = [
+        counted(reproduction.epochs, "epoch"),
+        models,
+        counted(len(reproduction.chosen_folds), "fold"),
+        counted(len(reproduction.seeds), "seed"),
+    ]
+    return (
+        f"{reproduction.source.name}: {counted(queries, 'query')}, "
+        f"{counted(documents, 'document')}, {features} features after the paper's filter; "
+        f"{', '.join(extent)}."
+    )
+
+
+def _figures_folder(out: Path) -> Path:
+    folder = out / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _write_values(path: Path, results: ReproductionResults) -> None:
+    """Write the values of all methods, [systems, measures, queries], with the names of each."""
+    query_ids = results.measured[0].evaluation.query_ids
+    assert query_ids is not None
+    numbers, source = results.reproduction.chosen_folds, results.reproduction.source
+    folds = [np.full(source.sets(number)["test"].queries, number) for number in numbers]
+    values = np.stack([[row.evaluation.values[m] for m in MEASURES] for row in results.measured])
+    with replacing(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(
+            file,
+            allow_pickle=False,
+            systems=np.array([row.system for row in results.measured]),
+            measures=np.array(MEASURES),
+            queries=np.array([str(query) for query in query_ids]),
+            folds=np.concatenate(folds),
+            values=values,
+        )
+
+
+def notes_of(results: ReproductionResults, failures: bool = True) -> list[str]:
+    """Notes on how the results differ from the paper's experiment, and on failed trainings."""
+    reproduction = results.reproduction
+    notes = []
+    if reproduction.on_mslr:
+        epochs, folds = reproduction.epochs, len(reproduction.chosen_folds)
+        less = [f"{epochs} epochs instead of {EPOCHS}"] if epochs < EPOCHS else []
+        less += [f"{counted(folds, 'fold')} of 5"]
+        if epochs < EPOCHS or folds < 5:
+            notes.append(f"Less was run than for the published numbers: {', '.join(less)}.")
+        notes.append(_AUTHORS_CODE)
+        own, papers = (f"{n:,} queries, {d:,} documents" for n, d, _ in (reproduction.size, MSLR))
+        notes.append(f"After the paper's filter, the data has {own}; the paper has {papers}.")
+        if 4 in reproduction.tables:
+            notes.append(_OLD_LIGHTGBM)
+    elif reproduction.tables:
+        notes.append(
+            "The data is not MSLR-WEB30K: the protocol is the paper's, but the published numbers "
+            "are not comparable."
+        )
+    least = reproduction.least_hessian
+    has_trees = {4, 8}.intersection(reproduction.tables) or reproduction.figure_2
+    if least < LEAST_HESSIAN and has_trees:
+        notes.append(
+            f"Trees: the least hessian of a leaf is {least:.3g} instead of the paper's "
+            f"{LEAST_HESSIAN:g}, in proportion to the smaller data."
+        )
+    notes += [_HESSIAN] if 8 in reproduction.tables else []
+    incomplete = []
+    if reproduction.methods:
+        last = results.results[-1]
+        incomplete = [name for name in last.study.method_names if name not in last.methods]
+    if incomplete:
+        notes.append(f"Left out, because a training failed: {', '.join(incomplete)}.")
+    return notes + [f"Failed: {failure}" for failure in results.failures if failures]
+
+
+def write_settings(out: Path, results: ReproductionResults, command: str) -> dict[str, Any]:
+    """Write the settings, versions and means to reproduction.json, and return them."""
+    reproduction = results.reproduction
+    units = [unit for study in results.results for unit in study.units]
+    versions: dict[str, str] = {}
+    for unit in units:
+        versions |= unit.versions
+    architectures = reproduction.architectures
+    about: dict[str, Any] = {
+        "command": command,
+        "source": json.loads(reproduction.source.to_text()),
+        "data": data_summary(results),
+        "mslr_web30k": reproduction.on_mslr,
+        "tables": list(reproduction.tables),
+        "figure_2": reproduction.figure_2,
+        "folds": list(reproduction.chosen_folds),
+        "epochs": reproduction.epochs,
+        "architectures": "paper" if architectures is None else list(architectures),
+        "seeds": list(reproduction.seeds),
+        "convention": CONVENTION,
+        "average": "folds",
+        "level": LEVEL,
+        "versions": versions,
+        "parameters": {unit.unit.method: dict(unit.unit.parameters) for unit in units},
+        "systems": [
+            {
+                "system": row.system,
+                "chosen": results.chosen[row.method] is row,
+                "validation": row.validation,
+                "tied_pairs": row.tied_pairs,
+                "means": {name: row.mean(name) for name in MEASURES},
+                "spread": _without_nan({name: row.spread(name) for name in MEASURES}),
+                "pooled": row.evaluation.means,
+                AUTHOR: {name: float(row.author_means[name].mean()) for name in MEASURES},
+            }
+            for row in results.measured
+        ],
+        "correlations": {
+            panel.system: _without_nan(panel.correlations) for panel in results.panels
+        },
+        "roughness": {panel.system: _without_nan(panel.roughness) for panel in results.panels},
+        "notes": notes_of(results),
+    }
+    write_json(out / "reproduction.json", about)
+    return about
+
+
+def _without_nan(values: dict[str, float]) -> dict[str, float | None]:
+    return {name: None if np.isnan(value) else value for name, value in values.items()}
+
+
+def data_summary(results: ReproductionResults) -> dict[str, str]:
+    """The name and size of the data after the paper's filter."""
+    source, fold = results.reproduction.source, results.reproduction.chosen_folds[0]
+    sets = source.sets(fold)
+    sizes = {
+        f"{part}, fold {fold}": f"{counted(data.queries, 'query')}, "
+        f"{counted(data.documents, 'document')}"
+        for part, data in sets.items()
+    }
+    return {
+        "name": source.name,
+        "features": _beside(results, 2),
+        "queries": _beside(results, 0),
+        "documents": _beside(results, 1),
+        **sizes,
+        "queries kept": f"those with {FEWEST_DOCUMENTS} documents and {FEWEST_RELEVANT} relevant "
+        "or more",
+    }
+
+
+def _beside(results: ReproductionResults, position: int) -> str:
+    """A number of `Reproduction.size`, beside the paper's if the data is the paper's."""
+    own = f"{results.reproduction.size[position]:,}"
+    return f"{own} (paper: {MSLR[position]:,})" if results.reproduction.on_mslr else own
+
+
+def report_of(
+    results: ReproductionResults,
+    out: Path,
+    tables: Sequence[tuple[str, Sequence[Table]]],
+    about: Mapping[str, Any],
+) -> ReportContent:
+    """The content of the report; `about` is the result of `write_settings`."""
+    chosen = list(results.chosen.values())
+    evaluations = {row.system: row.evaluation for row in chosen}
+    units = {row.system: results.units_of(system(row.method, row.architecture)) for row in chosen}
+    last = results.results[-1]
+    reproduction = results.reproduction
+    return ReportContent(
+        title="Optimize What You Evaluate With (Yu 2020), reproduced",
+        headline=headline(results),
+        data_summary=list(data_summary(results).items()),
+        settings=[
+            ("tables", ", ".join(map(str, reproduction.tables)) or "none"),
+            ("folds", ", ".join(map(str, reproduction.chosen_folds))),
+            ("epochs", str(reproduction.epochs)),
+            ("architectures", str(about["architectures"])),
+            ("seeds", ", ".join(map(str, reproduction.seeds))),
+            ("mode", "paper"),
+        ],
+        command=str(about["command"]),
+        versions=about["versions"],
+        comparison=compare(evaluations, level=LEVEL) if evaluations else None,
+        evaluations=evaluations,
+        curves={name: [unit.history for unit in trained] for name, trained in units.items()},
+        list_sizes=last.list_sizes if evaluations else None,
+        list_grades=last.list_grades if evaluations else None,
+        seconds={name: sum(unit.seconds for unit in trained) for name, trained in units.items()},
+        memory={
+            name: float(max(unit.peak_memory_bytes for unit in trained))
+            for name, trained in units.items()
+        },
+        notes=notes_of(results),
+        figures=_figures(out),
+        tables=[(table.title or title, table) for title, parts in tables for table in parts],
+        measure=VALIDATION if evaluations else "",
+        validation_measure=VALIDATION,
+    )
+
+
+def headline(results: ReproductionResults) -> str:
+    """The main result in a sentence or two."""
+    if not results.tables:
+        return "The course of training, method by method."
+    best = max(results.chosen.values(), key=lambda row: row.mean(VALIDATION))
+    text = f"Best in {VALIDATION}: {best.system}, {best.mean(VALIDATION):.4f}."
+    published = [table for table in results.tables if table.published]
+    if not published:
+        return text
+    distance = float(np.mean([table.distance() for table in published]))
+    return f"{text} On average {signed(distance)[1:]} from the published numbers."
+
+
+def _figures(out: Path) -> list[tuple[str, str, str]]:
+    """The figures in the folder: title, SVG and description."""
+    known = (
+        ("Figure 1: sigmoid and twin-sigmoid", "figure-1", _ALT_1),
+        ("Figure 2: the course of training", "figure-2", _ALT_2),
+    )
+    paths = [(title, out / "figures" / f"{name}.svg", alt) for title, name, alt in known]
+    return [(title, p.read_text("utf-8"), alt) for title, p, alt in paths if p.is_file()]

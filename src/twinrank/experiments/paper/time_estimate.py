@@ -1,0 +1,128 @@
+"""An estimate of training times, from a few real steps of each method on a sample of the data."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from twinrank.data.dataset import Dataset
+from twinrank.experiments.study.methods import NET, TREES
+from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.units import Unit, one_thread
+from twinrank.learning.training.settings import resolve
+from twinrank.support.errors import TwinRankError
+
+_SCORED = 12_000  # documents that are scored, as many as a training scores at a time
+_ITERATIONS = 3  # the first, which loads and compiles, does not count
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """How the time of an iteration of one kind of model is measured."""
+
+    size: str
+    """The attribute of the data that the time is proportional to."""
+    sample: int
+    """The size of the sample that is timed."""
+    evaluates: bool
+    """True if an iteration is timed with its evaluation, as where each iteration has one."""
+
+    def size_of(self, data: Dataset) -> int:
+        return int(getattr(data, self.size))
+
+    def queries(self, data: Dataset) -> int:
+        """The number of queries of the sample."""
+        share = self.sample / max(self.size_of(data), 1)
+        return max(1, int(data.queries * min(share, 1.0)))
+
+
+_COSTS = {
+    NET.name: _Cost("queries", sample=24, evaluates=False),
+    TREES.name: _Cost("documents", sample=50_000, evaluates=True),
+}
+
+
+def expected_seconds(units: Sequence[Unit], source: Source) -> dict[str, float]:
+    """Seconds of training by the key of the unit.
+
+    Units with the same objective, and equal parameters that affect the time of a step, are timed
+    once. A training that can stop early is expected to last twice as long as its patience.
+    """
+    timed: dict[Any, tuple[float, float]] = {}
+    expected = {}
+    for unit in units:
+        sets, kind = source.sets(unit.fold), unit.kind
+        cost = _COSTS[kind.name]
+        group = (kind, unit.parameters["objective"], unit.parameters.get("batch_documents"))
+        if group not in timed:
+            timed[group] = _time(unit, sets)
+        per_size, per_document = timed[group]
+        iterations = _iterations(unit)
+        seconds = iterations * per_size * cost.size_of(sets["train"])
+        if not cost.evaluates:
+            evaluations = math.ceil(iterations / _parameter(unit, "validate_every"))
+            seconds += evaluations * per_document * sum(sets[p].documents for p in unit.watch)
+        expected[unit.key] = seconds
+    return expected
+
+
+def in_parallel(seconds: Sequence[float], jobs: int) -> float:
+    """The time of several units, at least that of the longest."""
+    return max(sum(seconds) / max(jobs, 1), max(seconds, default=0.0))
+
+
+def _time(unit: Unit, sets: Mapping[str, Dataset]) -> tuple[float, float]:
+    """Seconds per query (trees: per document) and iteration, and per document that is scored."""
+    kind, cost, train = unit.kind, _COSTS[unit.kind.name], sets["train"]
+    queries = cost.queries(train)
+    sample = _sample(train, queries)
+    share = queries / train.queries
+    watched = {part: _sample(sets[part], int(sets[part].queries * share)) for part in unit.watch}
+    own = {"random_state": unit.seed, kind.iterations_parameter: _ITERATIONS}
+    with one_thread():
+        ranker = kind.estimator(**{**unit.parameters, **own})
+        try:
+            ranker.fit(sample, eval_set=watched if cost.evaluates else None)
+        except TwinRankError:  # the study will report it
+            return 0.0, 0.0
+        history = ranker.history_
+        spent = history[-1]["seconds"] - (history[0]["seconds"] if len(history) > 1 else 0.0)
+        scored = _sample(train, _queries_with(train, _SCORED))
+        begun = time.perf_counter()
+        ranker.predict(scored)
+        scoring = time.perf_counter() - begun
+    iterations = max(len(history) - 1, 1)
+    return spent / iterations / cost.size_of(sample), scoring / scored.documents
+
+
+def _queries_with(data: Dataset, documents: int) -> int:
+    """The number of queries that have so many documents together."""
+    return max(1, data.queries * documents // max(data.documents, 1))
+
+
+def _sample(data: Dataset, queries: int) -> Dataset:
+    """Trainable queries, evenly spread over the lengths of lists."""
+    trainable = data.filter(min_documents=2, min_relevant=1)
+    order = np.argsort(trainable.lists.sizes, kind="stable")
+    count = max(1, min(queries, order.size))
+    places = (np.arange(count) + 0.5) / count * order.size
+    return trainable.select(np.sort(order[places.astype(np.int64)]))
+
+
+def _iterations(unit: Unit) -> int:
+    """The expected number of epochs or rounds.
+
+    LambdaMART(L) had its best round after 132 of 332 rounds on MQ2008, and after about 300 in the
+    paper's Figure 2. Twice the patience of 200 is within a factor of 1.3 of both.
+    """
+    most = _parameter(unit, unit.kind.iterations_parameter)
+    patience = resolve(unit.kind.name, unit.parameters)["early_stopping"]
+    return most if patience is None else min(most, 2 * int(patience))
+
+
+def _parameter(unit: Unit, name: str) -> int:
+    """A parameter, or the value of "auto" in the unit's mode."""
+    return int(resolve(unit.kind.name, unit.parameters)[name])

@@ -1,0 +1,268 @@
+"""The comparison of methods behind `twinrank compare`: defaults, table, files and report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinrank.evaluation.comparison import Comparison
+from twinrank.evaluation.evaluation_values import systems_csv
+from twinrank.experiments.report.content import ReportContent
+from twinrank.experiments.study.catboost_ranker import INSTALL, is_installed
+from twinrank.experiments.study.methods import ENSEMBLE_SIZE, TREES, Method, method
+from twinrank.experiments.study.query_details import QUERIES, query_details
+from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study import MEASURES, Study
+from twinrank.experiments.study.study_folder import Results
+from twinrank.experiments.study.written_files import write_tables, write_text
+from twinrank.learning.training.matched_data import papers_queries
+from twinrank.learning.training.settings import FEWEST
+from twinrank.support.errors import InputError, Parts, has_torch, unknown
+from twinrank.support.notation import parse
+from twinrank.support.quantities import counted
+from twinrank.support.tables import Cell, Table
+
+METHODS = ("LambdaMART", "CatBoost", "ListNet", "BoostedRanker", "Ranker", "Blend")
+_NETS = ("ListNet", "Ranker", "Blend")
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {TREES.name: {ENSEMBLE_SIZE: 1}}
+"""Parameters of methods with an objective: one model is compared with one LambdaMART. Estimators
+such as "Ranker" have their own defaults."""
+QUICK: Mapping[str, Any] = {"epochs": 5, "n_estimators": 40}
+BUILT_IN_FOLDS, BUILT_IN_QUERIES, QUICK_QUERIES = 3, 160, 150
+"""The size of the built-in data. The methods above take about two minutes on two cores."""
+CUTOFFS = (1, 3, 5, 10, 20)
+
+
+def default_methods() -> list[str]:
+    """The default methods, without CatBoost and nets if what they need is not installed."""
+    left_out = [*(() if is_installed() else ("CatBoost",)), *(() if has_torch() else _NETS)]
+    return [str(method(name)) for name in METHODS if name not in left_out]
+
+
+def note_on_missing(study: Study) -> str:
+    """How to add the default method that a study lacks; empty if it lacks none."""
+    if study.method_names != default_methods():
+        return ""
+    missing = {"CatBoost": is_installed(), "torch": has_torch()}
+    notes = {
+        "CatBoost": f"CatBoost is not installed, so this comparison lacks it. To add it: {INSTALL}",
+        "torch": "torch is not installed, so this comparison lacks nets. To add them: pip install "
+        "'twinrank[nets]'",
+    }
+    return " ".join(notes[name] for name, installed in missing.items() if not installed)
+
+
+def comparison_study(
+    source: Source,
+    methods: Sequence[str] | None = None,
+    measures: Sequence[str] = MEASURES,
+    folds: Sequence[int] | None = None,
+    seeds: Sequence[int] = (0,),
+    shared: Mapping[str, Any] | None = None,
+    own: Mapping[str, Mapping[str, Any]] | None = None,
+    quick: bool = False,
+) -> Study:
+    """The study that compares methods, by default those of `default_methods`.
+
+    Each of the `shared` parameters goes to all methods that have it, `own` parameters go to one
+    method. A quick study has fewer epochs and rounds, and only the first fold.
+    """
+    shared = shared or {}
+    chosen = [method(name) for name in (default_methods() if methods is None else methods)]
+    _check_known(chosen, shared)
+    by_method = {str(method(name)): dict(values) for name, values in (own or {}).items()}
+    parameters = {
+        str(each): {
+            **(each.known(DEFAULTS.get(each.kind.name, {})) if each.objective else {}),
+            **(each.known(QUICK) if quick else {}),
+            **each.known(shared),
+            **by_method.pop(str(each), {}),
+        }
+        for each in chosen
+    }
+    modes = {{**each.parameters(), **parameters[str(each)]}.get("mode") for each in chosen}
+    if shared.get("mode") == "paper" or modes == {"paper"}:
+        documents, relevant = FEWEST["paper"]
+        source = replace(source, min_documents=documents, min_relevant=relevant)
+    if quick and folds is None:
+        folds = source.folds[:1]
+    return Study(
+        source,
+        [str(each) for each in chosen],
+        folds,
+        seeds,
+        measures,
+        parameters | by_method,
+        validation_measure=str(shared.get("validation_measure", "nDCG@5")),
+    )
+
+
+def note_on_left_out(study: Study) -> Parts:
+    """The number of queries of the first fold that the mode "paper" leaves out; empty if none."""
+    if all(unit.parameters.get("mode") != "paper" for unit in study.units()):
+        return ()
+    whole, fold = replace(study.source, min_documents=1, min_relevant=0), study.chosen_folds[0]
+    sets = dict(whole.sets(fold))
+    if study.source.min_documents < FEWEST["paper"][0]:
+        del sets["test"]  # other methods are tested on all queries
+    note = papers_queries(sets.items())[1]
+    return (f"Fold {fold}: ", *note) if note else ()
+
+
+def _check_known(methods: Sequence[Method], parameters: Mapping[str, Any]) -> None:
+    """Raise an error for a parameter that no method has, or that methods cannot share."""
+    known = list(dict.fromkeys(n for m in methods for n in m.estimator().get_params()))
+    for name in parameters:
+        if not any(each.has(name) or name in each.estimator._get_param_names() for each in methods):
+            raise InputError(unknown("parameter", name, known))
+        if name in ("objective", "strategy", "random_state"):
+            option = "--seeds" if name == "random_state" else "--methods"
+            raise InputError(f"Methods cannot share {name}: pass {option} instead.")
+
+
+def table_of(results: Results, comparison: Comparison) -> Table:
+    """Methods by measures, with the number of epochs or rounds and the time of training."""
+    plain = comparison.table()
+    rows = []
+    for row in plain.rows:
+        name = row[0].text
+        iterations = [len(result.history) for result in results.units_of(name)]
+        rows.append([*row, Cell(_range(iterations)), Cell(f"{results.seconds(name):.1f} s")])
+    units = {f"{method(name).kind.unit}s" for name in comparison.values}
+    length = units.pop() if len(units) == 1 else "iterations"
+    return replace(plain, columns=[*plain.columns, length, "time"], rows=rows)
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low}–{high}"
+
+
+def headline(comparison: Comparison, name: str) -> str:
+    """The best method in a measure, and the methods that it differs from significantly."""
+    best, means = comparison.best(name), comparison.means
+    others = [system for system in comparison.values if system != best]
+    text = f"{best} has the best {name}: {means[best][name]:.4f}"
+    if not others:
+        return f"{text}."
+    p_values = comparison.p_values[name]
+    beaten = [system for system in others if p_values[system] < comparison.level]
+    if len(beaten) == len(others):
+        against = "all others" if len(others) > 1 else others[0]
+        return f"{text}. It differs significantly from {against} (p < {comparison.level:g})."
+    close = [system for system in others if system not in beaten]
+    listed = close[0] if len(close) == 1 else f"{', '.join(close[:-1])} and {close[-1]}"
+    verb = "does" if len(close) == 1 else "do"
+    return f"{text}. {listed} {verb} not differ significantly from it (p ≥ {comparison.level:g})."
+
+
+def main_measure(results: Results) -> str:
+    """The measure that chooses epochs, if it is among those compared; else the first."""
+    study = results.study
+    chosen = study.validation_measure
+    return chosen if chosen in study.measures else str(study.measures[0])
+
+
+def write_comparison(results: Results, comparison: Comparison, out: Path) -> None:
+    """Write the table, the comparison as JSON, and the values of every query as CSV."""
+    write_tables(out, "table", [table_of(results, comparison)])
+    write_text(out / "queries.csv", systems_csv(results.evaluations(), per_list=True))
+    comparison.save(out / "comparison.json")
+
+
+def report_content(
+    results: Results, comparison: Comparison, command: str, queries: int = QUERIES
+) -> ReportContent:
+    """The content of the HTML report, with at most so many single queries."""
+    study, names = results.study, results.methods
+    return ReportContent(
+        title=f"{counted(len(names), 'method')} on {study.source.name}",
+        headline=headline(comparison, main_measure(results)),
+        data_summary=_data_summary(results),
+        settings=_settings(results),
+        command=command,
+        versions={name: ", ".join(values) for name, values in _versions(results).items()},
+        comparison=comparison,
+        evaluations=results.evaluations(at_cutoffs(study.measures)),
+        curves={name: [unit.history for unit in results.units_of(name)] for name in names},
+        list_sizes=results.list_sizes,
+        list_grades=results.list_grades,
+        seconds={name: results.seconds(name) for name in names},
+        memory={name: float(results.memory(name)) for name in names},
+        notes=_notes(results),
+        measure=main_measure(results),
+        validation_measure=study.validation_measure,
+        **query_details(results, main_measure(results), queries),
+    )
+
+
+def _versions(results: Results) -> dict[str, list[str]]:
+    """The versions of packages that units were trained with; several after an update."""
+    versions: dict[str, list[str]] = {}
+    for unit in results.units:
+        for name, version in unit.versions.items():
+            known = versions.setdefault(name, [])
+            known += [version] if version not in known else []
+    return versions
+
+
+def _notes(results: Results) -> list[str]:
+    mixed = [name for name, versions in _versions(results).items() if len(versions) > 1]
+    notes = [f"Failed: {failure}" for failure in results.failures]
+    if mixed:
+        notes.append(f"Units were trained with different versions of {', '.join(mixed)}.")
+    return notes
+
+
+def at_cutoffs(measures: Sequence[str]) -> list[str]:
+    """The measures, and those with a cutoff also at other cutoffs.
+
+    >>> at_cutoffs(["nDCG@5"])
+    ['nDCG@5', 'nDCG@1', 'nDCG@3', 'nDCG@10', 'nDCG@20']
+    """
+    names = [str(name) for name in measures]
+    for term in map(parse, measures):
+        if term.cutoff is not None:
+            names += [str(replace(term, cutoff=k)) for k in CUTOFFS]
+    return list(dict.fromkeys(names))
+
+
+def _data_summary(results: Results) -> list[tuple[str, str]]:
+    study = results.study
+    sizes, tests = results.list_sizes, results.tests
+    labels = np.concatenate([test.y for test in tests])
+    grades, counts = np.unique(labels, return_counts=True)
+    lengths = f"{sizes.min():,} to {sizes.max():,}, {sizes.mean():.1f} on average"
+    lines = [
+        ("Data", study.source.path or study.source.name),
+        ("Folds", ", ".join(map(str, study.chosen_folds))),
+        ("Test queries", f"{sizes.size:,}"),
+        ("Test documents", f"{labels.size:,}"),
+        ("Features", f"{tests[0].features:,}"),
+        ("Documents per query", lengths),
+    ]
+    if grades.size <= 12:
+        shares = zip(grades.tolist(), (counts / labels.size).tolist(), strict=True)
+        lines.append(("Labels", ", ".join(f"{grade:g}: {share:.1%}" for grade, share in shares)))
+    return lines
+
+
+def _settings(results: Results) -> list[tuple[str, str]]:
+    study = results.study
+    lines = [
+        ("Epoch or round selected by", f"{study.validation_measure} on the validation queries"),
+        ("Seeds", ", ".join(map(str, study.seeds))),
+    ]
+    parameters = {unit.method: unit.parameters for unit in study.units()}
+    return lines + [(name, _changed(name, parameters[name])) for name in study.method_names]
+
+
+def _changed(name: str, parameters: Mapping[str, Any]) -> str:
+    """The parameters that differ from the estimator's defaults."""
+    chosen = method(name)
+    default = chosen.estimator().get_params(deep=False)
+    named = chosen.parameters()  # the name of the method shows them
+    shown = [f"{k} = {v}" for k, v in parameters.items() if k not in named and default[k] != v]
+    return ", ".join(shown) or "defaults"

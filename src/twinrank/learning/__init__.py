@@ -1,0 +1,1 @@
+"""Models, their training, and the estimators. Internal: import public names from `twinrank`."""

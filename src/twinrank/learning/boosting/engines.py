@@ -1,0 +1,222 @@
+"""The common interface of LightGBM and XGBoost: settings, training in rounds, trained trees."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.core.lists import Lists
+from twinrank.support.errors import InputError
+
+ENGINES = ("lightgbm", "xgboost")
+NO_TREE = (
+    "No tree could be grown: no split of the documents reduces the loss. Lower min_data_in_leaf "
+    "or min_sum_hessian_in_leaf in engine_params."
+)
+
+_THREADS = 64
+"""Engines start so many threads on any machine; with a million they crash."""
+
+_NAMES = {
+    "objective": "objective objective_type application app loss",
+    "validation_measure": "metric metrics metric_types eval_metric",
+    "num_leaves": "num_leaves num_leaf max_leaves max_leaf max_leaf_nodes",
+    "learning_rate": "learning_rate eta shrinkage_rate",
+    "n_estimators": "n_estimators num_iterations num_iteration n_iter max_iter nrounds "
+    "num_boost_round num_round num_rounds num_tree num_trees",
+    "early_stopping": "early_stopping early_stopping_round early_stopping_rounds n_iter_no_change",
+    "n_jobs": "n_jobs num_threads num_thread nthread nthreads",
+    "random_state": "random_state seed random_seed",
+    "ensemble_size": "num_class num_classes multi_strategy",
+    "colsample_bytree": "colsample_bytree feature_fraction sub_feature",
+    "categorical_features": "categorical_features categorical_feature categorical_column "
+    "cat_feature cat_column feature_types",
+}
+_OURS = {name: ours for ours, names in _NAMES.items() for name in names.split()}
+"""Our parameter for each name that the engines have for it."""
+
+
+class Blocks(Protocol):
+    """Features in blocks of whole queries, each of which is computed when it is read."""
+
+    shape: tuple[int, int]
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+
+    def queries(self, number: int) -> Any:
+        """The numbers of the queries of a block."""
+
+    def rows(self, number: int) -> slice:
+        """The rows of a block."""
+
+    def block(self, number: int) -> Any:
+        """The features of a block."""
+
+
+def blocks_of(X: Any) -> Iterator[Any]:
+    """The matrices of `Rows.X`, one after the other."""
+    if isinstance(X, np.ndarray):
+        yield X
+        return
+    for number in range(X.blocks):
+        yield X.block(number)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Documents for an engine: labels are at least 0, weights are one per list or None.
+
+    `X` is a matrix of float32, or features that are too large for one: a `Blocks`.
+    """
+
+    X: Any
+    y: npt.NDArray[np.float32]
+    lists: Lists
+    weights: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSettings:
+    """How trees are grown."""
+
+    objective: str | None = None
+    """One of the engine's own objectives; None if we compute the gradients."""
+    learning_rate: float
+    num_leaves: int
+    ensemble_size: int = 1
+    """The number of models, each with its own booster."""
+    colsample_bytree: float = 1.0
+    """The share of the columns that a tree may split on."""
+    subsample: float = 1.0
+    """The share of the queries that a model or a round learns from."""
+    subsample_freq: int = 0
+    """Draw queries anew after this many rounds; 0: draw once."""
+    categorical: tuple[int, ...] = ()
+    n_jobs: int | None = None
+    seed: int = 0
+    engine_params: Mapping[str, Any] = field(default_factory=dict)
+    """The engine's own settings, by its own names."""
+
+    model: int = 0
+    """The number of the model in the ensemble."""
+
+    @property
+    def model_seed(self) -> int:
+        """The seed of the model; the first has that of all."""
+        if not self.model:
+            return self.seed
+        words = np.random.SeedSequence([self.seed, self.model]).generate_state(1, np.uint64)
+        return int(words[0]) >> 1
+
+
+class Trees(Protocol):
+    """Trained trees."""
+
+    file: str
+    """The name of the file for `to_bytes`."""
+
+    booster: Any
+    """The engine's own object."""
+
+    @property
+    def count(self) -> int:
+        """The number of trees."""
+
+    def predict(self, X: Any, n_jobs: int | None) -> npt.NDArray[np.float32]:
+        """The score of every row."""
+
+    def contributions(self, X: Any, n_jobs: int | None) -> npt.NDArray[np.float64]:
+        """SHAP values: a column per feature, and the common base value in the last column."""
+
+    def gains(self) -> npt.NDArray[np.float64]:
+        """The total gain of the splits on each feature."""
+
+    def to_bytes(self, suffix: str = ...) -> bytes:
+        """The engine's own file."""
+
+
+class Grower(Protocol):
+    """One model in training.
+
+    `Grower(settings, objective, data, state)` continues from `state`, which `state()` gave. `data`
+    is the engine's `Data(settings, rows, sets)`, which all models of an ensemble share.
+    """
+
+    exact: bool
+    """True if training continues from `state` with the same bits."""
+    rescales: bool
+    """True if later rounds change earlier trees (DART), so that a model cannot be cut."""
+    count: int
+    """The number of rounds that added a tree, in all parts of the training."""
+
+    def grow(self, round_number: int) -> bool:
+        """Add a tree; False, and no tree, if no split helps."""
+
+    def scores(self, name: str | None = None) -> npt.NDArray[Any]:
+        """The scores of an evaluation set, or of the training data."""
+
+    def state(self) -> bytes:
+        """All trees grown so far."""
+
+    def model(self, count: int) -> Any:
+        """The trees of the first rounds that added one, for `merged_trees`."""
+
+
+def engine(name: str) -> Any:
+    """The module of an engine.
+
+    It has `Data`, `Grower`, `Objective`, `merged_trees`, `from_bytes`, `FILE`, `NAME`, `SUFFIXES`
+    and `SHARES_DATA`; if that is true, `begin_thread`.
+    """
+    if name not in ENGINES:
+        raise InputError(argument="engine", value=name, choices=ENGINES)
+    module: ModuleType
+    if name == "lightgbm":
+        from twinrank.learning.boosting import lightgbm_engine as module
+    else:
+        from twinrank.learning.boosting import xgboost_engine as module
+    return module
+
+
+def check_engine_params(engine_params: Any) -> dict[str, Any]:
+    """Refuse settings of the engine that the ranker has a parameter for."""
+    if engine_params is None:
+        return {}
+    if not isinstance(engine_params, Mapping) or not all(isinstance(k, str) for k in engine_params):
+        raise InputError(f"engine_params must be a dict of settings, not {engine_params!r}.")
+    for key in engine_params:
+        if key in _OURS:
+            raise InputError(f"engine_params cannot set {key}: set {_OURS[key]} of the ranker.")
+    return {  # values of NumPy cannot be written as JSON
+        key: value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        for key, value in engine_params.items()
+    }
+
+
+def thread_count(n_jobs: int | None) -> int:
+    """`n_jobs` as the engines count threads: 0 means all cores, and more are never used."""
+    if n_jobs is None or n_jobs < 0:
+        return 0
+    return min(n_jobs, max(os.cpu_count() or 1, _THREADS))
+
+
+@contextmanager
+def explained_by(
+    name: str, error_class: type[Exception] | tuple[type[Exception], ...]
+) -> Iterator[None]:
+    """Raise an engine's own errors as InputError, with the first line of their message."""
+    try:
+        yield
+    except error_class as error:
+        if isinstance(error, InputError):
+            raise
+        lines = str(error).strip().splitlines()
+        message = next((line for line in lines if line.strip()), type(error).__name__)
+        raise InputError(f"{name}: {message.rstrip('.')}.") from error

@@ -1,0 +1,1 @@
+"""Boosting on several machines. Internal: pass Dask collections to `BoostedRanker.fit`."""

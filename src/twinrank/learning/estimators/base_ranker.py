@@ -1,0 +1,455 @@
+"""The estimator interface that all rankers share: fit, predict, rank, score, save, load, export."""
+
+import os
+import warnings
+from abc import ABC
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from twinrank.core.measures import Measure
+from twinrank.data.dataset import Dataset
+from twinrank.data.sources import is_source, is_stream
+from twinrank.learning.estimators.data_warnings import warn_about_training
+from twinrank.learning.estimators.parameters import loaded_parameters, saved_parameters
+from twinrank.learning.estimators.teachers import teacher_scores
+from twinrank.learning.models.encoding import Encoding, check_columns, columns_of
+from twinrank.learning.models.kinds import KINDS, class_of
+from twinrank.learning.models.saved_model import CONFIG, Model, read_model, save_model
+from twinrank.learning.training.callbacks import Callback
+from twinrank.learning.training.console import console
+from twinrank.learning.training.fit_arguments import (
+    KnownColumns,
+    as_dataset,
+    as_evaluation_sets,
+    as_unlabelled,
+    has_query_column,
+    labelled,
+    split_queries,
+)
+from twinrank.learning.training.fitting import check_parameters, train_model
+from twinrank.learning.training.learner import learner_class
+from twinrank.learning.training.matched_data import (
+    check_callbacks,
+    check_has_queries,
+    checked_scores,
+    matched,
+    matched_sets,
+    papers_queries,
+    trainable_part,
+)
+from twinrank.learning.training.run_folder import Run
+from twinrank.learning.training.training_set import TrainingSet
+from twinrank.support.errors import DataWarning, InputError
+
+
+class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
+    """A ranker with scikit-learn's interface; subclasses have the parameters of one learner.
+
+    Attributes
+    ----------
+    model_ : Model
+        The fitted model.
+    history_ : list of dict
+        One record per iteration: `iteration`, `seconds`, and the value on each evaluation set.
+    best_iteration_ : int or None
+        The epoch or round that was kept; the last one without an evaluation set. None for a net
+        that was saved in format 1.
+    best_score_ : float or None
+        The validation measure of the kept model; None without an evaluation set.
+    n_features_in_ : int
+        The number of features.
+    feature_names_in_ : array of str
+        Their names, if the training data had names.
+    """
+
+    kind: ClassVar[str]
+    """The name in `KINDS`."""
+    validation_measure: Any
+    verbose: Any
+    random_state: Any
+
+    @classmethod
+    def unit(cls) -> str:
+        """What one iteration is called: "epoch" or "round"."""
+        return learner_class(cls.kind).unit
+
+    @classmethod
+    def iterations_parameter(cls) -> str:
+        """The parameter for the number of iterations: "epochs" or "n_estimators"."""
+        return learner_class(cls.kind).iterations_parameter
+
+    def check_parameters(self, documents: int = 0) -> dict[str, Any]:
+        """The parameters with "auto" resolved for so many documents.
+
+        Raises
+        ------
+        InputError
+            If a parameter cannot be used.
+        """
+        return check_parameters(self.kind, self._parameters(), documents)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        eval_set: Any = None,
+        eval_qid: Any = None,
+        eval_group: Any = None,
+        eval_fraction: float | None = None,
+        callbacks: Sequence[Callback] = (),
+        run: str | os.PathLike[str] | Run | None = None,
+        resume: bool = False,
+    ) -> Self:
+        """Train on features, labels and queries, or on a Dataset; see `Ranker.fit`."""
+        others = (eval_set, eval_qid, eval_group, eval_fraction, callbacks, run, resume)
+        return self._fit(X, y, qid, group, sample_weight, *others)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any,
+        group: Any,
+        sample_weight: Any,
+        eval_set: Any,
+        eval_qid: Any,
+        eval_group: Any,
+        eval_fraction: float | None,
+        callbacks: Sequence[Callback],
+        run: str | os.PathLike[str] | Run | None,
+        resume: bool,
+        unlabelled: Any = None,
+        teacher: Any = None,
+    ) -> Self:
+        check_callbacks(callbacks)
+        known = KnownColumns(self._categorical_features())
+        data, weights = labelled(X, y, qid, group, sample_weight, known)
+        names = data.feature_names
+        if names is not None:
+            known = known._replace(text=tuple(names[column] for column in data.categories))
+        lists = as_unlabelled(unlabelled, known)
+        scores = teacher_scores(teacher, data, own_order=data is X)
+        train = TrainingSet(data, weights, scores, lists)
+        sets = as_evaluation_sets(eval_set, eval_qid, eval_group, known)
+        if eval_fraction is not None:
+            if sets:
+                raise InputError("Pass eval_set or eval_fraction, not both.")
+            kept, held = split_queries(data, eval_fraction, self.random_state)
+            sets, train = {"validation": data.select(held)}, train.select(kept)
+        if resume and run is None:
+            raise InputError("resume=True needs the folder of a run; pass run.")
+        if run is not None and not isinstance(run, Run):
+            run = Run(Path(run).expanduser(), resume)
+        self._warn_about(train.data, sets)
+        with nullcontext() if run is None else run.locked():
+            self._train(train, sets, callbacks, run)
+        return self
+
+    def _warn_about(self, data: Dataset, sets: dict[str, Dataset]) -> None:
+        """Warn about training data that is valid but looks wrong."""
+        own = self.get_params()
+        keys = [*self._named("objective"), *self._named("validation_measure")]
+        first = "validation" if "validation" in sets else next(iter(sets), "")
+        selecting = sets.get(getattr(self, "select", None) or first)
+        warn_about_training(data, selecting, [own[key] for key in keys], stacklevel=4)
+
+    def _categorical_features(self) -> tuple[int | str, ...]:
+        """The columns of categories that the parameters name."""
+        chosen: dict[int | str, None] = {}
+        parameters = self.get_params()
+        for key in self._named("categorical_features"):
+            check_columns(parameters[key])
+            chosen |= dict.fromkeys(parameters[key] or ())
+        return tuple(chosen)
+
+    def _known_columns(self) -> KnownColumns:
+        """The columns that the fitted model knows as categories or text, by name if possible."""
+        self._check_fitted()
+        encoding, names = self.model_.encoding, self.model_.feature_names
+        numbers = [column for column in encoding.columns if column not in encoding.texts]
+        if names is None:
+            return KnownColumns(tuple(numbers))
+        return KnownColumns(
+            tuple(names[column] for column in numbers),
+            tuple(names[column] for column in encoding.texts),
+        )
+
+    def predict(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float32]:
+        """Score documents.
+
+        A score depends on the document and, if the model or its transform works per query, on the
+        other documents of the query.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
+            The features, as in `fit`.
+        qid, group : array, optional
+            The queries, as in `fit`; required if scores depend on them.
+
+        Returns
+        -------
+        array of float32, shape (n_documents,)
+            One score per row, in the order of the rows; higher is better.
+        """
+        data = self._query_data(X, qid, group)
+        scores = self._scores(data)
+        return scores if data is X else np.asarray(data.in_source_order(scores), np.float32)
+
+    def rank(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.int64]:
+        """Rank documents within their queries.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
+            The features, as in `fit`.
+        qid, group : array
+            The queries, as in `fit`.
+
+        Returns
+        -------
+        array of int, shape (n_documents,)
+            Ranks from 1 for the best; equal scores are ranked in row order.
+        """
+        from twinrank.core.ranks.exact import exact_ranks
+
+        data = as_dataset(X, qid=qid, group=group, known=self._known_columns())
+        ranks = exact_ranks(self._scores(data), data.lists, ties="stable")
+        return np.asarray(ranks if data is X else data.in_source_order(ranks), np.int64)
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        measure: str | Measure | None = None,
+    ) -> float:
+        """The mean of a measure over queries.
+
+        Parameters
+        ----------
+        X, y, qid, group, sample_weight
+            As in `fit`.
+        measure : str or Measure, optional
+            The measure; by default `validation_measure`.
+
+        Returns
+        -------
+        float
+            The (weighted) mean over the queries with something relevant; NaN if there is none.
+        """
+        from twinrank.evaluation.evaluate import evaluate
+
+        known = self._known_columns()
+        check_has_queries(X, y, qid, group)
+        data, weights = labelled(X, y, qid, group, sample_weight, known)
+        chosen = self.validation_measure if measure is None else measure
+        evaluation = evaluate(self._scores(data), data.y, data.lists, [chosen])
+        name = str(chosen)
+        if weights is None:
+            return evaluation[name]
+        counts = ~np.isnan(evaluation.values[name]) & (weights > 0)
+        values, weights = evaluation.values[name][counts], weights[counts]
+        return float(np.average(values, weights=weights)) if values.size else float("nan")
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the fitted model as a folder, which `load` reads.
+
+        Parameters and the history are saved too, but not an objective that is a callable.
+
+        Parameters
+        ----------
+        folder : path
+            Where the model goes; an earlier model there is replaced.
+        """
+        self._check_fitted()
+        save_model(self.model_, Path(folder).expanduser())
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model as one file that scores without TwinRank.
+
+        An ONNX file (.onnx) contains the transforms. Trees can also be written as their engine's
+        own file (LightGBM: .txt, XGBoost: .json or .ubj), without transforms.
+
+        Parameters
+        ----------
+        path : path
+            The file; its ending must fit the model.
+        """
+        self._check_fitted()
+        self.model_.export(Path(path).expanduser())
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """Read a fitted ranker from a folder that `save`, `fit(run=…)` or `twinrank train` wrote.
+
+        Parameters
+        ----------
+        folder : path
+            The folder of the model or of the run.
+
+        Returns
+        -------
+        ranker
+            With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
+        """
+        return cls._from_model(read_model(Path(folder).expanduser()), folder)
+
+    @classmethod
+    def _from_model(cls, model: Model, folder: Any, **parameters: Any) -> Self:
+        if model.kind != cls.kind:
+            raise InputError(
+                f"{folder} holds {KINDS[model.kind].noun}, not {KINDS[cls.kind].noun}: use "
+                f"{estimator_class(model.kind).__name__}.load, or twinrank.load_model for any kind."
+            )
+        try:
+            known = loaded_parameters(model.provenance, cls)
+        except InputError as error:
+            raise InputError(
+                f"Cannot load {folder}: {CONFIG} is damaged: ", *error.parts
+            ) from error
+        ranker = cls(**{**known, **parameters})
+        ranker._adopt(model)
+        return ranker
+
+    def _train(
+        self,
+        train: TrainingSet,
+        sets: dict[str, Dataset],
+        callbacks: Sequence[Callback] = (),
+        run: Run | None = None,
+        previous: Model | None = None,
+        calls: int = 0,
+    ) -> None:
+        """Check the data, train and keep the model."""
+        own = self._parameters()
+        parameters = own
+        if previous is not None:
+            parameters = self._continued_parameters(parameters, previous)
+        if parameters["mode"] == "paper":
+            check_parameters(self.kind, parameters)  # before the data
+            (kept, *others), note = papers_queries([("training", train.data), *sets.items()])
+            train = train.select(kept)
+            sets = {n: sets[n].select(queries) for n, queries in zip(sets, others, strict=True)}
+            if note:
+                warnings.warn(DataWarning(*note), stacklevel=4)
+        train = trainable_part(train)
+        data, unlabelled = train.data, train.unlabelled
+        names, estimator = data.feature_names, type(self).__name__
+        sets = matched_sets(sets, data, estimator)
+        if unlabelled is not None:
+            what = "the unlabelled data"
+            unlabelled = matched(unlabelled, data.features, names, estimator, what)
+        if previous is None:
+            chosen = columns_of(own["categorical_features"], data.features, names)
+            encoding = Encoding.learned(data, chosen)
+        else:
+            encoding = previous.encoding
+        data = encoding(data)
+        sets = {name: encoding(part) for name, part in sets.items()}
+        unlabelled = None if unlabelled is None else encoding(unlabelled)
+        for part in (data, *sets.values(), *(() if unlabelled is None else (unlabelled,))):
+            self._check_values(part, previous, tuple(encoding.columns))
+        shown = console() if self.verbose and (run is None or run.group.is_main) else []
+        model = train_model(
+            self.kind,
+            parameters,
+            saved_parameters(own),
+            replace(train, data=data, unlabelled=unlabelled),
+            sets,
+            encoding,
+            callbacks=[*shown, *callbacks],
+            run=run,
+            previous=previous,
+            calls=calls,
+        )
+        if names is None and previous is not None:
+            names = previous.feature_names
+        self._adopt(replace(model, feature_names=names))
+
+    def _continued_parameters(
+        self,
+        parameters: dict[str, Any],
+        previous: Model,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """The parameters of a training that continues from a model."""
+        return parameters
+
+    def _check_values(
+        self, data: Dataset, model: Model | None, categorical: tuple[int, ...] = ()
+    ) -> None:
+        """Refuse feature values that the learner, or a fitted model, cannot take."""
+
+    def _parameters(self) -> dict[str, Any]:
+        """The parameters of the ranker itself; subclasses of users may have more."""
+        own = next(c for c in type(self).__mro__ if "kind" in vars(c))
+        return {name: getattr(self, name) for name in own._get_param_names()}  # type: ignore[attr-defined]
+
+    def _named(self, name: str) -> list[str]:
+        """The parameters with a name: the ranker's own, or in a blend those of its rankers."""
+        known = self.get_params()
+        return [name] if name in known else [key for key in known if key.partition("__")[2] == name]
+
+    def _adopt(self, model: Model) -> None:
+        """Keep a model, and set the fitted attributes."""
+        self.model_: Any = model
+        self.history_: list[dict[str, Any]] = model.history
+        self.best_iteration_: int | None = model.best_iteration
+        self.best_score_: float | None = model.best_score
+        self.n_features_in_ = model.features
+        names = model.feature_names
+        if names is not None and names != tuple(map(str, range(len(names)))):  # a frame's numbers
+            self.feature_names_in_ = np.array(names, object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _query_data(self, X: Any, qid: Any, group: Any) -> Dataset:
+        """The data to score; queries are needed if scores depend on them."""
+        self._check_fitted()
+        has_queries = isinstance(X, Dataset) or qid is not None or group is not None
+        has_queries = has_queries or has_query_column(X) or (is_source(X) and not is_stream(X))
+        if self.model_.per_query and not has_queries:
+            raise InputError("Scores depend on the other documents of a query: pass qid or group.")
+        return as_dataset(X, qid=qid, group=group, one_query=True, known=self._known_columns())
+
+    def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
+        data = self._matched(data)
+        self._check_values(data, self.model_)
+        return checked_scores(self.model_.score(data, getattr(self, "n_jobs", None)))
+
+    def _matched(self, data: Dataset) -> Dataset:
+        """The data with the features of the model, found by name if both have names."""
+        names = self.model_.feature_names
+        return matched(data, self.n_features_in_, names, type(self).__name__)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet; call fit first."
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = True
+        return tags
+
+
+def estimator_class(kind: str) -> type[BaseRanker]:
+    """The estimator of a kind, by its name in `KINDS`."""
+    estimator: type[BaseRanker] = class_of(kind, "estimator")
+    return estimator

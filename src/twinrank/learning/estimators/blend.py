@@ -1,0 +1,374 @@
+"""`Blend`: several rankers, such as trees and nets, whose weighted scores rank as one model."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+
+from twinrank.data.dataset import Dataset
+from twinrank.evaluation.evaluate import evaluate
+from twinrank.learning.estimators.base_ranker import BaseRanker, estimator_class
+from twinrank.learning.estimators.blend_training import train_ranker
+from twinrank.learning.estimators.blend_weights import (
+    best_weights,
+    equal_weights,
+    given_weights,
+    spread,
+)
+from twinrank.learning.estimators.named_rankers import as_ranker, check_shared, named_rankers
+from twinrank.learning.estimators.parameters import saved_parameters
+from twinrank.learning.models.blend_model import BlendModel, check_names
+from twinrank.learning.models.encoding import Encoding, columns_of
+from twinrank.learning.models.saved_model import (
+    CONFIG,
+    RUN_MODEL,
+    Model,
+    read_model,
+    save_model,
+)
+from twinrank.learning.training.callbacks import Callback
+from twinrank.learning.training.console import Bar, Lines
+from twinrank.learning.training.fitting import fingerprints, identities
+from twinrank.learning.training.learner import learner_class
+from twinrank.learning.training.matched_data import matched_sets, trainable_part
+from twinrank.learning.training.run_folder import Run
+from twinrank.learning.training.settings import Plan
+from twinrank.learning.training.training_set import TrainingSet
+from twinrank.learning.training.validation import selecting_set
+from twinrank.support.compiled import threads
+from twinrank.support.errors import InputError, unknown
+from twinrank.support.versions import versions
+
+_SHARED = ("validation_measure", "select", "random_state")
+"""Parameters that a blend sets for all its rankers."""
+
+
+class Blend(BaseRanker):
+    """Several rankers whose weighted scores rank, by default boosted trees and nets.
+
+    Each ranker is trained by itself. Its scores are divided by their spread within queries, the
+    root mean square of score minus query mean, and then weighted. The weights "auto" are chosen on
+    the evaluation set among weights in steps of 0.1: those whose measure differs from the best by
+    at most two standard errors of the difference, paired by query, are averaged. With few queries
+    the weights therefore stay nearly equal.
+
+    Parameters of the rankers are set as `trees__num_leaves` and `net__epochs`, also by
+    `set_params`, or on the rankers themselves.
+
+    Parameters
+    ----------
+    rankers : list, or dict by name, of rankers, optional
+        By default `{"trees": BoostedRanker(), "net": Ranker()}`. The rankers of a list are called
+        "trees" or "net", and with numbers ("net_1", "net_2") if there are several of a kind. A
+        ranker can also be a dict of its parameters with its kind: `{"kind": "net", "epochs": 30}`.
+    weights : "auto", list or dict by name, default "auto"
+        The weight of each ranker; "auto" chooses by validation. Without an evaluation set, "auto"
+        gives equal weights.
+    validation_measure : str or Measure, default "nDCG@5"
+        The measure on evaluation sets and in `score`, for the weights and for all rankers.
+    select : str, optional
+        The name of the evaluation set that selects; by default "validation", or else the first.
+    verbose : bool, default False
+        Show progress on standard error.
+    random_state : int, default 0
+        The seed of all rankers.
+
+    Attributes
+    ----------
+    rankers_ : dict of str to ranker
+        The fitted rankers by name.
+    weights_ : dict of str to float
+        Their weights, which add up to 1.
+    history_ : list of dict
+        A record for each ranker with its measure on every evaluation set, and one for the blend.
+        `rankers_["net"].history_` has the epochs.
+
+    Examples
+    --------
+    >>> import twinrank as tr
+    >>> data = tr.synthetic_web_search(queries=30)
+    >>> blend = tr.Blend().set_params(trees__n_estimators=5, net__epochs=1).fit(data)
+    >>> blend.weights_
+    {'trees': 0.5, 'net': 0.5}
+    """
+
+    kind: ClassVar[str] = "blend"
+
+    def __init__(
+        self,
+        rankers: Any = None,
+        weights: Any = "auto",
+        validation_measure: Any = "nDCG@5",
+        select: str | None = None,
+        verbose: bool = False,
+        random_state: int = 0,
+    ) -> None:
+        self.rankers = rankers
+        self.weights = weights
+        self.validation_measure = validation_measure
+        self.select = select
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @classmethod
+    def unit(cls) -> str:
+        """One iteration: a ranker, or at last the blend of all."""
+        return "stage"
+
+    @classmethod
+    def iterations_parameter(cls) -> str:
+        """The parameter that decides how many iterations there are."""
+        return "rankers"
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters, by default also those of the rankers as `name__parameter`.
+
+        Parameters
+        ----------
+        deep : bool, default True
+            Whether parameters of the rankers are included.
+        """
+        parameters: dict[str, Any] = super().get_params(deep=False)
+        if not deep:
+            return parameters
+        with suppress(InputError):  # parameters are only checked by fit
+            for name, ranker in named_rankers(self.rankers).items():
+                own = ranker.get_params(deep=False)
+                parameters |= {name: ranker, **{f"{name}__{k}": v for k, v in own.items()}}
+        return parameters
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters of the blend, its rankers by name, or theirs as `name__parameter`.
+
+        Parameters
+        ----------
+        **parameters
+            The new values.
+        """
+        known = self._get_param_names()
+        for key in [key for key in parameters if key in known]:
+            setattr(self, key, parameters.pop(key))
+        if not parameters:
+            return self
+        rankers = dict(named_rankers(self.rankers))
+        for key in [key for key in parameters if key in rankers]:
+            rankers[key] = as_ranker(key, parameters.pop(key))
+        for key, value in parameters.items():
+            name, _, own = key.partition("__")
+            if name not in rankers or own not in rankers[name].get_params(deep=False):
+                raise InputError(unknown("parameter of Blend", key, self.get_params()))
+            rankers[name].set_params(**{own: value})
+        self.rankers = rankers
+        return self
+
+    @property
+    def feature_importances_(self) -> npt.NDArray[np.float64]:
+        """The importances of the rankers, weighted by `weights_`; the sum is 1."""
+        self._check_fitted()
+        shares = [ranker.feature_importances_ for ranker in self.rankers_.values()]
+        return np.average(shares, axis=0, weights=list(self.weights_.values()))
+
+    def check_parameters(self, documents: int = 0) -> dict[str, Any]:
+        """The parameters; those of the rankers are checked for so many documents.
+
+        Raises
+        ------
+        InputError
+            If a parameter cannot be used.
+        """
+        parameters = self._parameters()
+        for name, ranker in self._prepared().items():
+            try:
+                ranker.check_parameters(documents)
+            except InputError as error:
+                raise InputError(f"Ranker {name!r}: ", *error.parts) from error
+        given_weights(self.weights, list(parameters["rankers"]))
+        self._plan()
+        return parameters
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], architecture: Any = None) -> Self:
+        """Read a fitted blend from a folder that `save`, `fit(run=…)` or `twinrank train` wrote.
+
+        Loading never executes code from the folder. If a net is your own, pass it.
+
+        Parameters
+        ----------
+        folder : path
+            The folder of the model or of the run.
+        architecture : torch.nn.Module, callable or str, optional
+            Your own net, if the blend was trained with one.
+
+        Returns
+        -------
+        Blend
+            With the saved parameters and all fitted rankers.
+        """
+        model = read_model(Path(folder).expanduser(), architecture)
+        own = {} if architecture is None else {"architecture": architecture}
+        return cls._from_model(model, folder, **own)
+
+    @classmethod
+    def _from_model(cls, model: Model, folder: Any, **parameters: Any) -> Self:
+        architecture = parameters.pop("architecture", None)
+        blend = super()._from_model(model, folder, **parameters)
+        try:
+            blend.rankers = named_rankers(blend.rankers)
+        except InputError as error:
+            raise InputError(
+                f"Cannot load {folder}: {CONFIG} is damaged: ", *error.parts
+            ) from error
+        for ranker in (*blend.rankers.values(), *blend.rankers_.values()):
+            if ":" in str(getattr(ranker, "architecture", "")) and architecture is not None:
+                ranker.set_params(architecture=architecture)
+        return blend
+
+    def _train(
+        self,
+        train: TrainingSet,
+        sets: dict[str, Dataset],
+        callbacks: Sequence[Callback] = (),
+        run: Run | None = None,
+        previous: Model | None = None,  # noqa: ARG002
+        calls: int = 0,  # noqa: ARG002
+    ) -> None:
+        """Train every ranker, choose the weights and keep the model."""
+        trainable, data = trainable_part(train), train.data
+        sets = matched_sets(sets, data, type(self).__name__)
+        self.check_parameters(trainable.data.documents)
+        plan, rankers = self._plan(), self._prepared()
+        selecting = selecting_set(plan, sets)
+        for ranker in rankers.values():
+            chosen = columns_of(ranker.categorical_features, data.features, data.feature_names)
+            for part in (trainable.data, *sets.values()):
+                ranker._check_values(part, None, (*chosen, *data.categories))
+        about = self._about(rankers, trainable.data, plan)
+        if run is not None:
+            if run.group.size > 1:
+                raise InputError("Train a blend without torchrun, which trains nets only.")
+            prints = fingerprints(trainable, sets)
+            for name, ranker in rankers.items():
+                own = identities(ranker._parameters())
+                prints |= {f"{name} {key}": value for key, value in own.items()}
+            run.check(self.kind, about, prints)
+            run.begin(self.kind, about, prints)
+        for number, (name, ranker) in enumerate(rankers.items(), 1):
+            if self.verbose or any(isinstance(callback, Bar | Lines) for callback in callbacks):
+                what = f"{name} ({type(ranker).__name__})"
+                print(f"Ranker {number} of {len(rankers)}: {what}", file=sys.stderr, flush=True)
+            own_callbacks = [callback.for_ranker(name) for callback in callbacks]
+            train_ranker(ranker, name, train, sets, own_callbacks, run)
+        model = self._blended(rankers, data if selecting is None else sets[selecting], sets, plan)
+        model = replace(model, feature_names=data.feature_names, provenance=about)
+        if run is not None:
+            save_model(model, run.folder / RUN_MODEL)
+        self._adopt(model)
+        self.rankers_: dict[str, BaseRanker] = rankers  # with parameters that JSON cannot hold
+
+    def _blended(
+        self, rankers: Mapping[str, BaseRanker], data: Dataset, sets: dict[str, Dataset], plan: Plan
+    ) -> BlendModel:
+        """The model: `data` gives the scales and, if it is an evaluation set, the weights."""
+        measure = plan.validation_measure
+        scores = {
+            name: [ranker._scores(part) for ranker in rankers.values()]
+            for name, part in sets.items()
+        }
+        selecting = selecting_set(plan, sets)
+        selected = (
+            [ranker._scores(data) for ranker in rankers.values()]
+            if selecting is None
+            else scores[selecting]
+        )
+        scales = tuple(spread(column, data.lists) for column in selected)
+        chosen = given_weights(self.weights, list(rankers))
+        if chosen is None and selecting is None:
+            chosen = equal_weights(len(rankers))
+        elif chosen is None:
+            chosen = best_weights(selected, scales, data, measure)
+        encoded = [each for r in rankers.values() for each in r.model_.encoding.columns.items()]
+        model = BlendModel(
+            features=data.features,
+            models={name: ranker.model_ for name, ranker in rankers.items()},
+            weights=chosen,
+            scales=scales,
+            encoding=Encoding(dict(encoded)),
+        )
+        history: list[dict[str, Any]] = []
+        seconds = 0.0
+        for i, ranker in enumerate((*rankers.values(), None)):
+            record: dict[str, Any] = {"iteration": i + 1}
+            for name, part in sets.items():
+                column = model.combined(scores[name]) if ranker is None else scores[name][i]
+                value = evaluate(column, part.y, part.lists, [measure])[measure]
+                record[name] = value if np.isfinite(value) else None
+            seconds += ranker.history_[-1]["seconds"] if ranker is not None else 0.0
+            history.append({**record, "seconds": round(seconds, 3)})
+        best = None if selecting is None else history[-1][selecting]
+        return replace(model, history=history, best_iteration=len(history), best_score=best)
+
+    def _about(
+        self, rankers: Mapping[str, BaseRanker], data: Dataset, plan: Plan
+    ) -> dict[str, Any]:
+        """How the blend is trained, for its configuration and its run."""
+        resolved = {name: r.check_parameters(data.documents) for name, r in rankers.items()}
+        used = [learner_class(r.kind).packages(resolved[name]) for name, r in rankers.items()]
+        return {
+            "parameters": saved_parameters(self._parameters()),
+            "resolved": {},
+            "plan": plan.to_json(),
+            "data": {"name": data.name, "queries": data.queries, "documents": data.documents},
+            "threads": threads(),
+            "versions": versions(*dict.fromkeys(package for each in used for package in each)),
+        }
+
+    def _plan(self) -> Plan:
+        """The measure and the evaluation set that select."""
+        fixed = {"validate_every": 1, "early_stopping": None, "tolerance": 0.0, "stages": 1}
+        return Plan.of({**super()._parameters(), **fixed}, "stages")
+
+    def _prepared(self) -> dict[str, BaseRanker]:
+        """Unfitted copies of the rankers, with the parameters that all share."""
+        rankers = named_rankers(self.rankers)
+        check_names(rankers)
+        for name, ranker in rankers.items():
+            if name in self._get_param_names():
+                raise InputError(f"A ranker cannot be called {name!r}: Blend has that parameter.")
+            for key in _SHARED:
+                check_shared(name, ranker, key, getattr(self, key))
+        shared = {key: getattr(self, key) for key in (*_SHARED, "verbose")}
+        return {name: clone(ranker).set_params(**shared) for name, ranker in rankers.items()}
+
+    def _parameters(self) -> dict[str, Any]:
+        """The parameters, with all rankers by name."""
+        return {**super()._parameters(), "rankers": named_rankers(self.rankers)}
+
+    def _adopt(self, model: Model) -> None:
+        """Keep a model, and set the fitted attributes."""
+        super()._adopt(model)
+        assert isinstance(model, BlendModel)
+        self.rankers_ = {
+            name: estimator_class(part.kind)._from_model(part, name)
+            for name, part in model.models.items()
+        }
+        self.weights_: dict[str, float] = dict(zip(model.models, model.weights, strict=True))
+
+    def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
+        data = self._matched(data)
+        return self.model_.combined([ranker._scores(data) for ranker in self.rankers_.values()])  # type: ignore[no-any-return]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        with suppress(InputError):
+            rankers = named_rankers(self.rankers).values()
+            tags.input_tags.allow_nan = all(
+                ranker.__sklearn_tags__().input_tags.allow_nan for ranker in rankers
+            )
+        return tags

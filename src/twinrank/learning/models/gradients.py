@@ -1,0 +1,99 @@
+"""Attributions of a net: the gradient of a score times how far features are from the query's mean.
+
+They say to first order which features put a document above or below the others of its query. A
+feature that is constant within queries gets 0, since it cannot change a ranking.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from twinrank.core.lists import Lists
+from twinrank.data.batches import Batch
+from twinrank.data.dataset import Dataset
+from twinrank.learning.models.threads import threads_for
+from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    from twinrank.learning.models.net_model import NetModel
+
+Floats = npt.NDArray[np.float64]
+
+_TOGETHER = 4_000  # documents in one batch
+_SAMPLE = 4_000  # documents for the importances that a model is saved with
+
+
+def attributions(model: "NetModel", data: Dataset) -> Floats:
+    """What each feature adds to each score, compared with the mean of the query, to first order.
+
+    The data has the codes of the model's encoding. A category is compared with an unknown one,
+    since it has no gradient.
+    """
+    values = np.zeros((data.documents, model.features))
+    by_feature = np.zeros((model.net.features, model.features))
+    by_feature[np.arange(model.net.features), model.transform.sources(model.features)] = 1
+    batches = data.batches(_TOGETHER, transform=model.transform)
+    offsets = data.lists.offsets
+    with threads_for(model.net, min(_TOGETHER, data.documents)):
+        for batch in batches.made(batches.plan(0)):
+            first, last = offsets[batch.queries[0]], offsets[batch.queries[-1] + 1]
+            values[first:last] = _of_columns(model, batch) @ by_feature
+    return values
+
+
+def _of_columns(model: "NetModel", batch: Batch) -> Floats:
+    """The attributions of the net's inputs, which are the columns after the transforms."""
+    weight = next(model.net.parameters())
+    X = torch.from_numpy(batch.X).to(weight, copy=True).requires_grad_()
+    with torch.enable_grad():
+        scores = model.net(X, batch.lists)
+        gradient = None
+        if scores.requires_grad:
+            (gradient,) = torch.autograd.grad(scores.sum(), X, allow_unused=True)
+    if gradient is None:
+        raise InputError("The net has no gradient by its features.")
+    values = _numpy(gradient) * _centred(batch.X.astype(np.float64), batch.lists)
+    with torch.no_grad():
+        for column in model.net.categories:
+            unknown = X.detach().clone()
+            unknown[:, column] = len(model.encoding.columns.get(column, ())) or -1
+            change = _numpy(scores - model.net(unknown, batch.lists))
+            values[:, column] = _centred(change[:, None], batch.lists)[:, 0]
+    return values
+
+
+def _numpy(tensor: Tensor) -> Floats:
+    return np.asarray(tensor.detach().cpu(), np.float64)
+
+
+def _centred(values: Floats, lists: Lists) -> Floats:
+    """Values minus their means within each query."""
+    sizes = np.asarray(lists.sizes)
+    means = np.add.reduceat(values, np.asarray(lists.offsets)[:-1]) / sizes[:, None]
+    return values - np.repeat(means, sizes, axis=0)
+
+
+def importances(model: "NetModel", data: Dataset) -> Floats:
+    """The share of each feature in the mean absolute attribution."""
+    means = np.abs(attributions(model, data)).mean(axis=0)
+    return np.asarray(means / means.sum() if means.sum() > 0 else means)
+
+
+def sampled_importances(model: "NetModel", data: Dataset) -> tuple[float, ...] | None:
+    """The importances on some queries, spread evenly over the data.
+
+    None if all queries are too long for it, or if the net has no gradient by its features.
+    """
+    queries = np.flatnonzero(np.asarray(data.lists.sizes) <= _SAMPLE)
+    if not queries.size:
+        return None
+    documents = int(np.asarray(data.lists.sizes)[queries].sum())
+    part = data.select(queries[:: -(-documents // _SAMPLE)])
+    try:
+        shares = importances(model, part)
+    except InputError:
+        return None
+    return tuple(shares.tolist()) if np.isfinite(shares).all() else None

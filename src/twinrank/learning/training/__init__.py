@@ -1,0 +1,1 @@
+"""The training loop, learners, callbacks, checkpoints and run folders. Internal."""

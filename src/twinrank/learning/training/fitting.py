@@ -1,0 +1,156 @@
+"""One training from an estimator's parameters to a model: what `fit` and `twinrank train` do."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from twinrank.core.measures import Measure
+from twinrank.data.dataset import Dataset
+from twinrank.data.summary import fingerprint
+from twinrank.learning.models.encoding import Encoding
+from twinrank.learning.models.saved_model import Model
+from twinrank.learning.training.callbacks import Callback, TrainingInterrupted
+from twinrank.learning.training.checkpoints import load_checkpoint
+from twinrank.learning.training.learner import Task, learner_class
+from twinrank.learning.training.loop import Trainer
+from twinrank.learning.training.process_group import ProcessGroup
+from twinrank.learning.training.run_folder import Run
+from twinrank.learning.training.settings import Plan, is_auto
+from twinrank.learning.training.training_set import TrainingSet
+from twinrank.learning.training.validation import selecting_set
+from twinrank.support.compiled import threads
+from twinrank.support.errors import InputError
+from twinrank.support.versions import versions
+
+
+def check_parameters(
+    kind: str, parameters: Mapping[str, Any], documents: int = 0
+) -> dict[str, Any]:
+    """An estimator's parameters with "auto" resolved; InputError for those that cannot be used."""
+    learner = learner_class(kind)
+    resolved = learner.resolve(parameters, documents)
+    Plan.of(resolved, learner.iterations_parameter)
+    learner.check(resolved)
+    return resolved
+
+
+def train_model(
+    kind: str,
+    parameters: Mapping[str, Any],
+    saved: Mapping[str, Any],
+    train: TrainingSet,
+    evaluation: Mapping[str, Dataset],
+    encoding: Encoding,
+    *,
+    callbacks: Sequence[Callback] = (),
+    run: Run | None = None,
+    previous: Model | None = None,
+    calls: int = 0,
+) -> Model:
+    """Train a model, in a run's folder if there is one.
+
+    `train` holds trainable queries only. `saved` are the parameters as JSON. All data has the codes
+    of `encoding`. `previous` is the model to continue from, and `calls` how often that has
+    happened: each call has its own random numbers.
+    """
+    data, unlabelled, teacher = train.data, train.unlabelled, train.teacher
+    resolved = check_parameters(kind, parameters, data.documents)
+    learner_type = learner_class(kind)
+    plan = Plan.of(resolved, learner_type.iterations_parameter, calls)
+    selecting_set(plan, evaluation)
+    group = ProcessGroup() if run is None else run.group
+    if group.size > 1 and not learner_type.distributed:
+        raise InputError("Train trees without torchrun, which trains nets only.")
+    about: dict[str, Any] = {
+        "parameters": dict(saved),
+        "resolved": {
+            name: value
+            for name, value in resolved.items()
+            if is_auto(parameters[name]) and not is_auto(value)
+        },
+        "plan": plan.to_json(),
+        "data": _described(data),
+        "threads": threads(),
+        "versions": versions(*learner_type.packages(resolved)),
+    }
+    if unlabelled is not None:
+        about["unlabelled"] = _described(unlabelled)
+    if teacher is not None:
+        about["teacher"] = f"{zlib.crc32(teacher.tobytes()):08x}"
+    if run is not None:
+        prints = fingerprints(train, evaluation) | identities(parameters)
+        if unlabelled is not None:
+            prints["unlabelled"] = fingerprint(unlabelled)
+        if teacher is not None:
+            prints["teacher"] = about["teacher"]
+        run.check(kind, about, prints)
+    resumes = run is not None and run.resume and run.checkpoint.exists()
+
+    def report(record: dict[str, float]) -> None:
+        for callback in callbacks if group.is_main else ():
+            callback.on_pretrain_epoch(record)
+
+    task = Task(
+        data,
+        train.weights,
+        evaluation,
+        plan,
+        group,
+        previous,
+        unlabelled=None if resumes else unlabelled,  # a checkpoint holds the pre-trained weights
+        teacher=teacher,
+        report=report,
+        categories=encoding.counts,
+    )
+    learner = learner_type.prepare(resolved, task)
+    if run is not None:  # after all errors in data and parameters, so that they leave no folder
+        run.begin(kind, about, prints)
+    trainer = Trainer(learner, task, callbacks if run is None else run.callbacks(callbacks))
+    if run is not None and resumes:
+        load_checkpoint(trainer, run.checkpoint)
+    try:
+        trainer.run()
+    except TrainingInterrupted as stop:
+        if run is None or run.source:
+            raise
+        how = f"fit(…, run={str(run.folder)!r}, resume=True)"
+        raise TrainingInterrupted(f"{stop} Continue with {how}.") from None
+    best, history = trainer.best, trainer.progress.history
+    model = replace(
+        learner.finish(),
+        encoding=encoding,
+        history=history,
+        best_iteration=len(history) if best is None else best.kept,
+        best_score=None if best is None else best.value,
+        provenance=about,
+    )
+    if run is not None and group.is_main:
+        run.complete(model, learner.unit, str(plan.validation_measure))
+    return model
+
+
+def _described(data: Dataset) -> dict[str, Any]:
+    return {"name": data.name, "queries": data.queries, "documents": data.documents}
+
+
+def fingerprints(train: TrainingSet, evaluation: Mapping[str, Dataset]) -> dict[str, str]:
+    """What tells apart training data and evaluation sets, by name."""
+    own = fingerprint(train.data)
+    if train.weights is not None:
+        own = f"{own}-{zlib.crc32(train.weights.tobytes()):08x}"
+    sets = {name: fingerprint(part) for name, part in evaluation.items()}
+    return {**sets, "train": own}  # an evaluation set may be called "train" too
+
+
+def identities(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """What tells apart the objectives and nets that JSON cannot hold."""
+    identities = {}
+    for name in ("objective", "architecture"):
+        value = parameters.get(name)
+        if callable(value) and not isinstance(value, Measure):
+            code = getattr(value, "__code__", None)
+            text = repr(value) if not hasattr(value, "__qualname__") else value.__qualname__
+            content = text.encode() + (b"" if code is None else code.co_code)
+            identities[name] = f"{zlib.crc32(content):08x}"
+    return identities

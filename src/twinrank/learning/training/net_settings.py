@@ -1,0 +1,151 @@
+"""What a net is trained with: batches, the optimiser, the loss and the device."""
+
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from twinrank.core.losses import NAMES as LOSSES
+from twinrank.core.losses import is_loss
+from twinrank.core.losses import loss as loss_by_name
+from twinrank.core.losses.direct import DirectLoss
+from twinrank.core.measures import Measure, names
+from twinrank.learning.training.settings import as_plain, check_number
+from twinrank.support.errors import Argument, InputError
+from twinrank.support.notation import parse
+
+OPTIMISERS = ("adam", "adamw", "sgd")
+PRECISIONS = ("full", "mixed")
+SCHEDULES = ("constant", "halve", "cosine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetSettings:
+    """Batches and the optimiser."""
+
+    batch_documents: int = 12_000
+    shuffle: bool = True
+    learning_rate: float = 1e-3
+    optimiser: str = "adam"
+    weight_decay: float = 0.0
+    """An L2 penalty for adam and sgd, decoupled for adamw."""
+    schedule: str = "constant"
+    halve_every: int = 20
+    clip: float | None = None
+    """The largest norm of the gradient."""
+    feature_noise: float = 0.0
+    """The deviation of the Gaussian noise on transformed features, in training only."""
+    precision: str = "full"
+    """ "mixed": the net computes in bfloat16 where that is safe; losses and measures never do."""
+    pretrain_epochs: int = 20
+    """Epochs of contrastive pre-training, if there are unlabelled lists."""
+    pretrain_corruption: float = 0.3
+    """The share of a document's features that a view replaces."""
+    teacher_weight: float = 0.5
+    """The share of the distance to a teacher's scores in the loss, if there is a teacher."""
+
+    def __post_init__(self) -> None:
+        check_number("batch_documents", self.batch_documents, whole=True)
+        check_number("halve_every", self.halve_every, whole=True)
+        check_number("learning_rate", self.learning_rate)
+        check_number("weight_decay", self.weight_decay, least=0)
+        check_number("feature_noise", self.feature_noise, least=0)
+        if self.clip is not None:
+            check_number("clip", self.clip)
+        check_number("pretrain_epochs", self.pretrain_epochs, whole=True)
+        for name in ("pretrain_corruption", "teacher_weight"):
+            check_number(name, value := getattr(self, name))
+            if value > 1:
+                raise InputError(f"{name} must be at most 1, not {value!r}.")
+        if not isinstance(self.shuffle, bool):
+            raise InputError(f"shuffle must be true or false, not {self.shuffle!r}.")
+        for name, choices in (
+            ("optimiser", OPTIMISERS),
+            ("schedule", SCHEDULES),
+            ("precision", PRECISIONS),
+        ):
+            if getattr(self, name) not in choices:
+                raise InputError(argument=name, value=getattr(self, name), choices=choices)
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> "NetSettings":
+        """The settings in an estimator's parameters."""
+        settings = cls(**{f.name: as_plain(parameters[f.name]) for f in fields(cls)})
+        if settings.precision == "mixed" and device_of(parameters["device"]) == "cpu":
+            raise InputError(
+                Argument("precision", "mixed"),
+                " needs a GPU, and the device is the CPU; use ",
+                Argument("precision", "full"),
+                ".",
+            )
+        return settings
+
+    def learning_rate_of(self, epoch: int, epochs: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        if self.schedule == "halve":
+            return self.learning_rate * 0.5 ** (epoch // self.halve_every)
+        if self.schedule == "cosine":
+            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * epoch / epochs))
+        return self.learning_rate
+
+
+def loss_of(parameters: Mapping[str, Any]) -> Any:
+    """The objective as a loss: a measure, a loss by name, or the user's own callable."""
+    objective = parameters["objective"]
+    if callable(objective) and not isinstance(objective, Measure):
+        return objective
+    if isinstance(objective, str):
+        if is_loss(objective):
+            return loss_by_name(objective, parameters["mode"])
+        if (name := parse(objective).name) not in names():
+            raise InputError(argument="objective", value=name, choices=[*names(), *LOSSES])
+    options = ("strategy", "alpha", "perturbation", "samples")
+    return DirectLoss(objective, **{name: parameters[name] for name in options})
+
+
+def device_of(name: str) -> str:
+    """A device by name; "auto" is a GPU if there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.device(name)
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
+        others = ", cpu or cuda" if torch.cuda.is_available() else " or cpu"
+        raise InputError(f"There is no device {name!r} here; use auto{others}.") from None
+    return name
+
+
+def check_takes_weights(loss: Any) -> None:
+    """Refuse weighted queries if the loss cannot take weights."""
+    function = loss.forward if isinstance(loss, torch.nn.Module) else loss
+    try:
+        names = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some callables have no signature
+        return
+    if "weights" in names or any(p.kind is p.VAR_KEYWORD for p in names.values()):
+        return
+    name = getattr(function, "__name__", type(loss).__name__)
+    raise InputError(
+        f"sample_weight needs an objective that takes weights, but {name}({', '.join(names)}) does "
+        f"not. Write (scores, labels, lists, weights=None), with one weight per list."
+    )
+
+
+def seed_step(device: torch.device, seed: int, epoch: int, step: int, rank: int = 0) -> None:
+    """Seed torch for one step: dropout, ties and noise depend on nothing else.
+
+    Each of several processes has its own seeds; the first has those of a single process.
+    """
+    key = [seed, epoch, step, rank] if rank else [seed, epoch, step]
+    words = np.random.SeedSequence(key).generate_state(2, np.uint32)
+    number = int(words[0]) << 31 | int(words[1]) >> 1
+    if device.type == "cpu":
+        # torch.manual_seed would also seed GPUs, which formats a traceback for later use.
+        torch.default_generator.manual_seed(number)
+    else:
+        torch.manual_seed(number)

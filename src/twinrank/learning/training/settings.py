@@ -1,0 +1,228 @@
+"""The training plan, and one table with the defaults of every learner and mode."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from twinrank.core.measures import Measure, measure
+from twinrank.support.errors import Argument, InputError
+
+AUTO = "auto"
+RESERVED = ("iteration", "loss", "learning_rate", "seconds")
+"""The keys of every history record. An evaluation set cannot have one of these names."""
+ENSEMBLE_SIZE = 5
+SMALL_DATA = 100_000
+"""Up to this number of documents, an ensemble is the default (docs/choosing.md)."""
+
+
+FEWEST = {"default": (2, 1), "paper": (10, 1)}
+"""The fewest documents, and relevant documents, of a query that trains, by mode.
+
+The mode "paper" leaves other queries out of evaluation sets, too.
+"""
+
+
+def default_ensemble_size(documents: int) -> int:
+    """Five models for small data, one for more.
+
+    >>> default_ensemble_size(10_000), default_ensemble_size(2_000_000)
+    (5, 1)
+    """
+    return ENSEMBLE_SIZE if documents <= SMALL_DATA else 1
+
+
+def default_batch_documents(documents: int) -> int:
+    """A fiftieth of the data, between 500 and 12,000 documents.
+
+    >>> [default_batch_documents(documents) for documents in (10_000, 100_000, 2_000_000)]
+    [500, 2000, 12000]
+    """
+    return min(12_000, max(500, documents // 50))
+
+
+_BOTH = "QueryZScore | Quantile(output_distribution=normal) + Clip(low=-3, high=3)"
+DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
+    "net": {
+        "default": {
+            "architecture": "Small",
+            "ensemble_size": default_ensemble_size,
+            "transforms": _BOTH,
+            "feature_noise": 0.2,
+            "perturbation": 2.0,
+            "samples": 5,
+            "learning_rate": 3e-3,
+            "batch_documents": default_batch_documents,
+            "shuffle": True,
+            "weight_decay": 0.0,
+            "schedule": "constant",
+            "validate_every": 1,
+            "early_stopping": 10,
+            "tolerance": 1.0,
+        },
+        "paper": {
+            "architecture": "CE4.L",
+            "ensemble_size": 1,
+            "transforms": "QueryZScore",
+            "feature_noise": 0.0,
+            "perturbation": 0.0,
+            "samples": 1,
+            "learning_rate": 1e-3,
+            "batch_documents": 1,  # one query per step
+            "shuffle": False,
+            "weight_decay": 1e-3,
+            "schedule": "halve",
+            "validate_every": 2,
+            "early_stopping": None,
+            "tolerance": 0.0,
+        },
+    },
+    "trees": {
+        "default": {
+            "perturbation": 2.0,
+            "samples": 5,
+            "ensemble_size": default_ensemble_size,
+            "n_estimators": 300,
+            "learning_rate": 0.05,
+            "num_leaves": 15,
+            "colsample_bytree": 0.5,
+            "subsample": 1.0,
+            "subsample_freq": 0,
+            "early_stopping": 50,
+            "tolerance": 1.0,
+            "transforms": "none | QueryZScore",
+        },
+        # LambdaMART(L) of the paper, and measures on the same trees. The paper's LightGBM cut the
+        # ideal DCG at 20 documents, which cannot be set today, and used all pairs, which can.
+        "paper": {
+            "perturbation": 0.0,
+            "samples": 1,
+            "ensemble_size": 1,
+            "n_estimators": 1000,
+            "learning_rate": 0.05,
+            "num_leaves": 400,
+            "colsample_bytree": 1.0,
+            "subsample": 1.0,
+            "subsample_freq": 0,
+            "early_stopping": 200,
+            "tolerance": 0.0,
+            "transforms": "QueryZScore",
+        },
+    },
+}
+"""The value of "auto" by learner, mode and parameter; a function takes the number of documents.
+
+The values of "default" were chosen on validation queries (docs/choosing.md), those of "paper"
+are the paper's or its author's.
+"""
+
+BASELINE: dict[str, Any] = {
+    "ensemble_size": 1,
+    "colsample_bytree": 1.0,
+    "tolerance": 0.0,
+    "transforms": "none",
+}
+"""What "auto" means for the engines' own objectives, which are trained as usual."""
+
+
+def resolve(kind: str, parameters: Mapping[str, Any], documents: int = 0) -> dict[str, Any]:
+    """Parameters of an estimator with "auto" replaced by the default of their mode.
+
+    >>> resolve("net", {"mode": "paper", "weight_decay": "auto", "schedule": "cosine"})
+    {'mode': 'paper', 'weight_decay': 0.001, 'schedule': 'cosine'}
+    """
+    modes = DEFAULTS[kind]
+    mode = parameters["mode"]
+    if mode not in modes:
+        raise InputError(argument="mode", value=mode, choices=modes)
+    resolved = dict(parameters)
+    for name, default in modes[mode].items():
+        if is_auto(resolved.get(name)):
+            resolved[name] = default(documents) if callable(default) else default
+    return resolved
+
+
+def is_auto(value: Any) -> bool:
+    """True for a parameter whose value is the default of its mode."""
+    return isinstance(value, str) and value == AUTO
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How the loop trains any learner: how long, and what selects the iteration that is kept."""
+
+    iterations: int
+    """Epochs or rounds at most."""
+    early_stopping: int | None = None
+    """Stop after so many iterations without a better validation value."""
+    tolerance: float = 0.0
+    """Keep the last iteration that is less than so many standard errors below the best."""
+    validation_measure: str | Measure = "nDCG@5"
+    validate_every: int = 1
+    select: str | None = None
+    """The evaluation set that selects the iteration; None: "validation", else the first."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_number("iterations", self.iterations, whole=True)
+        check_number("validate_every", self.validate_every, whole=True)
+        if self.early_stopping is not None:
+            check_number("early_stopping", self.early_stopping, whole=True)
+        check_number("tolerance", self.tolerance, least=0)
+        if not isinstance(self.select, str | None):
+            raise InputError(f"select must be the name of an evaluation set, not {self.select!r}.")
+        measure(self.validation_measure)
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any], iterations_parameter: str, calls: int = 0) -> "Plan":
+        """The plan in an estimator's resolved parameters."""
+        iterations = parameters[iterations_parameter]
+        check_number(iterations_parameter, iterations, whole=True)
+        patience = parameters["early_stopping"]
+        return cls(
+            iterations=int(iterations),
+            early_stopping=as_plain(patience),
+            tolerance=as_plain(parameters["tolerance"]),
+            validation_measure=parameters["validation_measure"],
+            validate_every=as_plain(parameters["validate_every"]),
+            select=parameters["select"],
+            seed=seed_of(parameters["random_state"], calls),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**plain, "validation_measure": str(self.validation_measure)}
+
+
+def check_number(name: str, value: Any, whole: bool = False, least: float | None = None) -> None:
+    """Raise InputError unless a value is a number above 0, or at least `least`."""
+    kinds = int | np.integer if whole else int | float | np.integer | np.floating
+    number = isinstance(value, kinds) and not isinstance(value, bool)
+    if not number or not (value > 0 if least is None else value >= least) or value == math.inf:
+        kind = "whole number" if whole else "number"
+        bound = f"positive {kind}" if least is None else f"{kind} of at least {least}"
+        raise InputError(Argument(name), f" must be a {bound}, not {value!r}.")
+
+
+def as_plain(value: Any) -> Any:
+    """A NumPy scalar as a Python number."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def seed_of(random_state: Any, calls: int = 0) -> int:
+    """A seed from `random_state`; each further call of `partial_fit` has its own."""
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
+        raise InputError(
+            Argument("random_state"), f" must be a whole number, not {random_state!r}."
+        )
+    if not 0 <= random_state < 2**63:
+        raise InputError(
+            Argument("random_state"), f" must be at least 0 and below 2^63, not {random_state}."
+        )
+    if calls == 0:
+        return int(random_state)
+    words = np.random.SeedSequence([int(random_state), calls]).generate_state(1, np.uint64)
+    return int(words[0]) >> 1

@@ -1,0 +1,181 @@
+"""The parameters of boosted trees: their checks, and what they mean for the engines."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from twinrank.core.measures import Measure, measure, names
+from twinrank.data.transforms import transform
+from twinrank.learning.boosting.engines import ENGINES, TreeSettings
+from twinrank.learning.boosting.newton import Newton
+from twinrank.learning.models.encoding import check_columns
+from twinrank.learning.training.settings import check_number
+from twinrank.support.errors import Argument, InputError, has_torch
+
+ENGINE_OBJECTIVES = {
+    "LambdaMART": ("lightgbm", "lambdarank"),
+    "rank_xendcg": ("lightgbm", "rank_xendcg"),
+    "rank:ndcg": ("xgboost", "rank:ndcg"),
+}
+"""Objectives of the engines themselves: our name, the engine, its own name."""
+
+_ROW_SAMPLES = (
+    "bagging", "bagging_by_query", "bagging_fraction", "bagging_freq", "data_sample_strategy",
+    "neg_bagging_fraction", "pos_bagging_fraction", "sampling_method", "sub_row", "subsample",
+    "subsample_freq",
+)  # fmt: skip
+_LINEAR = ("linear_tree", "linear_trees")
+_BOOSTING = ("boosting", "boosting_type", "boost")
+_OTHER_DRAWS = (
+    *_BOOSTING, "colsample_bylevel", "colsample_bynode", "extra_tree",
+    "extra_trees", "feature_fraction_bynode", "sub_feature_bynode",
+)  # fmt: skip
+_WITHOUT_NOISE = ("LambdaMART", "rank:ndcg")
+BY_COLUMN = (
+    "monotone_constraints", "mc", "monotone_constraint", "interaction_constraints",
+    "feature_contri", "feature_contrib", "fc", "fp", "feature_penalty", "feature_weights",
+    "max_bin_by_feature", "forcedsplits_filename", "forcedbins_filename",
+)  # fmt: skip
+"""Settings of the engines with a value for each column of the user's features."""
+_NEWTON = ("strategy", "perturbation", "samples", "random_state")
+PAPER_PARAMS = {
+    "min_data_in_leaf": 50,
+    "min_sum_hessian_in_leaf": 200.0,
+    "lambdarank_truncation_level": 1_000_000,
+}
+
+
+def check_tree_parameters(parameters: Mapping[str, Any]) -> None:
+    """Raise InputError for parameters that cannot be used."""
+    for name, least in (("n_estimators", 1), ("ensemble_size", 1), ("num_leaves", 2)):
+        check_number(name, parameters[name], whole=True, least=least)
+    check_number("learning_rate", parameters["learning_rate"])
+    _check_samples(parameters)
+    jobs = parameters["n_jobs"]
+    whole = isinstance(jobs, int | np.integer) and not isinstance(jobs, bool) and jobs != 0
+    if jobs is not None and not whole:
+        raise InputError(f"n_jobs must be a number of threads, or -1 for all, not {jobs!r}.")
+    if parameters["engine"] not in ENGINES:
+        raise InputError(argument="engine", value=parameters["engine"], choices=ENGINES)
+    transform(parameters["transforms"])
+    check_columns(parameters["categorical_features"])
+    _check_objective(parameters["objective"], parameters["engine"])
+    Newton.of("nDCG", *(parameters[name] for name in _NEWTON))
+    newton_of(parameters)
+    reason = reason_for_one_model(parameters)
+    if parameters["ensemble_size"] > 1 and reason is not None:
+        raise InputError(f"ensemble_size > 1 {reason}.")
+    engine_params = parameters["engine_params"]
+    own_objective = str(parameters["objective"]) in ENGINE_OBJECTIVES
+    if engine_params.get("bagging_by_query") and not own_objective:
+        raise InputError(
+            "engine_params sets bagging_by_query, which only works with LightGBM's own "
+            "objectives: with a measure, LightGBM grows wrong trees. Leave it out; LightGBM then "
+            "samples rows."
+        )
+
+
+def newton_of(parameters: Mapping[str, Any]) -> Newton | None:
+    """The gradient and hessian of the measure; None for one of the engine's own objectives."""
+    if str(parameters["objective"]) in ENGINE_OBJECTIVES:
+        return None
+    return Newton.of(parameters["objective"], *(parameters[name] for name in _NEWTON))
+
+
+def tree_settings(parameters: Mapping[str, Any], columns: tuple[int, ...]) -> TreeSettings:
+    """How trees are grown, given the columns of categories."""
+    own = ENGINE_OBJECTIVES.get(str(parameters["objective"]))
+    return TreeSettings(
+        objective=own[1] if own else None,
+        learning_rate=float(parameters["learning_rate"]),
+        num_leaves=int(parameters["num_leaves"]),
+        ensemble_size=int(parameters["ensemble_size"]),
+        colsample_bytree=float(parameters["colsample_bytree"]),
+        subsample=float(parameters["subsample"]),
+        subsample_freq=int(parameters["subsample_freq"]),
+        categorical=columns,
+        n_jobs=parameters["n_jobs"],
+        seed=int(parameters["random_state"]),
+        engine_params=parameters["engine_params"],
+    )
+
+
+def _check_samples(parameters: Mapping[str, Any]) -> None:
+    """Check the shares of columns and queries."""
+    for name in ("colsample_bytree", "subsample"):
+        check_number(name, parameters[name])
+        if parameters[name] > 1:
+            raise InputError(f"{name} is a share of at most 1, not {parameters[name]!r}.")
+    often = parameters["subsample_freq"]
+    if isinstance(often, bool) or not isinstance(often, int | np.integer) or often < 0:
+        raise InputError(f"subsample_freq must be a whole number of at least 0, not {often!r}.")
+    taken = [name for name in parameters["engine_params"] if name in _ROW_SAMPLES]
+    if parameters["subsample"] < 1 and taken:
+        raise InputError(
+            f"engine_params sets {taken[0]}, which samples rows, and subsample="
+            f"{parameters['subsample']} samples queries. Set one of them."
+        )
+
+
+def draws_randomly(settings: TreeSettings, objective: Any) -> bool:
+    """True if the rounds of a training differ by random draws."""
+    if objective is not None or settings.objective == "rank_xendcg":
+        return True
+    own = {*_ROW_SAMPLES, *_OTHER_DRAWS}.intersection(settings.engine_params)
+    return bool(own) or settings.colsample_bytree < 1 or settings.subsample < 1
+
+
+def reason_for_one_model(parameters: Mapping[str, Any]) -> str | None:
+    """Why an ensemble is impossible, if it is."""
+    draws = {*_ROW_SAMPLES, *_OTHER_DRAWS}.intersection(parameters["engine_params"])
+    shares = [parameters[name] for name in ("colsample_bytree", "subsample")]
+    if str(parameters["objective"]) in _WITHOUT_NOISE and shares == [1, 1] and not draws:
+        return (
+            f"needs models that differ, but {parameters['objective']} has no random numbers. Set "
+            f"subsample or colsample_bytree below 1"
+        )
+    engine_params = parameters["engine_params"]
+    booster = engine_params.get("booster", "gbtree")
+    if parameters["engine"] == "xgboost" and booster != "gbtree":
+        return f"needs booster='gbtree' in engine_params, not {booster!r}"
+    boosting = next((engine_params[name] for name in _BOOSTING if name in engine_params), "gbdt")
+    if parameters["engine"] == "lightgbm" and boosting in ("dart", "rf", "random_forest"):
+        return f"needs boosting='gbdt' in engine_params, not {boosting!r}"
+    if any(engine_params.get(name) for name in _LINEAR):  # LightGBM crashes in several threads
+        return "needs linear_tree=False in engine_params"
+    return None
+
+
+def _check_objective(name: Any, engine_name: str) -> None:
+    if str(name) in ENGINE_OBJECTIVES:
+        needed = ENGINE_OBJECTIVES[str(name)][0]
+        if needed != engine_name:
+            raise InputError(f"Objective {name!r} needs ", Argument("engine", needed), ".")
+        return
+    if isinstance(name, str):
+        for known, (_, theirs) in ENGINE_OBJECTIVES.items():
+            if name.lower() in (known.lower(), theirs.lower()):
+                raise InputError(
+                    "Unknown ", Argument("objective"), f" {name!r}. Did you mean {known!r}?"
+                )
+        _check_known(name)
+    elif not isinstance(name, Measure):
+        others = ", ".join(ENGINE_OBJECTIVES)
+        raise InputError(
+            Argument("objective"), f" must be a measure or one of {others}, not {name!r}."
+        )
+    measure(name)
+
+
+def _check_known(name: str) -> None:
+    """Refuse names that are no measures; losses are for nets."""
+    head = name.partition("(")[0].partition("@")[0].strip()
+    if head in names():
+        return
+    if has_torch():
+        from twinrank.core.losses import NAMES as LOSSES
+
+        if head in LOSSES:
+            raise InputError(f"{head} is a loss for nets; trees optimise measures, such as nDCG.")
+    raise InputError(argument="objective", value=head, choices=[*names(), *ENGINE_OBJECTIVES])
