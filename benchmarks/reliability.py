@@ -19,7 +19,7 @@ import numpy as np
 import twinrank as tr
 from twinrank.data import store
 from twinrank.learning.models import saved_model
-from twinrank.training import checkpoints
+from twinrank.learning.training import checkpoints
 
 ROUNDS = 15
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 import twinrank as tr
-from twinrank.learning.models import context, fused, scorer
+from twinrank.learning.models import context_layers, fused, scorer
 from twinrank.learning.models.architecture import ARCHITECTURES, Architecture, architecture
 from twinrank.learning.models.context_layers import AttentionBlock, PooledLinear, similar_lengths
 from twinrank.learning.models.ensemble import Ensemble, build_net
@@ -63,7 +63,7 @@ def features(lists=LISTS, dtype=torch.float64):
 @variants
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
 def test_queries_are_scored_as_one_by_one(name, dtype, most, monkeypatch):
-    monkeypatch.setattr(context, "_FREE_WASTE", 0)  # several blocks
+    monkeypatch.setattr(context_layers, "_FREE_WASTE", 0)  # several blocks
     made, X = net(name, dtype=dtype).eval(), features(dtype=dtype)
     scores = made.columns(X, LISTS)
     assert scores.shape == (len(X), 3)
@@ -215,7 +215,7 @@ def test_blocks_waste_little():
         assert sorted(np.concatenate([*groups, []])) == np.flatnonzero(sizes).tolist()
         for group in groups:
             padded = len(group) * sizes[group].max() ** 2
-            assert padded <= 1.26 * (sizes[group] ** 2).sum() + context._FREE_WASTE
+            assert padded <= 1.26 * (sizes[group] ** 2).sum() + context_layers._FREE_WASTE
         assert len(groups) < 25
 
 

@@ -18,7 +18,8 @@ from twinrank.learning.estimators.blend_weights import best_weights, simplex
 from twinrank.learning.estimators.model_loading import load_model
 from twinrank.learning.estimators.parameters import parameters_of
 from twinrank.learning.models.saved_model import needs_architecture
-from twinrank.training import Callback, HistoryFile, TrainingInterrupted, run_folder
+from twinrank.learning.training import run_folder
+from twinrank.training import Callback, HistoryFile, TrainingInterrupted
 
 SMALL = {
     "trees__n_estimators": 3,

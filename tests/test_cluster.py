@@ -15,6 +15,7 @@ import twinrank as tr
 from twinrank.learning.boosting.draws import sample_size
 from twinrank.learning.boosting.engines import TreeSettings
 from twinrank.learning.boosting.xgboost_engine import params_of
+from twinrank.learning.distributed import dask_workers
 from twinrank.learning.distributed.dask_fit import _Course, _grow_and_stop
 from twinrank.learning.distributed.dask_partitions import (
     Partition,
@@ -24,7 +25,6 @@ from twinrank.learning.distributed.dask_partitions import (
     query_in_two,
     summarise,
 )
-from twinrank.learning.estimators import dask_workers
 from twinrank.learning.training.learner import TrainingError
 from twinrank.support.arrays import is_dask
 

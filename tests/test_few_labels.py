@@ -8,10 +8,11 @@ from torch import nn
 import twinrank as tr
 from twinrank.learning.models.architecture import architecture
 from twinrank.learning.models.ensemble import build_net
+from twinrank.learning.training import pretraining, run_folder
 from twinrank.learning.training.console import Bar, Lines
 from twinrank.learning.training.distillation import DistilledLoss, standardised
 from twinrank.learning.training.pretraining import TEMPERATURE, Views, contrast, view
-from twinrank.training import Callback, pretraining, run_folder
+from twinrank.training import Callback
 
 SMALL = {
     "architecture": "MLP(width=8, depth=2, dropout=0.1)",

@@ -15,11 +15,12 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import twinrank as tr
-from twinrank import measures
+from twinrank.core import measures
 from twinrank.learning.boosting.lightgbm_engine import Grower
 from twinrank.learning.estimators.base_ranker import estimator_class
 from twinrank.learning.estimators.model_loading import load_model
 from twinrank.learning.models.kinds import KINDS
+from twinrank.learning.training import run_folder
 from twinrank.learning.training.console import Bar, Lines
 from twinrank.learning.training.validation import Validation
 from twinrank.training import (
@@ -28,7 +29,6 @@ from twinrank.training import (
     HistoryFile,
     TensorBoard,
     TrainingInterrupted,
-    run_folder,
 )
 
 ITERATIONS = 5

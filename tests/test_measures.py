@@ -23,7 +23,7 @@ from numpy.testing import assert_allclose
 from sklearn.metrics import average_precision_score, dcg_score, ndcg_score
 
 import twinrank as tr
-from twinrank import measures
+from twinrank.core import measures
 from twinrank.core.lists import Lists
 from twinrank.core.measures import MEASURES, Measure, measure
 from twinrank.core.measures.measure_base import BinaryMeasure

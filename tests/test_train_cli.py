@@ -255,7 +255,7 @@ def test_runs_that_cannot_be_resumed(run_folder, files, tmp_path, cli):
 CHILD = """
 import os, signal, sys
 from twinrank.cli import main
-from twinrank.training import checkpoints
+from twinrank.learning.training import checkpoints
 
 kind, count, calls = sys.argv[1], int(sys.argv[2]), []
 on_step_end, save = checkpoints.Checkpoints.on_step_end, checkpoints.save
