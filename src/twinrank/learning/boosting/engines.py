@@ -22,24 +22,6 @@ NO_TREE = (
 _THREADS = 64
 """Engines start so many threads on any machine; with a million they crash."""
 
-_NAMES = {
-    "objective": "objective objective_type application app loss",
-    "validation_measure": "metric metrics metric_types eval_metric",
-    "num_leaves": "num_leaves num_leaf max_leaves max_leaf max_leaf_nodes",
-    "learning_rate": "learning_rate eta shrinkage_rate",
-    "n_estimators": "n_estimators num_iterations num_iteration n_iter max_iter nrounds "
-    "num_boost_round num_round num_rounds num_tree num_trees",
-    "early_stopping": "early_stopping early_stopping_round early_stopping_rounds n_iter_no_change",
-    "n_jobs": "n_jobs num_threads num_thread nthread nthreads",
-    "random_state": "random_state seed random_seed",
-    "ensemble_size": "num_class num_classes multi_strategy",
-    "colsample_bytree": "colsample_bytree feature_fraction sub_feature",
-    "categorical_features": "categorical_features categorical_feature categorical_column "
-    "cat_feature cat_column feature_types",
-}
-_OURS = {name: ours for ours, names in _NAMES.items() for name in names.split()}
-"""Our parameter for each name that the engines have for it."""
-
 
 class Blocks(Protocol):
     """Features in blocks of whole queries, each of which is computed when it is read."""
@@ -183,21 +165,6 @@ def engine(name: str) -> Any:
     else:
         from twinrank.learning.boosting import xgboost_engine as module
     return module
-
-
-def check_engine_params(engine_params: Any) -> dict[str, Any]:
-    """Refuse settings of the engine that the ranker has a parameter for."""
-    if engine_params is None:
-        return {}
-    if not isinstance(engine_params, Mapping) or not all(isinstance(k, str) for k in engine_params):
-        raise InputError(f"engine_params must be a dict of settings, not {engine_params!r}.")
-    for key in engine_params:
-        if key in _OURS:
-            raise InputError(f"engine_params cannot set {key}: set {_OURS[key]} of the ranker.")
-    return {  # values of NumPy cannot be written as JSON
-        key: value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-        for key, value in engine_params.items()
-    }
 
 
 def thread_count(n_jobs: int | None) -> int:

@@ -43,6 +43,65 @@ def default_batch_documents(documents: int) -> int:
     return min(12_000, max(500, documents // 50))
 
 
+@dataclass(frozen=True)
+class TreeParameter:
+    """A parameter of `BoostedRanker`: what "auto" means, its range, its names in the engines."""
+
+    default: Any = None
+    """The value of "auto"; a function takes the number of documents. None: there is no "auto"."""
+    paper: Any = None
+    """The value of "auto" in the mode "paper"."""
+    own_objective: Any = None
+    """The value of "auto" for the engines' own objectives, where it differs."""
+    number: Mapping[str, Any] | None = None
+    """The options of `check_number`, for numbers that nothing else checks."""
+    aliases: str = ""
+    """What LightGBM and XGBoost call it: `engine_params` cannot set these."""
+
+
+# The mode "paper" is LambdaMART(L) of the paper, and measures on the same trees. The paper's
+# LightGBM cut the ideal DCG at 20 documents, which cannot be set today, and used all pairs.
+TREE_PARAMETERS = {
+    "objective": TreeParameter(aliases="objective objective_type application app loss"),
+    "perturbation": TreeParameter(2.0, 0.0),
+    "samples": TreeParameter(5, 1),
+    "ensemble_size": TreeParameter(
+        default_ensemble_size, 1, 1, number={"whole": True, "least": 1},
+        aliases="num_class num_classes multi_strategy",
+    ),
+    "n_estimators": TreeParameter(
+        300, 1000, number={"whole": True, "least": 1},
+        aliases="n_estimators num_iterations num_iteration n_iter max_iter nrounds "
+        "num_boost_round num_round num_rounds num_tree num_trees",
+    ),
+    "learning_rate": TreeParameter(
+        0.05, 0.05, number={}, aliases="learning_rate eta shrinkage_rate"
+    ),
+    "num_leaves": TreeParameter(
+        15, 400, number={"whole": True, "least": 2},
+        aliases="num_leaves num_leaf max_leaves max_leaf max_leaf_nodes",
+    ),
+    "colsample_bytree": TreeParameter(
+        0.5, 1.0, 1.0, number={}, aliases="colsample_bytree feature_fraction sub_feature"
+    ),
+    "subsample": TreeParameter(1.0, 1.0, number={}),
+    "subsample_freq": TreeParameter(0, 0, number={"whole": True, "least": 0}),
+    "transforms": TreeParameter("none | QueryZScore", "QueryZScore", "none"),
+    "categorical_features": TreeParameter(
+        aliases="categorical_features categorical_feature categorical_column cat_feature "
+        "cat_column feature_types",
+    ),
+    "validation_measure": TreeParameter(aliases="metric metrics metric_types eval_metric"),
+    "early_stopping": TreeParameter(
+        50, 200,
+        aliases="early_stopping early_stopping_round early_stopping_rounds n_iter_no_change",
+    ),
+    "tolerance": TreeParameter(1.0, 0.0, 0.0),
+    "n_jobs": TreeParameter(aliases="n_jobs num_threads num_thread nthread nthreads"),
+    "random_state": TreeParameter(aliases="random_state seed random_seed"),
+}  # fmt: skip
+"""Every parameter of boosted trees that "auto" or an engine knows, declared once."""
+
 _BOTH = "QueryZScore | Quantile(output_distribution=normal) + Clip(low=-3, high=3)"
 DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
     "net": {
@@ -80,36 +139,12 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "trees": {
-        "default": {
-            "perturbation": 2.0,
-            "samples": 5,
-            "ensemble_size": default_ensemble_size,
-            "n_estimators": 300,
-            "learning_rate": 0.05,
-            "num_leaves": 15,
-            "colsample_bytree": 0.5,
-            "subsample": 1.0,
-            "subsample_freq": 0,
-            "early_stopping": 50,
-            "tolerance": 1.0,
-            "transforms": "none | QueryZScore",
-        },
-        # LambdaMART(L) of the paper, and measures on the same trees. The paper's LightGBM cut the
-        # ideal DCG at 20 documents, which cannot be set today, and used all pairs, which can.
-        "paper": {
-            "perturbation": 0.0,
-            "samples": 1,
-            "ensemble_size": 1,
-            "n_estimators": 1000,
-            "learning_rate": 0.05,
-            "num_leaves": 400,
-            "colsample_bytree": 1.0,
-            "subsample": 1.0,
-            "subsample_freq": 0,
-            "early_stopping": 200,
-            "tolerance": 0.0,
-            "transforms": "QueryZScore",
-        },
+        mode: {
+            name: getattr(parameter, mode)
+            for name, parameter in TREE_PARAMETERS.items()
+            if parameter.default is not None
+        }
+        for mode in ("default", "paper")
     },
 }
 """The value of "auto" by learner, mode and parameter; a function takes the number of documents.
@@ -117,14 +152,6 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
 The values of "default" were chosen on validation queries (docs/choosing.md), those of "paper"
 are the paper's or its author's.
 """
-
-BASELINE: dict[str, Any] = {
-    "ensemble_size": 1,
-    "colsample_bytree": 1.0,
-    "tolerance": 0.0,
-    "transforms": "none",
-}
-"""What "auto" means for the engines' own objectives, which are trained as usual."""
 
 
 def resolve(kind: str, parameters: Mapping[str, Any], documents: int = 0) -> dict[str, Any]:

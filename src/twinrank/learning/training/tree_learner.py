@@ -17,17 +17,17 @@ from twinrank.learning.boosting.engines import (
     Grower,
     Rows,
     TreeSettings,
-    check_engine_params,
     engine,
 )
 from twinrank.learning.boosting.tree_features import check_grades, rows_of, tree_transform
 from twinrank.learning.boosting.tree_model import TreeModel
 from twinrank.learning.training.learner import Learner, LearnerExhausted, Scores, Task
-from twinrank.learning.training.settings import BASELINE, is_auto
+from twinrank.learning.training.settings import TREE_PARAMETERS, is_auto
 from twinrank.learning.training.tree_parameters import (
     BY_COLUMN,
     ENGINE_OBJECTIVES,
     PAPER_PARAMS,
+    check_engine_params,
     check_tree_parameters,
     draws_randomly,
     newton_of,
@@ -87,7 +87,9 @@ class TreeLearner(Learner):
         """Replace "auto"; only a measure as objective makes an ensemble by itself."""
         own = {**parameters, "engine_params": check_engine_params(parameters["engine_params"])}
         if str(own["objective"]) in ENGINE_OBJECTIVES and own["mode"] == "default":
-            own |= {name: usual for name, usual in BASELINE.items() if is_auto(own[name])}
+            for name, parameter in TREE_PARAMETERS.items():
+                if parameter.own_objective is not None and is_auto(own[name]):
+                    own[name] = parameter.own_objective
         if is_auto(own["transforms"]) and any(n in own["engine_params"] for n in BY_COLUMN):
             own["transforms"] = "none"
         resolved = super().resolve(own, documents)

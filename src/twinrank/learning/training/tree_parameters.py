@@ -10,7 +10,7 @@ from twinrank.data.transforms import transform
 from twinrank.learning.boosting.engines import ENGINES, TreeSettings
 from twinrank.learning.boosting.newton import Newton
 from twinrank.learning.models.encoding import check_columns
-from twinrank.learning.training.settings import check_number
+from twinrank.learning.training.settings import TREE_PARAMETERS, as_plain, check_number
 from twinrank.support.errors import Argument, InputError, has_torch
 
 ENGINE_OBJECTIVES = {
@@ -38,6 +38,8 @@ BY_COLUMN = (
     "max_bin_by_feature", "forcedsplits_filename", "forcedbins_filename",
 )  # fmt: skip
 """Settings of the engines with a value for each column of the user's features."""
+_OURS = {name: ours for ours, p in TREE_PARAMETERS.items() for name in p.aliases.split()}
+"""Our parameter for each name that the engines have for it."""
 _NEWTON = ("strategy", "perturbation", "samples", "random_state")
 PAPER_PARAMS = {
     "min_data_in_leaf": 50,
@@ -46,11 +48,26 @@ PAPER_PARAMS = {
 }
 
 
+def check_engine_params(engine_params: Any) -> dict[str, Any]:
+    """Refuse settings of the engine that the ranker has a parameter for."""
+    if engine_params is None:
+        return {}
+    if not isinstance(engine_params, Mapping) or not all(isinstance(k, str) for k in engine_params):
+        raise InputError(f"engine_params must be a dict of settings, not {engine_params!r}.")
+    for key in engine_params:
+        if key in _OURS:
+            raise InputError(f"engine_params cannot set {key}: set {_OURS[key]} of the ranker.")
+    return {  # values of NumPy cannot be written as JSON
+        key: value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        for key, value in engine_params.items()
+    }
+
+
 def check_tree_parameters(parameters: Mapping[str, Any]) -> None:
     """Raise InputError for parameters that cannot be used."""
-    for name, least in (("n_estimators", 1), ("ensemble_size", 1), ("num_leaves", 2)):
-        check_number(name, parameters[name], whole=True, least=least)
-    check_number("learning_rate", parameters["learning_rate"])
+    for name, parameter in TREE_PARAMETERS.items():
+        if parameter.number is not None:
+            check_number(name, parameters[name], **parameter.number)
     _check_samples(parameters)
     jobs = parameters["n_jobs"]
     whole = isinstance(jobs, int | np.integer) and not isinstance(jobs, bool) and jobs != 0
@@ -86,16 +103,11 @@ def newton_of(parameters: Mapping[str, Any]) -> Newton | None:
 def tree_settings(parameters: Mapping[str, Any], columns: tuple[int, ...]) -> TreeSettings:
     """How trees are grown, given the columns of categories."""
     own = ENGINE_OBJECTIVES.get(str(parameters["objective"]))
+    same = ("learning_rate", "num_leaves", "ensemble_size", "colsample_bytree", "subsample")
     return TreeSettings(
         objective=own[1] if own else None,
-        learning_rate=float(parameters["learning_rate"]),
-        num_leaves=int(parameters["num_leaves"]),
-        ensemble_size=int(parameters["ensemble_size"]),
-        colsample_bytree=float(parameters["colsample_bytree"]),
-        subsample=float(parameters["subsample"]),
-        subsample_freq=int(parameters["subsample_freq"]),
+        **{name: as_plain(parameters[name]) for name in (*same, "subsample_freq", "n_jobs")},
         categorical=columns,
-        n_jobs=parameters["n_jobs"],
         seed=int(parameters["random_state"]),
         engine_params=parameters["engine_params"],
     )
@@ -104,12 +116,8 @@ def tree_settings(parameters: Mapping[str, Any], columns: tuple[int, ...]) -> Tr
 def _check_samples(parameters: Mapping[str, Any]) -> None:
     """Check the shares of columns and queries."""
     for name in ("colsample_bytree", "subsample"):
-        check_number(name, parameters[name])
         if parameters[name] > 1:
             raise InputError(f"{name} is a share of at most 1, not {parameters[name]!r}.")
-    often = parameters["subsample_freq"]
-    if isinstance(often, bool) or not isinstance(often, int | np.integer) or often < 0:
-        raise InputError(f"subsample_freq must be a whole number of at least 0, not {often!r}.")
     taken = [name for name in parameters["engine_params"] if name in _ROW_SAMPLES]
     if parameters["subsample"] < 1 and taken:
         raise InputError(
