@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -222,6 +223,15 @@ def test_damaged_blends_are_refused(fitted, models, message, tmp_path):
     (tmp_path / "blend" / "loop").symlink_to(".")
     path.write_text(json.dumps({**json.loads(path.read_text()), "models": models}))
     with pytest.raises(tr.InputError, match=message):
+        tr.Blend.load(tmp_path / "blend")
+
+
+def test_a_model_of_another_blend_is_refused(fitted, tmp_path):
+    fitted.save(tmp_path / "blend")
+    small(random_state=7).fit(TRAIN).save(tmp_path / "other")
+    shutil.rmtree(tmp_path / "blend" / "trees")
+    shutil.copytree(tmp_path / "other" / "trees", tmp_path / "blend" / "trees")
+    with pytest.raises(tr.InputError, match="trees is not the model that the blend was saved with"):
         tr.Blend.load(tmp_path / "blend")
 
 

@@ -1,5 +1,6 @@
 """Files in trouble: cut archives, full disks, no permission; and files that appear whole."""
 
+import contextlib
 import gzip
 import json
 import lzma
@@ -205,6 +206,18 @@ def small(tmp_path):
 def large_data():
     X = np.random.default_rng(0).random((1200, 40), dtype=np.float32)
     return tr.Dataset.from_arrays(X, np.arange(1200) % 3, group=[20] * 60)
+
+
+def test_no_space_at_the_start_of_training_names_the_file(small, cli, tmp_path):
+    folder, _ = small
+    old = tr.Dataset.from_arrays(np.eye(4), [0, 1, 0, 1], group=[4])
+    old.save(tmp_path / "data.txt")
+    with (folder / "fill").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(1024)):
+            pass
+    answer = cli("train", tmp_path / "data.txt", "--out", folder / "run")
+    assert is_one_line(answer, f"Can't write {folder / 'run' / '.lock'}", "No space left")
+    assert [path.name for path in folder.iterdir()] == ["fill"]
 
 
 @pytest.mark.parametrize(

@@ -641,6 +641,50 @@ def test_history_without_an_evaluation_set(name, tmp_path):
     assert loaded.history_ == ranker.history_
 
 
+def test_a_huge_history_is_not_read(tmp_path):
+    ranker = make("lightgbm").fit(TRAIN)
+    ranker.save(tmp_path / "model")
+    (tmp_path / "model" / "history.jsonl").write_bytes(b"{}\n" * 3_000_000)
+    with pytest.warns(tr.DataWarning, match="9,000,000 bytes and is not read"):
+        loaded = load_model(tmp_path / "model")
+    assert loaded.history_ == []
+    np.testing.assert_array_equal(loaded.predict(NEW), ranker.predict(NEW))
+
+
+def test_a_run_that_was_killed_before_it_began_starts_anew(tmp_path, cli):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".lock").write_text("process 1 on a machine since long ago")
+    code, _, message = cli("train", "--resume", folder)
+    assert code == 2
+    assert "stopped before it began, start it again" in " ".join(message.split())
+    ranker = make("lightgbm")
+    with pytest.warns(tr.DataWarning, match="is empty, so that training starts from the beginning"):
+        ranker.fit(TRAIN, run=folder, resume=True)
+    assert (folder / "run.json").is_file()
+    with pytest.raises(tr.InputError, match="it has no run"):
+        ranker.fit(TRAIN, run=tmp_path / "elsewhere", resume=True)
+
+
+@pytest.mark.parametrize("engine", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_learning_rate_that_makes_scores_infinite_is_refused(engine, size):
+    ranker = make(engine, learning_rate=1e300, ensemble_size=size)
+    with pytest.raises(tr.TwinRankError, match=r"learning.rate"):
+        ranker.fit(TRAIN)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 2.5])
+@pytest.mark.parametrize("as_data", [False, True])
+def test_infinite_categories_are_refused(value, as_data):
+    X, qid = np.array(TRAIN.X), TRAIN.qid
+    ranker = make("lightgbm", categorical_features=[0]).fit(X, TRAIN.y, qid=qid)
+    X[3, 0] = value
+    given = (tr.Dataset.from_arrays(X, qid=qid, non_finite="keep"),) if as_data else (X, qid)
+    with pytest.raises(tr.InputError, match=f"Feature 1 is {value:g} in a row, but a category"):
+        ranker.predict(*given)
+
+
 @pytest.mark.parametrize("reserved", ["iteration", "loss", "learning_rate", "seconds"])
 def test_names_in_the_history_are_reserved(name, reserved):
     with pytest.raises(tr.InputError, match=f"be called '{reserved}'"):

@@ -287,12 +287,13 @@ def _codes(
 def _codes_of_numbers(values: npt.NDArray[Any], name: str) -> tuple[Floats, tuple[str, ...]]:
     """Return the codes of whole numbers; missing and negative ones have −1."""
     present = values >= 0
-    found, first, inverse = np.unique(values[present], return_index=True, return_inverse=True)
-    if (odd := found != np.trunc(found)).any() or np.isinf(found).any():
+    odd = np.isinf(values) | (present & (values != np.trunc(values)))
+    if odd.any():
         raise InputError(
-            f"Feature {name} is {found[odd | np.isinf(found)][0]:g} in a row, but a category must "
-            f"be text or a whole number of at least 0, or missing."
+            f"Feature {name} is {values[odd][0]:g} in a row, but a category must be text or a "
+            f"whole number of at least 0, or missing."
         )
+    found, first, inverse = np.unique(values[present], return_index=True, return_inverse=True)
     order = np.argsort(first)
     number_of = np.empty_like(order)
     number_of[order] = np.arange(order.size)

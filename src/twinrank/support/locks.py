@@ -32,10 +32,11 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
     try:
         with _held(folder, doing) as file:
             holder = f"process {os.getpid()} on {socket.gethostname()}"
-            file.truncate(0)
-            file.write(f"{holder} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
-            file.flush()
+            since = f"{holder} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
             try:
+                with explained("write", folder / LOCK):
+                    file.truncate(0)
+                    os.write(file.fileno(), since.encode())  # not buffered: `close` writes nothing
                 yield
             finally:  # while it is held, so that nobody else's file is removed
                 if sys.platform != "win32":

@@ -136,7 +136,10 @@ class Newton:
         lists.check(scores=scores, labels=labels)
         check_finite("scores", scores, lists)
         check_finite("labels", labels, lists)
-        y = np.ascontiguousarray(scores, np.float32)
+        with np.errstate(over="ignore"):
+            y = np.ascontiguousarray(scores, np.float32)
+        if np.isinf(y).any():
+            raise InputError("Scores are too large for float32. Lower the learning rate.")
         grades = np.maximum(np.asarray(labels, np.float64), 0)  # unjudged documents count as 0
         factor = 1 if weights is None else lists.spread(np.asarray(weights, np.float32))
         if self.strategy == "swap":

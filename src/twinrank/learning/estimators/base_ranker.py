@@ -45,7 +45,7 @@ from twinrank.learning.training.matched_data import (
     papers_queries,
     trainable_part,
 )
-from twinrank.learning.training.run_folder import Run
+from twinrank.learning.training.run_folder import Run, has_begun
 from twinrank.learning.training.training_set import TrainingSet
 from twinrank.support.errors import DataWarning, InputError
 
@@ -150,7 +150,12 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         if resume and run is None:
             raise InputError("resume=True needs the folder of a run; pass run.")
         if run is not None and not isinstance(run, Run):
-            run = Run(Path(run).expanduser(), resume)
+            folder = Path(run).expanduser()
+            if resume and not has_begun(folder):
+                note = f"{folder} is empty, so that training starts from the beginning."
+                warnings.warn(DataWarning(note), stacklevel=3)
+                resume = False
+            run = Run(folder, resume)
         self._warn_about(train.data, sets)
         with nullcontext() if run is None else run.locked():
             self._train(train, sets, callbacks, run)

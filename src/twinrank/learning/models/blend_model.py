@@ -21,6 +21,7 @@ from twinrank.learning.models.saved_model import (
     needs_architecture,
     read_model,
 )
+from twinrank.support.checksums import checksum
 from twinrank.support.errors import Argument, InputError
 from twinrank.support.files import read_json
 
@@ -90,7 +91,11 @@ class BlendModel(Model):
             for file, content in model_files(model).items()
         }
         described = {
-            name: {"weight": weight, "scale": scale}
+            name: {
+                "weight": weight,
+                "scale": scale,
+                "checksum": checksum(files[f"{name}/{CONFIG}"]),
+            }
             for name, weight, scale in zip(self.models, self.weights, self.scales, strict=True)
         }
         return {"models": described}, files
@@ -112,7 +117,10 @@ class BlendModel(Model):
         weights, scales = zip(*map(_weight_and_scale, described.values()), strict=True)
         if not sum(weights) > 0:
             raise damaged("all weights are 0")
-        models = {name: _part(folder / name, architecture, common) for name in described}
+        models = {
+            name: _part(folder / name, architecture, common, about.get("checksum"))
+            for name, about in described.items()
+        }
         own = any(needs_architecture(folder / name) for name in described)
         if architecture is not None and not own:
             raise InputError(
@@ -150,10 +158,18 @@ def check_names(names: Iterable[str]) -> None:
         seen[name.lower()] = name
 
 
-def _part(folder: Path, architecture: Any, common: Mapping[str, Any]) -> Model:
-    """A model of the blend; a blend in a blend is refused before it is read."""
+def _part(folder: Path, architecture: Any, common: Mapping[str, Any], expected: Any) -> Model:
+    """A model of the blend; a blend in a blend is refused before it is read.
+
+    `expected` is the checksum of its configuration; blends of older versions have none.
+    """
     path = folder / CONFIG
     config = read_json(path) if path.is_file() else None
+    if expected is not None and config is not None and checksum(path.read_bytes()) != expected:
+        raise InputError(
+            f"{folder.name} is not the model that the blend was saved with. Copy the whole folder "
+            f"of the blend, or train it again."
+        )
     if isinstance(config, dict) and config.get("kind") == BlendModel.kind:
         raise damaged(f"{folder.name} is a blend in a blend")
     model = read_model(folder, architecture if needs_architecture(folder) else None)
@@ -163,7 +179,7 @@ def _part(folder: Path, architecture: Any, common: Mapping[str, Any]) -> Model:
 
 
 def _weight_and_scale(described: Any) -> tuple[float, float]:
-    if not isinstance(described, dict) or described.keys() != {"weight", "scale"}:
+    if not isinstance(described, dict) or described.keys() - {"checksum"} != {"weight", "scale"}:
         raise damaged("each model must have a weight and a scale")
     weight, scale = described["weight"], described["scale"]
     for value in (weight, scale):

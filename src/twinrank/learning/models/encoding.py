@@ -80,6 +80,7 @@ class Encoding:
         values = self.columns[column]
         known = {str(value): code for code, value in enumerate(values)}
         raw = data.X[:, column]
+        _check_categories(data, column)
         if column in data.categories:
             found, place = data.categories[column], np.fmax(raw, 0).astype(np.int64)
         else:
@@ -115,13 +116,8 @@ class Encoding:
 def _learned(data: Dataset, column: int, is_chosen: bool) -> Values:
     """The most frequent values of a column, sorted; texts of whole numbers, if it was chosen."""
     raw = data.X[:, column]
-    raw = raw[raw >= 0]
-    found, counts = np.unique(raw, return_counts=True)
-    if (fractional := found != np.trunc(found)).any() or np.isinf(found).any():
-        raise InputError(
-            f"Feature {_name(data, column)} is {found[fractional | np.isinf(found)][0]:g} in a "
-            f"row, but a category must be text or a whole number of at least 0, or missing."
-        )
+    _check_categories(data, column)
+    found, counts = np.unique(raw[raw >= 0], return_counts=True)
     numbers = found.astype(np.int64).tolist()
     texts = data.categories.get(column)
     values: list[Any] = numbers if texts is None else [texts[number] for number in numbers]
@@ -129,6 +125,17 @@ def _learned(data: Dataset, column: int, is_chosen: bool) -> Values:
         values = [int(text) for text in values]
     by_count = sorted(zip((-counts).tolist(), values, strict=True))
     return tuple(sorted(value for _, value in by_count[:MOST]))
+
+
+def _check_categories(data: Dataset, column: int) -> None:
+    """Refuse fractions and infinite values."""
+    raw = data.X[:, column]
+    odd = np.isinf(raw) | ((raw >= 0) & (raw != np.trunc(raw)))
+    if odd.any():
+        raise InputError(
+            f"Feature {_name(data, column)} is {raw[odd][0]:g} in a row, but a category must be "
+            f"text or a whole number of at least 0, or missing."
+        )
 
 
 def _name(data: Dataset, column: int) -> str:

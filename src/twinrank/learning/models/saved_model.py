@@ -5,6 +5,7 @@ Loading executes no code from the folder.
 
 import json
 import shlex
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from twinrank.data.transforms import Compose, Transform
 from twinrank.learning.models.encoding import Encoding
 from twinrank.learning.models.kinds import class_of
 from twinrank.support.checksums import check_seal, checksum, sealed
-from twinrank.support.errors import InputError, explained
+from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.files import check_format, check_regular, read_json, write_folder
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ FORMAT, VERSION = "twinrank-model", 2
 CONFIG, HISTORY = "config.json", "history.jsonl"
 RUN, RUN_MODEL, RUN_VERSION = "run.json", "model", 2
 """A run folder holds `run.json`, and its model in the folder `model`."""
+_LONGEST_HISTORY = 8_000_000
+"""Bytes of a history that is read: about 80,000 iterations, in three seconds at most."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -260,7 +263,16 @@ def _common(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def _history(folder: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The records of a history file; none if there is no file."""
     path = folder / HISTORY
-    lines = read_part(folder, HISTORY, config).splitlines() if path.exists() else []
+    size = path.stat().st_size if path.exists() else 0
+    if size > _LONGEST_HISTORY:
+        warnings.warn(
+            DataWarning(
+                f"{path} has {size:,} bytes and is not read: at most {_LONGEST_HISTORY:,} are. The "
+                f"model is complete; its history is empty."
+            ),
+            stacklevel=2,
+        )
+    lines = read_part(folder, HISTORY, config).splitlines() if 0 < size <= _LONGEST_HISTORY else []
     try:
         records = [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:

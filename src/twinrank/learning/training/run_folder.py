@@ -162,6 +162,16 @@ def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def has_begun(folder: Path) -> bool:
+    """False for a folder in which a run was stopped before it could be described.
+
+    A folder that does not exist counts as begun: `read_run` then names the mistake.
+    """
+    with explained("read", folder):
+        sweep(folder)
+        return not (folder.is_dir() and is_empty(folder))
+
+
 def check_free(folder: Path) -> None:
     """Refuse a folder that is not new or empty."""
     with explained("write", folder):
@@ -178,7 +188,10 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN
     with explained("read", path):
         if not path.is_file():
-            raise InputError(f"{folder} is not the folder of a run: it has no {RUN}.")
+            raise InputError(
+                f"{folder} is not the folder of a run: it has no {RUN}. If the run was stopped "
+                f"before it began, start it again with its data and parameters."
+            )
     hint = ["Train again in a new folder."]
     about = check_format(read_json(path), path, FORMAT, VERSION, "the description of a run", hint)
     kinds = {"kind": str, "parameters": dict, "source": dict, "data": dict, "threads": int}

@@ -21,7 +21,13 @@ from twinrank.learning.boosting.engines import (
 )
 from twinrank.learning.boosting.tree_features import check_grades, rows_of, tree_transform
 from twinrank.learning.boosting.tree_model import TreeModel
-from twinrank.learning.training.learner import Learner, LearnerExhausted, Scores, Task
+from twinrank.learning.training.learner import (
+    Learner,
+    LearnerExhausted,
+    Scores,
+    Task,
+    TrainingError,
+)
 from twinrank.learning.training.settings import TREE_PARAMETERS, is_auto
 from twinrank.learning.training.tree_parameters import (
     BY_COLUMN,
@@ -240,6 +246,7 @@ class TreeLearner(Learner):
         The mean of standardised scores ranks, so that models that stopped early count as much.
         """
         self._check_trees()
+        self._check_scores()
         data, size = self._task.data, self.selected_models
         models = [
             kept or own.model(count or own.count)
@@ -267,6 +274,17 @@ class TreeLearner(Learner):
         """Raise an error if no model has a tree."""
         if not any(grower.count for grower in self._growers):
             raise InputError(NO_TREE)
+
+    def _check_scores(self) -> None:
+        """Raise an error if a score of the training data is not finite in float32."""
+        for grower in self._growers:
+            with np.errstate(over="ignore"):
+                scores = grower.scores().astype(np.float32)
+            if not np.isfinite(scores).all():
+                raise TrainingError(
+                    "The scores of the trees are not finite. Lower the learning rate, or the "
+                    "settings in engine_params that scale leaf values."
+                )
 
     def _new_grower(self, model: int, state: bytes | None = None) -> Grower:
         settings, objective = replace(self._settings, model=model), self._objective
