@@ -210,13 +210,14 @@ def large_data():
 
 def test_no_space_at_the_start_of_training_names_the_file(small, cli, tmp_path):
     folder, _ = small
-    old = tr.Dataset.from_arrays(np.eye(4), [0, 1, 0, 1], group=[4])
-    old.save(tmp_path / "data.txt")
+    data = tr.Dataset.from_arrays(np.arange(40.0)[:, None], [0, 1] * 20, group=[4] * 10)
+    data.save(tmp_path / "data.txt")
     with (folder / "fill").open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(1024)):
             pass
-    answer = cli("train", tmp_path / "data.txt", "--out", folder / "run")
-    assert is_one_line(answer, f"Can't write {folder / 'run' / '.lock'}", "No space left")
+    code, _, message = cli("train", tmp_path / "data.txt", "--out", folder / "run")
+    assert code == 2
+    assert f"Can't write {folder / 'run' / '.lock'}: No space left" in message
     assert [path.name for path in folder.iterdir()] == ["fill"]
 
 
