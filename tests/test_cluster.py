@@ -14,8 +14,10 @@ import pytest
 import twinrank as tr
 from twinrank.learning.boosting.draws import sample_size
 from twinrank.learning.boosting.engines import TreeSettings
+from twinrank.learning.boosting.lightgbm_engine import joined_trees
 from twinrank.learning.boosting.xgboost_engine import params_of
 from twinrank.learning.distributed import dask_workers
+from twinrank.learning.distributed.dask_engines import DaskRows
 from twinrank.learning.distributed.dask_fit import _Course, _grow_and_stop
 from twinrank.learning.distributed.dask_partitions import (
     Partition,
@@ -256,6 +258,47 @@ def test_evaluation_partitions_stop_the_training():
     )
 
 
+@pytest.mark.parametrize("patience", [4, None])
+def test_a_model_of_dart_is_kept_whole(patience):
+    """Later rounds rescale earlier trees: the first trees are not the model of that round."""
+    import lightgbm as lgb
+    from dask import delayed
+
+    params = {"boosting": "dart", "drop_rate": 0.5, "skip_drop": 0.0}
+    data, grown = lgb.Dataset(X, Y, group=SIZES, free_raw_data=False), []
+
+    def grow(client, rounds, start):
+        own = {"objective": "lambdarank", "verbosity": -1, "learning_rate": 1.0, **params}
+        scores = None if start is None else lgb.Booster(model_str=start).predict(X)
+        model = lgb.train(own, data.set_init_score(scores), rounds).model_to_string()
+        grown.append(model if start is None else joined_trees(start, model))
+        return grown[-1]
+
+    new, course = queries(100, 1), _Course(PARAMETERS | {"engine_params": params})
+    course.patience = patience
+    part = prepare_evaluation((*new[:3], None), PARAMETERS, 3, None)
+    kept = _grow_and_stop(grow, (OneProcess(),), [delayed(part, traverse=False)], 12, course)
+    assert kept in grown
+    step = patience or 12
+    evaluated = [record["iteration"] for record in course.history if "validation" in record]
+    assert evaluated == list(range(step, len(course.history) + 1, step))
+    scores = lgb.Booster(model_str=kept).predict(new[0])
+    assert course.best[0] == pytest.approx(
+        tr.evaluate(scores, new[1], tr.Lists.from_sizes(new[3]), "nDCG@5")["nDCG@5"]
+    )
+
+
+def test_scores_on_a_cluster_print_no_error(capfd):
+    """Dask would call LightGBM with an array of no columns to learn the type of the scores."""
+    import lightgbm as lgb
+
+    data = lgb.Dataset(X, Y, group=SIZES)
+    booster = lgb.train({"objective": "lambdarank", "verbosity": -1}, data, 2)
+    scores = DaskRows(*arrays(), None).scores(booster.model_to_string())
+    assert np.array_equal(scores.compute(scheduler="synchronous"), booster.predict(X))
+    assert "[Fatal]" not in "".join(capfd.readouterr())
+
+
 def test_the_last_round_is_evaluated():
     course = _Course({**PARAMETERS, "n_estimators": 5, "validate_every": 3, "early_stopping": None})
     assert not course.add([0.1, 0.9, 0.2, 0.8, 0.3])
@@ -292,6 +335,26 @@ def test_twenty_files_on_two_workers(workers, tmp_path, engine):
         values = tr.evaluate(scores, rows["label"].to_numpy(), lists, "nDCG@5").values["nDCG@5"]
         sums += values[~np.isnan(values)].tolist()
     assert np.mean(sums) == pytest.approx(ranker.best_score_, abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("engine", "engine_params"),
+    [
+        ("lightgbm", {"boosting_type": "dart", "drop_rate": 0.5, "skip_drop": 0.0}),
+        ("xgboost", {"booster": "dart", "rate_drop": 0.5}),
+    ],
+)
+def test_dart_on_two_workers(workers, engine, engine_params, capfd):
+    new, cuts = queries(80, 1), (CUTS[0], len(X) - CUTS[0])
+    one = [da.from_array(values, chunks=-1) for values in new[:3]]
+    settings = {"n_estimators": 12, "early_stopping": 4, "ensemble_size": 1}
+    ranker = tr.BoostedRanker(engine=engine, engine_params=engine_params, **settings)
+    a, b, c = arrays(cuts)
+    ranker.fit(a, b, qid=c, eval_set=tuple(one))
+    assert ranker.best_iteration_ % 4 == 0
+    assert ranker.score(*new[:2], qid=new[2]) == pytest.approx(ranker.best_score_, abs=1e-6)
+    assert "[Fatal]" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize("features", [3, 5, 46, 137])

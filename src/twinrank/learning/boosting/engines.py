@@ -133,8 +133,6 @@ class Grower(Protocol):
 
     exact: bool
     """True if training continues from `state` with the same bits."""
-    rescales: bool
-    """True if later rounds change earlier trees (DART), so that a model cannot be cut."""
     count: int
     """The number of rounds that added a tree, in all parts of the training."""
 
@@ -155,7 +153,8 @@ def engine(name: str) -> Any:
     """The module of an engine.
 
     It has `Data`, `Grower`, `Objective`, `merged_trees`, `from_bytes`, `FILE`, `NAME`, `SUFFIXES`
-    and `SHARES_DATA`; if that is true, `begin_thread`.
+    and `SHARES_DATA`; if that is true, `begin_thread`. If `rescales(engine_params)` is true, later
+    rounds change earlier trees (DART), so that a model cannot be cut.
     """
     if name not in ENGINES:
         raise InputError(argument="engine", value=name, choices=ENGINES)

@@ -43,6 +43,11 @@ _ONCE = 2**31 - 1  # rounds between two draws
 _SAMPLES_COLUMNS = ("feature_fraction", "feature_fraction_bynode", "extra_trees")
 
 
+def rescales(engine_params: Mapping[str, Any]) -> bool:
+    """True if later rounds change earlier trees."""
+    return bool(_canonical(engine_params).get("boosting") == "dart")
+
+
 def begin_thread() -> None:
     """Make LightGBM quiet in a new thread: each has its own level of messages."""
     lgb.Dataset(np.zeros((2, 1)), params={"verbosity": -1}).construct()
@@ -169,7 +174,6 @@ class Grower:
         self.count = len(_parsed(self._earlier)[1])
         params = params_of(settings)
         self.exact = _continues_exactly(params)
-        self.rescales = params.get("boosting") == "dart"
         self._reseeds = self.exact and any(name in params for name in _SAMPLES_COLUMNS)
         self._grown = 0  # rounds of this booster
         self._scores: dict[str, npt.NDArray[np.float64]] = {}

@@ -40,6 +40,11 @@ _EXACT = {
 }  # fmt: skip
 
 
+def rescales(engine_params: Mapping[str, Any]) -> bool:
+    """True if later rounds change earlier trees."""
+    return bool(engine_params.get("booster") == "dart")
+
+
 class XGBoostTrees:
     """Trained trees without their training data."""
 
@@ -106,7 +111,6 @@ class Grower:
         # XGBoost chooses bins by the weights, and so the sample, of the first round it sees.
         resamples = objective is None and settings.subsample < 1 and settings.subsample_freq > 0
         self.exact = _EXACT.issuperset(settings.engine_params) and not resamples
-        self.rescales = settings.engine_params.get("booster") == "dart"
         params = params_of(settings, data.rows.X.shape[1])
         earlier = None if state is None else bytearray(state)
         with explained_by(NAME, xgb.core.XGBoostError):

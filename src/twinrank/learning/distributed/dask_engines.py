@@ -28,7 +28,9 @@ class DaskRows:
 
     def scores(self, trees: str) -> Any:
         """The scores of LightGBM's trees, computed by the workers."""
-        return self.X.map_blocks(_lightgbm_scores, trees, dtype=np.float64, drop_axis=1)
+        # Without `meta`, Dask calls the function with an array of no columns to learn the type of
+        # its result, and LightGBM prints a fatal error.
+        return self.X.map_blocks(_lightgbm_scores, trees, meta=np.empty(0), drop_axis=1)
 
 
 def dask_rows(trainable: list[tuple[Any, Summary]]) -> DaskRows:

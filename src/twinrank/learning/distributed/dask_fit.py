@@ -191,15 +191,18 @@ class _Course:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.engine, self.measure = parameters["engine"], measure(parameters["validation_measure"])
         self.every, self.patience = parameters["validate_every"], parameters["early_stopping"]
+        self.whole = engine(self.engine).rescales(parameters["engine_params"])
+        """True if only a whole model can be evaluated and kept (DART)."""
         self.rounds = int(parameters["n_estimators"])
         self.history: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (float("-inf"), 0)
 
-    def add(self, values: list[float]) -> bool:
-        """Add the values of the next rounds; True if training should stop."""
-        for value in values:
+    def add(self, values: list[float], unknown: int = 0) -> bool:
+        """Add the values of the next rounds, the first `unknown`; True if training should stop."""
+        for value in [*[None] * unknown, *values]:
             number = len(self.history) + 1
-            if number % self.every and number < self.rounds:
+            skipped = number % self.every and number < self.rounds and not self.whole
+            if value is None or skipped:
                 self.history.append({"iteration": number})
                 continue
             self.history.append({"iteration": number, "validation": value})
@@ -217,18 +220,22 @@ def _grow_and_stop(
     rounds: int,
     course: _Course,
 ) -> Any:
-    """Grow some rounds at a time, and stop when the evaluation set says so."""
+    """Grow some rounds at a time, and stop when the evaluation set says so.
+
+    Later rounds of DART change earlier trees. So only the last of these rounds is evaluated, and
+    the model is kept as it is then.
+    """
     from dask import delayed
 
-    client, model, done = arguments[0], None, 0
+    client, model, kept, done = arguments[0], None, None, 0
     while done < rounds:
         step = min(course.patience or rounds, rounds - done)
         model = watched(client, grow, *arguments, step, model)
-        evaluated = delayed(_evaluated, pure=False)
+        evaluated, unknown = delayed(_evaluated, pure=False), (step - 1) * course.whole
         sums = client.gather(
             client.compute(
                 [
-                    evaluated(s, model, course.engine, done, done + step, course.measure)
+                    evaluated(s, model, course.engine, done + unknown, done + step, course.measure)
                     for s in sets
                 ]
             )
@@ -237,8 +244,13 @@ def _grow_and_stop(
         if not totals[0, 1]:
             raise InputError("No query of the evaluation set has a relevant document.")
         done += step
-        if course.add((totals[:, 0] / totals[:, 1]).tolist()):
+        stops = course.add((totals[:, 0] / totals[:, 1]).tolist(), unknown)
+        if course.best[1] == done:
+            kept = model
+        if stops:
             break
+    if course.whole:
+        return kept
     return engine(course.engine).first_rounds(model, course.best[1] or done)
 
 

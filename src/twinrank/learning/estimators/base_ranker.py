@@ -152,8 +152,10 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         if run is not None and not isinstance(run, Run):
             folder = Path(run).expanduser()
             if resume and not has_begun(folder):
-                note = f"{folder} is empty, so that training starts from the beginning."
-                warnings.warn(DataWarning(note), stacklevel=3)
+                warnings.warn(
+                    DataWarning(f"{folder} is empty, so that training starts from the beginning."),
+                    stacklevel=3,
+                )
                 resume = False
             run = Run(folder, resume)
         self._warn_about(train.data, sets)

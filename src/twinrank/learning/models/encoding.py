@@ -80,7 +80,7 @@ class Encoding:
         values = self.columns[column]
         known = {str(value): code for code, value in enumerate(values)}
         raw = data.X[:, column]
-        _check_categories(data, column)
+        _check_categories(data, column, np.isinf(raw))
         if column in data.categories:
             found, place = data.categories[column], np.fmax(raw, 0).astype(np.int64)
         else:
@@ -116,7 +116,7 @@ class Encoding:
 def _learned(data: Dataset, column: int, is_chosen: bool) -> Values:
     """The most frequent values of a column, sorted; texts of whole numbers, if it was chosen."""
     raw = data.X[:, column]
-    _check_categories(data, column)
+    _check_categories(data, column, np.isinf(raw) | ((raw >= 0) & (raw != np.trunc(raw))))
     found, counts = np.unique(raw[raw >= 0], return_counts=True)
     numbers = found.astype(np.int64).tolist()
     texts = data.categories.get(column)
@@ -127,13 +127,11 @@ def _learned(data: Dataset, column: int, is_chosen: bool) -> Values:
     return tuple(sorted(value for _, value in by_count[:MOST]))
 
 
-def _check_categories(data: Dataset, column: int) -> None:
-    """Refuse fractions and infinite values."""
-    raw = data.X[:, column]
-    odd = np.isinf(raw) | ((raw >= 0) & (raw != np.trunc(raw)))
-    if odd.any():
+def _check_categories(data: Dataset, column: int, wrong: npt.NDArray[np.bool_]) -> None:
+    """Refuse values that are no categories."""
+    if wrong.any():
         raise InputError(
-            f"Feature {_name(data, column)} is {raw[odd][0]:g} in a row, but a category must be "
+            f"Feature {_name(data, column)} is {data.X[wrong, column][0]:g} in a row, but a category must be "
             f"text or a whole number of at least 0, or missing."
         )
 

@@ -272,7 +272,8 @@ def _history(folder: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
             ),
             stacklevel=2,
         )
-    lines = read_part(folder, HISTORY, config).splitlines() if 0 < size <= _LONGEST_HISTORY else []
+    is_read = path.exists() and size <= _LONGEST_HISTORY
+    lines = read_part(folder, HISTORY, config).splitlines() if is_read else []
     try:
         records = [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:

@@ -85,6 +85,7 @@ class TreeLearner(Learner):
         """The standard deviation of each model's scores, now (0: unknown) and in its kept round."""
         self._best_models: list[Any] = [None] * size
         """The kept models, if they cannot be cut from the last ones."""
+        self._rescales = engine(engine_name).rescales(settings.engine_params)
         self._data = engine(engine_name).Data(settings, rows, sets)
         self._growers: list[Grower] = [self._new_grower(model) for model in range(size)]
 
@@ -208,7 +209,7 @@ class TreeLearner(Learner):
         """Remember the number of trees, and the standard deviation of the scores."""
         for model in models:
             grower = self._growers[model]
-            if grower.rescales:
+            if self._rescales:
                 self._best_models[model] = grower.model(grower.count)
             self._best_trees[model] = grower.count
             self._best_deviations[model] = self._deviations[model]
