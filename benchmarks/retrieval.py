@@ -33,8 +33,9 @@ from torch import Tensor, nn
 
 import twinrank as tr
 from common import console
+from text_sets import read_scifact
 from twinrank.support.files import replacing
-from twinrank.text import DirectRetrievalLoss, TextCollection, bm25_candidates, read_scifact
+from twinrank.text import DirectRetrievalLoss, TextCollection, bm25_candidates
 
 MEASURES = ["nDCG@10", "Recall@100"]
 LARGE = 4  # batches of the cached losses are this much larger

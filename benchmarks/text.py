@@ -49,14 +49,13 @@ from transformers.utils import logging
 
 import twinrank as tr
 from common import console, show_table
+from text_sets import read_scifact, read_wikiqa
 from twinrank.support.files import replacing
 from twinrank.text import (
     DirectRankingLoss,
     DistillRankingLoss,
     TextCollection,
     bm25_candidates,
-    read_scifact,
-    read_wikiqa,
 )
 
 THEIRS = {

@@ -16,7 +16,7 @@ Recall@1 is the share of images whose nearest neighbour has the same class. MAP@
 class. All losses use the same seeds, batches and steps, and their own default settings. The
 networks are small. For results like those in publications, replace `network` by a pre-trained one.
 
-`--search` compares settings of DirectRetrievalLoss on validation data. It trains on two thirds of
+`--search` compares settings of EmbeddingRankingLoss on validation data. It trains on two thirds of
 the training half and searches the last third, and then the first third.
 """
 
@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 import twinrank as tr
-from twinrank.embeddings import DirectRetrievalLoss
+from twinrank.embeddings import EmbeddingRankingLoss
 
 SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".webp"}
 
@@ -146,17 +146,17 @@ def losses() -> dict[str, Callable[..., Tensor] | None]:
         "ContrastiveLoss": pml_losses.ContrastiveLoss(),
         "TripletMarginLoss": pml_losses.TripletMarginLoss(),
         "SmoothAPLoss": pml_losses.SmoothAPLoss(),
-        "DirectRetrievalLoss AP": DirectRetrievalLoss("AP"),
+        "EmbeddingRankingLoss AP": EmbeddingRankingLoss("AP"),
     }
 
 
 def search_losses() -> dict[str, Callable[..., Tensor] | None]:
-    """Settings of DirectRetrievalLoss, and a baseline."""
+    """Settings of EmbeddingRankingLoss, and a baseline."""
     from pytorch_metric_learning import losses as pml_losses
 
     noises = {0: 1, 1: 8, 3: 8}  # perturbation and samples
     return {"ContrastiveLoss": pml_losses.ContrastiveLoss()} | {
-        f"temperature {t}, perturbation {noise}": DirectRetrievalLoss(
+        f"temperature {t}, perturbation {noise}": EmbeddingRankingLoss(
             temperature=t, perturbation=noise, samples=samples
         )
         for t in (0.05, 0.1, 0.2, 0.4)

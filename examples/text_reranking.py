@@ -3,7 +3,7 @@
     pip install 'twinrank[text]'
     python examples/text_reranking.py                     # a tiny random model; no download
     python examples/text_reranking.py --model cross-encoder/ms-marco-MiniLM-L6-v2
-    python examples/text_reranking.py --model MODEL --wikiqa WikiQA --steps 100 --seeds 1
+    python examples/text_reranking.py --model MODEL --beir FOLDER --steps 100 --seeds 1
 
 By default the data is generated. A query is a topic, and a document is a few words. The label of a
 document (0 to 3) is the number of its words that belong to the topic. The model has to learn which
@@ -45,11 +45,12 @@ def generate_data(queries: int, seed: int) -> dict[str, list[Any]]:
 
 
 def read_data(folder: str, negatives: int = 5) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Training and test columns of WikiQA; each training question gets a few wrong sentences."""
-    from twinrank.text import read_wikiqa
+    """Training and test columns of data in BEIR's layout: BM25's candidates, few for training."""
+    from twinrank.text import bm25_candidates, read_beir
 
-    train, test = (read_wikiqa(folder, part) for part in ("train", "test"))
-    return train.columns(negatives=negatives), test.columns()
+    train, test = (read_beir(folder, part) for part in ("train", "test"))
+    columns = train.columns(bm25_candidates(train, 50), negatives=negatives)
+    return columns, test.columns(bm25_candidates(test, 50))
 
 
 def generate_document(topic: str, label: int, random: np.random.Generator) -> str:
@@ -154,7 +155,7 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", help="name or folder of a model (default: a tiny one)")
-    parser.add_argument("--wikiqa", help="folder of WikiQA, instead of generated data")
+    parser.add_argument("--beir", help="folder in BEIR's layout, instead of generated data")
     parser.add_argument("--queries", type=int, default=400, help="training queries (default 400)")
     parser.add_argument("--steps", type=int, default=160, help="training steps (default 160)")
     parser.add_argument("--seeds", type=int, default=2, help="training runs per loss (default 2)")
@@ -181,8 +182,8 @@ def main() -> None:
     import twinrank as tr
 
     logging.disable_progress_bar()
-    if options.wikiqa:
-        train, test = read_data(options.wikiqa)
+    if options.beir:
+        train, test = read_data(options.beir)
     else:
         train = generate_data(options.queries, seed=1)
         test = generate_data(32 if options.quick else 200, seed=2)

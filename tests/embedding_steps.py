@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from twinrank.embeddings import DirectRetrievalLoss
+from twinrank.embeddings import EmbeddingRankingLoss
 
-exact = partial(DirectRetrievalLoss, perturbation=0, samples=1)  # nothing is random
+exact = partial(EmbeddingRankingLoss, perturbation=0, samples=1)  # nothing is random
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 3, 2, 1, 0])  # the one of 3 is alone
 
 

@@ -14,7 +14,7 @@ from twinrank.experiments.study.source import Source
 from twinrank.experiments.study.units import Unit, train_unit
 from twinrank.experiments.tuning.search import Split, Tuning
 from twinrank.experiments.tuning.space import spaces_of
-from twinrank.experiments.tuning.tuning_report import write_best
+from twinrank.experiments.tuning.tuning_results import write_best
 from twinrank.learning.estimators.blend_weights import best_weights, simplex
 from twinrank.learning.estimators.model_loading import load_model
 from twinrank.learning.estimators.parameters import parameters_of

@@ -18,7 +18,7 @@ import embedding_steps
 import twinrank as tr
 from embedding_steps import LABELS, exact, made
 from reference import METRICS, metric_and_gradient
-from twinrank.embeddings import DirectRetrievalLoss
+from twinrank.embeddings import EmbeddingRankingLoss
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "metric_learning.py"
 
@@ -295,13 +295,17 @@ def test_refuses_grades_of_items_it_does_not_know():
 @pytest.mark.parametrize("temperature", [0, -1, float("inf"), float("nan"), "warm"])
 def test_refuses_a_temperature(temperature):
     with pytest.raises(tr.InputError, match="temperature must be a positive number"):
-        DirectRetrievalLoss(temperature=temperature)
+        EmbeddingRankingLoss(temperature=temperature)
 
 
 def test_is_a_module_of_the_library():
-    assert tr.embeddings.DirectRetrievalLoss is DirectRetrievalLoss
-    assert "temperature=0.2" in repr(DirectRetrievalLoss("nDCG"))
-    assert "nDCG" in repr(DirectRetrievalLoss("nDCG"))
+    assert tr.embeddings.EmbeddingRankingLoss is EmbeddingRankingLoss
+    assert "temperature=0.2" in repr(EmbeddingRankingLoss("nDCG"))
+    assert "nDCG" in repr(EmbeddingRankingLoss("nDCG"))
+    with pytest.raises(AttributeError, match="is now called EmbeddingRankingLoss"):
+        _ = tr.embeddings.DirectRetrievalLoss
+    with pytest.raises(AttributeError, match="has no attribute 'Loss'"):
+        _ = tr.embeddings.Loss
 
 
 def test_stands_where_pytorch_metric_learning_has_a_loss():
@@ -351,7 +355,7 @@ def test_the_example_runs(example, monkeypatch, capsys):
     example.main()
     printed = capsys.readouterr().out
     assert "Trained on 898 images of 10 classes, tested on 899 images of 10 classes" in printed
-    for name in ("ContrastiveLoss", "TripletMarginLoss", "DirectRetrievalLoss AP", "MAP@R"):
+    for name in ("ContrastiveLoss", "TripletMarginLoss", "EmbeddingRankingLoss AP", "MAP@R"):
         assert name in printed
 
 

@@ -59,7 +59,7 @@ def constants():
 def known_names():
     """The names that users write: public functions, their arguments, and those of methods."""
     public = [getattr(tr, name) for name in tr.__all__ if name != "text"]
-    public += [Architecture, Clip, Quantile, tr.embeddings.DirectRetrievalLoss]
+    public += [Architecture, Clip, Quantile, tr.embeddings.EmbeddingRankingLoss]
     public += [type(measure(name)) for name in names()]
     if find_spec("sentence_transformers") is not None:
         public += [getattr(tr.text, name) for name in tr.text.__all__]

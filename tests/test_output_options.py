@@ -73,7 +73,7 @@ def test_json_is_all_there_is_on_standard_output(place, tmp_path, cli, monkeypat
     monkeypatch.setattr("twinrank.experiments.report.page.write_report", lambda *_: None)
     figure = "twinrank.experiments.paper.paper_report.write_figure_1"
     monkeypatch.setattr(figure, lambda _: ["figure-1.png", "figure-1.svg"])
-    monkeypatch.setattr("twinrank.experiments.tuning.tuning_report.draw_all", lambda *_: [])
+    monkeypatch.setattr("twinrank.experiments.tuning.tuning_results.draw_plots", lambda *_: [])
     code, out, err = cli(name, *words_of(place, tmp_path)[name], "--json", "--quiet")
     assert (code, err) == (0, "")
     assert json.loads(out)

@@ -1,4 +1,4 @@
-"""`DirectRetrievalLoss`: direct optimisation of a measure for embeddings."""
+"""`EmbeddingRankingLoss`: direct optimisation of a measure for embeddings."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,10 +14,20 @@ from twinrank.core.ranks.strategies import Strategy
 from twinrank.core.ranks.twin import check_alpha, working_dtype
 from twinrank.support.errors import InputError
 
-__all__ = ["DirectRetrievalLoss"]
+__all__ = ["EmbeddingRankingLoss"]
 
 
-class DirectRetrievalLoss(nn.Module):
+def __getattr__(name: str) -> Any:
+    """Name the class that was called `DirectRetrievalLoss` before."""
+    if name == "DirectRetrievalLoss":
+        raise AttributeError(
+            "twinrank.embeddings.DirectRetrievalLoss is now called EmbeddingRankingLoss; "
+            "the loss of this name for text is twinrank.text.DirectRetrievalLoss."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class EmbeddingRankingLoss(nn.Module):
     """Direct optimisation of a measure for metric learning: minus the mean of the measure.
 
     Each row of the embeddings is an anchor. Its list consists of all other rows; rows with the same
@@ -61,12 +71,12 @@ class DirectRetrievalLoss(nn.Module):
     Examples
     --------
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6], [0.0, 1.0]])
-    >>> loss = DirectRetrievalLoss("AP", perturbation=0, samples=1)
+    >>> loss = EmbeddingRankingLoss("AP", perturbation=0, samples=1)
     >>> value = loss(embeddings, torch.tensor([0, 0, 1, 1]))
     >>> round(value.item(), 4)     # −(1/2 + 1/3 + 1/3 + 1/2) / 4
     -0.4167
     >>> grades = torch.tensor([[0, 2, 1, 0], [2, 0, 0, 1], [1, 0, 0, 2], [0, 1, 2, 0]])
-    >>> loss = DirectRetrievalLoss("nDCG", perturbation=0, samples=1)
+    >>> loss = EmbeddingRankingLoss("nDCG", perturbation=0, samples=1)
     >>> round(loss(embeddings, grades).item(), 4)
     -0.6918
     """

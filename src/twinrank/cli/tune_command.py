@@ -14,14 +14,15 @@ from twinrank.cli.output_options import (
     show_table,
     takes_output,
 )
-from twinrank.cli.study_options import Jobs, Ray, Seed, command_line, resumable
+from twinrank.cli.study_options import Jobs, Ray, Seed, resumable
 from twinrank.support.errors import InputError, TwinRankError, unknown
 
 if TYPE_CHECKING:
-    from twinrank.experiments.tuning.search import Tuning
+    from twinrank.experiments.tuning.search import TrialRecord, Tuning
 
-_TRIALS, _EPOCHS, _ROUNDS = 50, 30, 300
-_QUICK_TRIALS, _QUICK_EPOCHS, _QUICK_ROUNDS, _QUICK_QUERIES = 8, 5, 40, 200
+_DEFAULTS = {"trials": 50, "epochs": 30, "rounds": 300}
+_QUICK = {"trials": 8, "epochs": 5, "rounds": 40}
+_QUICK_QUERIES = 200  # of the built-in data
 _MODELS = {"net": ["net"], "trees": ["trees"], "both": ["net", "trees"], "blend": ["blend"]}
 
 
@@ -54,7 +55,7 @@ def tune(
     ] = "net",
     trials: Annotated[
         int | None,
-        typer.Option(help=f"Number of trials per model (default: {_TRIALS}).", min=1),
+        typer.Option(help=f"Number of trials per model (default: {_DEFAULTS['trials']}).", min=1),
     ] = None,
     timeout: Annotated[
         float | None,
@@ -62,11 +63,15 @@ def tune(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help=f"Maximum number of epochs for nets (default: {_EPOCHS}).", min=1),
+        typer.Option(
+            help=f"Maximum number of epochs for nets (default: {_DEFAULTS['epochs']}).", min=1
+        ),
     ] = None,
     rounds: Annotated[
         int | None,
-        typer.Option(help=f"Maximum number of rounds for trees (default: {_ROUNDS}).", min=1),
+        typer.Option(
+            help=f"Maximum number of rounds for trees (default: {_DEFAULTS['rounds']}).", min=1
+        ),
     ] = None,
     measure: Annotated[
         str,
@@ -94,7 +99,7 @@ def tune(
     out: Annotated[
         Path,
         typer.Option(
-            help="Folder for trials, the best parameters and the report (default: tuning).",
+            help="Folder for trials, the best parameters and plots (default: tuning).",
             show_default=False,
         ),
     ] = Path("tuning"),
@@ -116,12 +121,17 @@ def tune(
 
     Example: twinrank tune MQ2008 --fold 1 --trials 100 --fix objective=AP
     """
+    try:
+        import optuna  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            "Tuning needs Optuna; install it with pip install 'twinrank[tune]'."
+        ) from error
     from twinrank.data.sources import address_of
-    from twinrank.experiments.tuning.search import Split, Tuning, check_installed
+    from twinrank.experiments.tuning.search import Split, Tuning
     from twinrank.experiments.tuning.space import spaces_of
     from twinrank.support.memory import keep_memory
 
-    check_installed()
     keep_memory()
     out = out.expanduser()
     if model not in _MODELS:
@@ -131,37 +141,29 @@ def tune(
     validation = None
     if valid is not None:
         validation = address_of(valid) or str(valid.expanduser().absolute())
+    default = _QUICK if quick else _DEFAULTS
     tuning = Tuning(
         Split(source, fold, validation),
         spaces_of(_MODELS[model], fix or [], space),
         measure,
-        epochs or (_QUICK_EPOCHS if quick else _EPOCHS),
-        rounds or (_QUICK_ROUNDS if quick else _ROUNDS),
+        epochs or default["epochs"],
+        rounds or default["rounds"],
         seed,
     )
     sets = tuning.split.sets()  # problems of the data show before anything is written
     show_notes(sets["train"])
-    count = trials or (_QUICK_TRIALS if quick else _TRIALS)
+    count = trials or default["trials"]
     with resumable(out):
-        tuning.run(out, count, jobs, ray, timeout, progress=not is_quiet(), force=force)
-    _finish(out, tuning)
+        found = tuning.run(out, count, jobs, ray, timeout, progress=not is_quiet(), force=force)
+    _finish(out, tuning, found)
 
 
-def _finish(out: Path, tuning: "Tuning") -> None:
-    """Print the best trials, and write files and the report."""
-    from twinrank.experiments.tuning.trials import best_of
-    from twinrank.experiments.tuning.tuning_report import (
-        best_tables,
-        draw_all,
-        summary,
-        train_command,
-        write_best,
-        write_page,
-        write_trials,
-    )
+def _finish(out: Path, tuning: "Tuning", trials: "list[TrialRecord]") -> None:
+    """Write the results, and print the best trials."""
+    from twinrank.experiments.tuning import tuning_results as results
+    from twinrank.experiments.tuning.search import best_of
 
-    trials = tuning.trials(out)
-    write_trials(out, trials)
+    results.write_trials(out, trials)
     best = best_of(trials)
     if not best:
         error = next((trial.error for trial in reversed(trials) if trial.error), "")
@@ -169,17 +171,17 @@ def _finish(out: Path, tuning: "Tuning") -> None:
             f"the last one failed: {error.rstrip('.')}" if error else "there was no time for any"
         )
         raise TwinRankError(f"No trial was completed; {reason}.")
-    written = write_best(out, tuning, trials)
-    page = write_page(out, tuning, trials, draw_all(out, tuning, trials), command_line())
-    for table in best_tables(tuning, trials, 3):
-        show_table(table, "\n")
-    show_paragraph(summary(tuning, trials))
+    written = results.write_best(out, tuning, trials)
+    plots = results.draw_plots(out, tuning, trials)
+    for model in dict.fromkeys(trial.model for trial in best):
+        show_table(results.best_table(tuning, best_of(trials, model)[:3]), "\n")
+    show_paragraph(results.summary(tuning, trials))
     show_done(f"Best parameters: {', '.join(map(str, written))}")
-    command = train_command(tuning, best[0].model, written[0])
+    command = results.train_command(tuning, best[0].model, written[0])
     show_done(f"Train with them: {command}")
-    show_done(f"Report: {page}")
+    show_done(f"Plots: {', '.join(map(str, plots))}")
     found = [
         {"model": trial.model, "value": trial.value, "parameters": trial.parameters}
         for trial in best
     ]
-    show_json({"best": found, "files": written, "train": command, "report": page})
+    show_json({"best": found, "files": written, "train": command, "plots": plots})

@@ -14,7 +14,7 @@ if find_spec("sentence_transformers") is None:  # the import takes seconds, so i
 from twinrank.text.bm25 import bm25_candidates
 from twinrank.text.cross_encoder import DirectRankingLoss
 from twinrank.text.text_data import TextCollection, columns_from_frame
-from twinrank.text.text_files import read_beir, read_scifact, read_wikiqa
+from twinrank.text.text_files import read_beir
 from twinrank.text.text_teacher import DistillRankingLoss
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ __all__ = [
     "bm25_candidates",
     "columns_from_frame",
     "read_beir",
-    "read_scifact",
-    "read_wikiqa",
 ]
 
 _SUBCLASSES = {  # of classes of sentence-transformers; imported on first use
