@@ -131,8 +131,8 @@ def _check_categories(data: Dataset, column: int, wrong: npt.NDArray[np.bool_]) 
     """Refuse values that are no categories."""
     if wrong.any():
         raise InputError(
-            f"Feature {_name(data, column)} is {data.X[wrong, column][0]:g} in a row, but a category must be "
-            f"text or a whole number of at least 0, or missing."
+            f"Feature {_name(data, column)} is {data.X[wrong, column][0]:g} in a row, but a "
+            f"category must be text or a whole number of at least 0, or missing."
         )
 
 
