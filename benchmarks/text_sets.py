@@ -12,7 +12,7 @@ import numpy as np
 
 from twinrank.support.errors import InputError, explained
 from twinrank.text import TextCollection
-from twinrank.text.text_files import grade_of, numbered_lines
+from twinrank.text.text_data import grade_of, numbered_lines
 
 _STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _LONGEST_FIELD = 1 << 27
@@ -63,7 +63,7 @@ def read_wikiqa(folder: str | os.PathLike[str], split: str = "train") -> TextCol
         grades = qrels.setdefault(query, {})
         document = f"{query}-{len(grades) + 1}"
         corpus[document] = sentence
-        grades[document] = grade_of(label, root / names[3], number)
+        grades[document] = grade_of(label, f"{root / names[3]}, line {number}")
     if not queries:
         raise InputError(f"{root / names[0]} is empty.")
     return TextCollection(queries, corpus, qrels)

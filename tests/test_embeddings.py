@@ -284,7 +284,7 @@ def test_refuses_grades_of_items_it_does_not_know():
         exact(memory_size=5)(made(), torch.ones(10, 10))
     with pytest.raises(tr.InputError, match="ref_emb replaces the memory"):
         exact(memory_size=5)(made(), LABELS, None, made(5), LABELS[:5])
-    with pytest.raises(tr.InputError, match="memory_size must be an integer"):
+    with pytest.raises(tr.InputError, match="memory_size must be a whole number of at least 0"):
         exact(memory_size=-1)
     loss = exact(memory_size=5)
     loss(made(), LABELS)

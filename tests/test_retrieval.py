@@ -246,7 +246,7 @@ def test_a_query_with_nothing_relevant_teaches_nothing(model):
     ("rows", "message"),
     [
         ([{"query": "a", "documents": ["b"]}], "a column of lists of labels named label or labels"),
-        ([{"query": "a", "documents": "b", "labels": [1]}], "one document instead of a list"),
+        ([{"query": "a", "documents": "b", "labels": [1]}], "one text instead of a list"),
         (
             [{"query": "a", "documents": ["b"], "labels": [1, 0]}],
             "'a' has 1 documents but 2 labels",
@@ -286,7 +286,7 @@ def test_refuses_other_models_and_options(model):
         DirectRetrievalLoss(model, temperature=0)
     with pytest.raises(tr.InputError, match="gradient_limit must be a positive number"):
         DirectRetrievalLoss(model, gradient_limit=0)
-    with pytest.raises(tr.InputError, match="mini_batch_size must be a positive integer"):
+    with pytest.raises(tr.InputError, match="mini_batch_size must be a positive whole number"):
         DirectRetrievalLoss(model, mini_batch_size=0)
 
 
@@ -376,7 +376,7 @@ def test_refuses_what_it_cannot_evaluate(model, collection, tmp_path):
     for data, message in (
         ({"query": rows["query"], "labels": rows["labels"]}, "the columns are query, labels"),
         ({**rows, "labels": rows["labels"][:2]}, "3 lists of documents and 2 lists of labels"),
-        ({**rows, "labels": [[1], [1], [1]]}, "'cat' has 3 documents and 1 labels"),
+        ({**rows, "labels": [[1], [1], [1]]}, "'cat' has 3 documents but 1 labels"),
         ({**rows, "documents": rows["query"]}, "'cat' has one text"),
         ({**rows, "labels": [[0] * len(x) for x in rows["labels"]]}, "nothing to evaluate"),
     ):

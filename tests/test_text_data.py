@@ -83,8 +83,8 @@ def test_columns_from_a_frame(frame):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"label": [1, None, 0]}, "Row 2, column 'label': .* is not a finite number"),
-        ({"label": ["1", "good", "0"]}, "Row 2, column 'label': 'good'"),
+        ({"label": [1, None, 0]}, "Row 2, column 'label': a grade must be a finite number; found"),
+        ({"label": ["1", "good", "0"]}, "Row 2, column 'label': .* found 'good'"),
         ({"document": ["x", "", "z"]}, "Row 2 has '' in column 'document'; expected a text"),
         ({"query": ["a", "b", 3]}, "Row 3 has 3 in column 'query'"),
         ({"label": [1, 2]}, "The columns have 3, 3 and 2 rows"),
@@ -149,7 +149,7 @@ def test_bm25_finds_documents_with_the_words_of_the_query():
 
 
 def test_bm25_says_what_is_missing(monkeypatch):
-    monkeypatch.setattr("twinrank.text.bm25.find_spec", lambda _: None)
+    monkeypatch.setattr("twinrank.text.text_data.find_spec", lambda _: None)
     with pytest.raises(
         tr.InputError, match=r"bm25s; install it with pip install 'twinrank\[text\]'"
     ):

@@ -11,8 +11,8 @@ from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.losses.gathering import gathered_objects, gathered_rows, processes
 from twinrank.core.measures import Measure
 from twinrank.core.ranks.strategies import Strategy
-from twinrank.core.ranks.twin import check_alpha, working_dtype
-from twinrank.support.errors import InputError
+from twinrank.core.ranks.twin import working_dtype
+from twinrank.support.errors import InputError, check_number
 
 __all__ = ["EmbeddingRankingLoss"]
 
@@ -95,9 +95,8 @@ class EmbeddingRankingLoss(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        check_alpha(temperature, "temperature")
-        if not isinstance(memory_size, int) or isinstance(memory_size, bool) or memory_size < 0:
-            raise InputError(f"memory_size must be an integer of 0 or more, not {memory_size!r}.")
+        check_number("temperature", temperature)
+        check_number("memory_size", memory_size, whole=True, least=0)
         self.temperature = temperature
         self.relevance = relevance
         self.memory_size = memory_size

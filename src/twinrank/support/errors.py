@@ -5,6 +5,7 @@ command line as `--unjudged keep`; both render the same parts.
 """
 
 import errno
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
+from numbers import Integral, Real
 from typing import Any
 
 _NUMBER = re.compile(r"\(os error (\d+)\)")  # the format of libraries written in Rust
@@ -184,6 +186,15 @@ def error_message(error: BaseException) -> str:
     """
     name = "" if isinstance(error, InputError) else type(error).__name__
     return ": ".join(filter(None, [name, str(error)])) or type(error).__name__
+
+
+def check_number(name: str, value: Any, whole: bool = False, least: float | None = None) -> None:
+    """Raise InputError unless a value is a finite number above 0, or of at least `least`."""
+    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+    if not number or not (value > 0 if least is None else value >= least) or value == math.inf:
+        kind = "whole number" if whole else "number"
+        bound = f"positive {kind}" if least is None else f"{kind} of at least {least}"
+        raise InputError(Argument(name), f" must be a {bound}, not {value!r}.")
 
 
 def unknown(kind: str, name: str, choices: Iterable[str]) -> str:

@@ -11,16 +11,12 @@ if find_spec("sentence_transformers") is None:  # the import takes seconds, so i
         "twinrank.text needs sentence-transformers; install it with pip install 'twinrank[text]'."
     )
 
-from twinrank.text.bm25 import bm25_candidates
-from twinrank.text.cross_encoder import DirectRankingLoss
-from twinrank.text.text_data import TextCollection, columns_from_frame
-from twinrank.text.text_files import read_beir
-from twinrank.text.text_teacher import DistillRankingLoss
+from twinrank.text.cross_encoder import DirectRankingLoss, DistillRankingLoss
+from twinrank.text.text_data import TextCollection, bm25_candidates, columns_from_frame, read_beir
 
 if TYPE_CHECKING:
-    from twinrank.text.bi_encoder import DirectRetrievalLoss
+    from twinrank.text.bi_encoder import DirectRetrievalLoss, RetrievalCollator
     from twinrank.text.evaluators import Evaluator, RetrievalEvaluator
-    from twinrank.text.list_collator import RetrievalCollator
 
 __all__ = [
     "DirectRankingLoss",
@@ -38,7 +34,7 @@ __all__ = [
 _SUBCLASSES = {  # of classes of sentence-transformers; imported on first use
     "DirectRetrievalLoss": "bi_encoder",
     "Evaluator": "evaluators",
-    "RetrievalCollator": "list_collator",
+    "RetrievalCollator": "bi_encoder",
     "RetrievalEvaluator": "evaluators",
 }
 

@@ -1,6 +1,7 @@
-"""`DirectRetrievalLoss`: direct optimisation of a measure for bi-encoders of text."""
+"""`DirectRetrievalLoss` and `RetrievalCollator`: direct optimisation for bi-encoders of text."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -8,6 +9,7 @@ from uuid import uuid4
 import numpy as np
 import torch
 from sentence_transformers.base.losses import CachedLossMixin, has_static_embedding_input
+from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 from sentence_transformers.util import cos_sim, similarity_fct_name
 from torch import Tensor, nn
 
@@ -15,12 +17,13 @@ from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.losses.gathering import gathered_objects, gathered_rows
 from twinrank.core.measures import Measure
 from twinrank.core.ranks.strategies import Strategy
-from twinrank.core.ranks.twin import attach, check_alpha, working_dtype
-from twinrank.support.errors import InputError
+from twinrank.core.ranks.twin import attach, working_dtype
+from twinrank.support.errors import InputError, check_number
 from twinrank.text.cross_encoder import CITATION
-from twinrank.text.list_collator import UNLISTED
+from twinrank.text.text_data import check_list, list_columns
 
-__all__ = ["DirectRetrievalLoss"]
+UNLISTED = -1.0
+"""The grade of a document that is not in the list of a query."""
 
 
 class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
@@ -110,15 +113,13 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
                 f"DirectRetrievalLoss needs a SentenceTransformer, not a {type(model).__name__}. "
                 f"For a CrossEncoder, use DirectRankingLoss."
             )
-        check_alpha(temperature, "temperature")
-        if gradient_limit is not None:
-            check_alpha(gradient_limit, "gradient_limit")
-        is_integer = isinstance(mini_batch_size, int) and not isinstance(mini_batch_size, bool)
-        if mini_batch_size is not None and not (is_integer and mini_batch_size > 0):
-            raise InputError(
-                f"mini_batch_size must be a positive integer, or None to encode the whole batch at "
-                f"once, not {mini_batch_size!r}."
-            )
+        check_number("temperature", temperature)
+        for name, limit, whole in (
+            ("gradient_limit", gradient_limit, False),
+            ("mini_batch_size", mini_batch_size, True),
+        ):
+            if limit is not None:
+                check_number(name, limit, whole)
         if mini_batch_size is not None and has_static_embedding_input(model):
             raise InputError(
                 "mini_batch_size is not possible with a StaticEmbedding, whose input has no rows. "
@@ -341,3 +342,62 @@ def _check_finite(name: str, embeddings: Tensor) -> None:
             f"The embeddings of {invalid} of {len(embeddings)} {name} contain NaN or infinity. Try "
             f"a lower learning rate, or check the weights of the model."
         )
+
+
+@dataclass
+class RetrievalCollator(SentenceTransformerDataCollator):  # type: ignore[misc]
+    """Data collator for rows of a query, a list of documents and a list of labels.
+
+    The default collator of `SentenceTransformerTrainer` takes one text per column. This one takes
+    the data set of a cross-encoder: a column of queries, a column of lists of documents and a
+    column of lists of labels, of any length. Each different document of a batch is encoded once.
+
+    Parameters
+    ----------
+    preprocess_fn : callable
+        `model.preprocess`.
+    valid_label_columns : list of str, default ["label", "labels", "score", "scores"]
+        The names that the column of labels may have.
+    router_mapping, prompts, max_length : optional
+        As the training arguments of these names. The trainer does not set them in a collator that
+        you pass.
+
+    Raises
+    ------
+    InputError
+        When it is called, if the rows do not have these columns.
+
+    Examples
+    --------
+    ```python
+    SentenceTransformerTrainer(
+        model=model, train_dataset=dataset, loss=DirectRetrievalLoss(model),
+        data_collator=RetrievalCollator(model.preprocess),
+    ).train()
+    ```
+    """
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        """The batch of a list of rows: tokens of queries and documents, and a matrix of grades."""
+        if not features:
+            return {}
+        names = [name for name in features[0] if name != "dataset_name"]
+        query, documents, label = list_columns(names, self.valid_label_columns, "RetrievalCollator")
+        places: dict[Any, int] = {}
+        for row in features:
+            check_list(row[query], row[documents], row[label])
+            for text in row[documents]:
+                places.setdefault(text, len(places))
+        if not places:
+            raise InputError("No query of the batch has a document.")
+        grades = torch.full((len(features), len(places)), UNLISTED)
+        for i, row in enumerate(features):
+            for text, grade in zip(row[documents], row[label], strict=True):
+                grades[i, places[text]] = max(float(grades[i, places[text]]), float(grade))
+        rows = [{query: row[query]} for row in features]
+        batch: dict[str, Any] = super().__call__(rows)
+        batch |= super().__call__([{documents: text} for text in places])
+        if "dataset_name" in features[0]:
+            batch["dataset_name"] = features[0]["dataset_name"]
+        # Three dimensions: MatryoshkaLoss shortens a matrix as wide as the embeddings.
+        return {"label": grades[:, :, None], **batch}

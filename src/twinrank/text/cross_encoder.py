@@ -1,10 +1,8 @@
-"""`DirectRankingLoss`: direct optimisation of a measure for the CrossEncoder of text models."""
+"""`DirectRankingLoss` and `DistillRankingLoss`: losses for the CrossEncoder of text."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -13,10 +11,9 @@ from twinrank.core.lists import Lists
 from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.losses.listnet import ListNet
 from twinrank.core.measures import Measure
+from twinrank.core.ranks.exact import check_finite
 from twinrank.core.ranks.strategies import Strategy
-from twinrank.support.errors import InputError
-
-__all__ = ["DirectRankingLoss"]
+from twinrank.support.errors import InputError, check_number
 
 CITATION = """
 @article{yu2020optimize,
@@ -118,17 +115,11 @@ class DirectRankingLoss(nn.Module):
                 f"DirectRankingLoss needs a CrossEncoder with one output, not {actual}. "
                 f"Use CrossEncoder(…, num_labels=1)."
             )
-        is_integer = isinstance(mini_batch_size, int) and not isinstance(mini_batch_size, bool)
-        if mini_batch_size is not None and not is_integer:
+        if not isinstance(mini_batch_size, int | None) or isinstance(mini_batch_size, bool):
             raise InputError(f"mini_batch_size must be an integer, not {mini_batch_size!r}.")
         self.model = model
         self.direct = DirectLoss(measure, strategy, alpha, perturbation, samples, validate=validate)
-        kinds = int | float | np.integer | np.floating
-        is_number = isinstance(listnet_weight, kinds) and not isinstance(listnet_weight, bool)
-        if not is_number or not 0 <= listnet_weight < math.inf:
-            raise InputError(
-                f"listnet_weight must be a number of at least 0, not {listnet_weight!r}."
-            )
+        check_number("listnet_weight", listnet_weight, least=0)
         self.listnet, self.listnet_weight = ListNet(validate=validate), float(listnet_weight)
         self.activation_fn = nn.Identity() if activation_fn is None else activation_fn
         self.mini_batch_size = mini_batch_size
@@ -266,3 +257,62 @@ def checked(
                 f"of shape {tuple(grades.shape)}; give one label per document."
             )
     return Lists.from_sizes([len(texts) for texts in documents]), torch.cat(flat).float()
+
+
+class DistillRankingLoss(DirectRankingLoss):
+    """Direct optimisation of a measure whose grades come from the scores of a teacher.
+
+    The labels are real numbers, such as the logits of a larger model. Within each query they are
+    scaled linearly to grades from 0 to `top_grade`: grade_i = top_grade · (t_i − min t) / (max t −
+    min t). So only the order and the relative distances of the teacher's scores count, not their
+    scale, which differs between models. Queries with equal teacher scores are left out. ListNet's
+    loss of these grades is added, as in `DirectRankingLoss`.
+
+    Parameters
+    ----------
+    model : CrossEncoder
+        A model with one output (`num_labels=1`).
+    measure : str or Measure, default "nDCG@10"
+        The measure to optimise. It should use grades: a binary measure only distinguishes grades
+        of at least 1 from the others.
+    top_grade : float, default 4.0
+        The grade of the document that the teacher ranks first.
+    **options
+        Other arguments of `DirectRankingLoss`, such as `listnet_weight`.
+
+    Raises
+    ------
+    InputError
+        If the model has more than one output, or an argument is invalid.
+
+    Examples
+    --------
+    ```python
+    data = Dataset.from_dict({"query": queries, "documents": documents, "labels": teacher_scores})
+    loss = DistillRankingLoss(model)
+    CrossEncoderTrainer(model=model, train_dataset=data, loss=loss).train()
+    ```
+    """
+
+    def __init__(
+        self, model: Any, measure: Any = "nDCG@10", *, top_grade: float = 4.0, **options: Any
+    ) -> None:
+        super().__init__(model, measure, **options)
+        check_number("top_grade", top_grade)
+        self.top_grade = top_grade
+
+    def _grades(self, labels: Tensor, lists: Lists) -> Tensor:
+        """The teacher's scores, scaled to grades within each query."""
+        check_finite("labels", labels, lists)
+        return torch.cat([self._scaled(own) for own in torch.split(labels, lists.sizes.tolist())])
+
+    def _scaled(self, scores: Tensor) -> Tensor:
+        """The grades of one query."""
+        low, high = scores.min(), scores.max()
+        if low == high:
+            return torch.zeros_like(scores)
+        return (scores - low) / (high - low) * self.top_grade
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """The settings of the loss, for the model card."""
+        return super().get_config_dict() | {"top_grade": self.top_grade}

@@ -17,10 +17,8 @@ from twinrank.core.measures import Measure
 from twinrank.evaluation.conventions import convention_of
 from twinrank.evaluation.run_evaluation import evaluate_run, parse_measures
 from twinrank.evaluation.trec_files import write_qrels, write_run
-from twinrank.support.errors import InputError
-from twinrank.text.text_data import TextCollection
-
-__all__ = ["Evaluator", "RetrievalEvaluator"]
+from twinrank.support.errors import InputError, check_number
+from twinrank.text.text_data import TextCollection, check_list, list_columns
 
 _log = logging.getLogger(__name__)
 Scores = dict[str, dict[str, float]]
@@ -162,7 +160,7 @@ class Evaluator(_RunEvaluator):
         batch_size: int = 32,
         write_files: bool = True,
     ) -> None:
-        self.queries, self.documents, labels = _list_columns(data)
+        self.queries, self.documents, labels = _lists(data)
         qrels = {
             str(i): {str(j): float(grade) for j, grade in enumerate(grades, 1)}
             for i, grades in enumerate(labels, 1)
@@ -267,8 +265,7 @@ class RetrievalEvaluator(_RunEvaluator):
         batch_size: int = 32,
         write_files: bool = True,
     ) -> None:
-        if not isinstance(top, int) or top < 1:
-            raise InputError(f"top must be a positive whole number, not {top!r}.")
+        check_number("top", top, whole=True)
         qrels = {q: dict(g) for q, g in collection.qrels.items() if any(x > 0 for x in g.values())}
         super().__init__(qrels, measures, name, convention, batch_size, write_files)
         for notation, measure in self.measures.items():
@@ -319,28 +316,19 @@ class RetrievalEvaluator(_RunEvaluator):
         return {**super().get_config_dict(), "top": self.top, "truncate_dim": self.truncate_dim}
 
 
-def _list_columns(data: Any) -> tuple[list[Any], list[list[Any]], list[list[float]]]:
+def _lists(data: Any) -> tuple[list[Any], list[list[Any]], list[list[float]]]:
     """The queries, lists of documents and lists of labels; an error says which row is wrong."""
-    names = list(getattr(data, "column_names", data))
-    label = next((name for name in DEFAULT_LABEL_COLUMNS if name in names), None)
-    texts = [name for name in names if name != label]
-    if label is None or len(texts) != 2:
-        raise InputError(
-            f"Evaluator needs a column of queries, a column of lists of documents and a column of "
-            f"lists of labels named {' or '.join(DEFAULT_LABEL_COLUMNS)}; the columns are "
-            f"{', '.join(map(str, names))}."
-        )
-    queries, documents, labels = list(data[texts[0]]), list(data[texts[1]]), list(data[label])
+    names = [str(name) for name in getattr(data, "column_names", data)]
+    queries, documents, labels = (
+        list(data[name]) for name in list_columns(names, DEFAULT_LABEL_COLUMNS, "Evaluator")
+    )
     if not len(queries) == len(documents) == len(labels):
         raise InputError(
             f"There are {len(queries)} queries, {len(documents)} lists of documents and "
             f"{len(labels)} lists of labels; give one of each per query."
         )
-    for query, of_query, grades in zip(queries, documents, labels, strict=True):
-        if isinstance(of_query, str) or not of_query or len(of_query) != len(grades):
-            count = "one text" if isinstance(of_query, str) else f"{len(of_query)} documents"
-            raise InputError(
-                f"The query {query!r} has {count} and {len(grades)} labels; give a list of one or "
-                f"more documents and one label per document."
-            )
+    for query, texts, grades in zip(queries, documents, labels, strict=True):
+        check_list(query, texts, grades)
+        if not texts:
+            raise InputError(f"The query {query!r} has no documents; leave it out.")
     return queries, [list(texts) for texts in documents], labels

@@ -8,8 +8,8 @@ from twinrank.core.lists import Lists
 from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.core.measures.dcg import NDCG
 from twinrank.core.ranks.kernels import pair_sum
-from twinrank.core.ranks.twin import check_alpha
 from twinrank.support.arrays import Array, as_float
+from twinrank.support.errors import check_number
 
 
 class ApproxNDCG(SmoothLoss):
@@ -55,7 +55,7 @@ class ApproxNDCG(SmoothLoss):
         validate: bool = True,
     ) -> None:
         super().__init__(reduction=reduction, generator=generator, validate=validate)
-        check_alpha(alpha)
+        check_number("alpha", alpha)
         self.alpha = alpha
 
     def extra_repr(self) -> str:

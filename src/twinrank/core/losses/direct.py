@@ -13,12 +13,12 @@ from twinrank.core.ranks.exact import check_labels, check_perturbation, exact_ra
 from twinrank.core.ranks.kernels import check_kernel, path_of
 from twinrank.core.ranks.strategies import Strategy, as_strategy
 from twinrank.core.ranks.twin import (
-    check_alpha,
     through_ranks,
     working_dtype,
     working_labels,
 )
 from twinrank.support.arrays import Array, device_path, is_tensor, on_cpu, to_numpy
+from twinrank.support.errors import check_number
 
 
 class DirectLoss(RankingLoss):
@@ -85,7 +85,7 @@ class DirectLoss(RankingLoss):
         super().__init__(reduction=reduction, generator=generator, validate=validate)
         check_perturbation(perturbation, samples)
         check_kernel(kernel)
-        check_alpha(alpha)
+        check_number("alpha", alpha)
         self.measure = as_measure(measure)
         self.strategy: Strategy = as_strategy(strategy)
         self.measure.check_strategy(self.strategy)

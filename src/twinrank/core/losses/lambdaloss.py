@@ -10,9 +10,8 @@ from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.core.measures.dcg import NDCG
 from twinrank.core.measures.measure_base import ranks_to
 from twinrank.core.ranks.exact import exact_ranks
-from twinrank.core.ranks.twin import check_alpha
 from twinrank.support.arrays import Array
-from twinrank.support.errors import InputError
+from twinrank.support.errors import check_number
 
 
 class LambdaLoss(SmoothLoss):
@@ -62,9 +61,8 @@ class LambdaLoss(SmoothLoss):
         validate: bool = True,
     ) -> None:
         super().__init__(reduction=reduction, generator=generator, validate=validate)
-        check_alpha(sigma, "sigma")
-        if not isinstance(mu, int | float) or not 0 <= mu < math.inf:
-            raise InputError(f"mu must be a number ≥ 0, not {mu!r}.")
+        check_number("sigma", sigma)
+        check_number("mu", mu, least=0)
         self.sigma = sigma
         self.mu = mu
 

@@ -9,8 +9,8 @@ from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.core.measures.dcg import NDCG
 from twinrank.core.measures.measure_base import ranks_to
 from twinrank.core.ranks.exact import exact_ranks
-from twinrank.core.ranks.twin import check_alpha
 from twinrank.support.arrays import Array
+from twinrank.support.errors import check_number
 
 
 class LambdaRank(SmoothLoss):
@@ -60,7 +60,7 @@ class LambdaRank(SmoothLoss):
         validate: bool = True,
     ) -> None:
         super().__init__(reduction=reduction, generator=generator, validate=validate)
-        check_alpha(sigma, "sigma")
+        check_number("sigma", sigma)
         self.sigma = sigma
         self._ndcg = NDCG(cutoff=k)  # raises an error if k is not a whole number ≥ 1
         self.k = k

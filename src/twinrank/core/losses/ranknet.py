@@ -7,8 +7,8 @@ import torch
 from twinrank.core.lists import Lists
 from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.core.ranks.kernels import pair_sum
-from twinrank.core.ranks.twin import check_alpha
 from twinrank.support.arrays import Array, namespace
+from twinrank.support.errors import check_number
 
 
 class RankNet(SmoothLoss):
@@ -54,7 +54,7 @@ class RankNet(SmoothLoss):
         validate: bool = True,
     ) -> None:
         super().__init__(reduction=reduction, generator=generator, validate=validate)
-        check_alpha(sigma, "sigma")
+        check_number("sigma", sigma)
         self.sigma = sigma
 
     def extra_repr(self) -> str:

@@ -12,7 +12,7 @@ from twinrank.core.losses.listnet import log_softmax
 from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.core.losses.sinkhorn import transport
 from twinrank.support.arrays import Array, as_float, is_tensor, to_numpy
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, check_number, unknown
 
 Mode = Literal["default", "paper"]
 Cost = Literal["label", "gain"]
@@ -103,12 +103,9 @@ class WassRank(SmoothLoss):
             raise InputError(unknown("mode of WassRank", str(mode), get_args(Mode)))
         if cost not in get_args(Cost):
             raise InputError(unknown("cost of WassRank", str(cost), get_args(Cost)))
-        for option, value in (("smoothing", smoothing), ("tolerance", tolerance)):
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not (number and 0 < value < math.inf):
-                raise InputError(f"{option} must be a number above 0, not {value!r}.")
-        if isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1:
-            raise InputError(f"sweeps must be a whole number of at least 1, not {sweeps!r}.")
+        check_number("smoothing", smoothing)
+        check_number("tolerance", tolerance)
+        check_number("sweeps", sweeps, whole=True, least=1)
         self.mode: Mode = mode
         self.cost: Cost = cost
         self.smoothing, self.tolerance, self.sweeps = smoothing, tolerance, sweeps

@@ -6,7 +6,7 @@ from typing import ClassVar
 from twinrank.core.lists import Lists
 from twinrank.core.measures.measure_base import ReciprocalMeasure, Swaps, shared
 from twinrank.support.arrays import Array, all_true, at_least_zero, namespace
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, check_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +26,8 @@ class ERR(ReciprocalMeasure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        top = self.max_grade
-        if top is not None and (
-            isinstance(top, bool) or not isinstance(top, int | float) or not top > 0
-        ):
-            raise InputError(f"max_grade of {self.name} must be a positive number, not {top!r}.")
+        if self.max_grade is not None:
+            check_number(f"max_grade of {self.name}", self.max_grade)
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The probability that the reader reaches the document and stops there."""

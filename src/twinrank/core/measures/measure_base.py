@@ -13,7 +13,7 @@ import numpy as np
 from twinrank.core.lists import Lists, flat_input
 from twinrank.core.ranks.exact import Ties, check_labels, exact_ranks
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace, untraced
-from twinrank.support.errors import Argument, InputError, needing_torch
+from twinrank.support.errors import Argument, InputError, check_number, needing_torch
 from twinrank.support.notation import Term, Value
 
 Empty = Literal["skip", "zero", "one", "error"]
@@ -68,11 +68,8 @@ class Measure:
     cutoff: int | None = None
 
     def __post_init__(self) -> None:
-        cutoff = self.cutoff
-        if cutoff is not None and (not isinstance(cutoff, int) or cutoff is True or cutoff < 1):
-            raise InputError(
-                f"The cutoff of {self.name} must be a whole number of at least 1, not {cutoff!r}."
-            )
+        if self.cutoff is not None:
+            check_number(f"The cutoff of {self.name}", self.cutoff, whole=True, least=1)
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The credit of every document.
@@ -377,8 +374,7 @@ class BinaryMeasure(ReciprocalMeasure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.rel, bool) or not isinstance(self.rel, int | float) or not self.rel > 0:
-            raise InputError(f"rel of {self.name} must be a positive number, not {self.rel!r}.")
+        check_number(f"rel of {self.name}", self.rel)
 
     def relevant(self, labels: Array) -> Array:
         """Labels of at least `rel`."""

@@ -1,8 +1,6 @@
 """Exact ranks without a gradient, of NumPy arrays and torch tensors on any device."""
 
-import math
 import sys
-from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,7 +19,7 @@ from twinrank.support.arrays import (
     to_numpy,
     untraced,
 )
-from twinrank.support.errors import InputError, Parts
+from twinrank.support.errors import InputError, Parts, check_number
 
 Ties = Literal["random", "stable", "average"]
 
@@ -99,12 +97,9 @@ def exact_ranks(
 
 def check_perturbation(perturbation: float, samples: int | None) -> None:
     """Raise an error for a negative perturbation or fewer than one sample."""
-    if not (isinstance(perturbation, Real) and 0 <= perturbation < math.inf):
-        raise InputError(f"perturbation must be a number ≥ 0, not {perturbation!r}.")
-    if samples is None:
-        return
-    if not isinstance(samples, Integral) or isinstance(samples, bool) or samples < 1:
-        raise InputError(f"samples must be a whole number of at least 1, not {samples!r}.")
+    check_number("perturbation", perturbation, least=0)
+    if samples is not None:
+        check_number("samples", samples, whole=True, least=1)
 
 
 def check_finite(name: str, values: Array, lists: Lists) -> None:

@@ -1,8 +1,6 @@
 """Exact ranks with the gradient of the twin-sigmoid."""
 
-import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from twinrank.core.ranks.exact import check_finite, exact_ranks
 from twinrank.core.ranks.kernels import check_kernel, pair_sum, path_of
 from twinrank.core.ranks.strategies import RankStrategy, as_rank_strategy
 from twinrank.support.arrays import as_float, device_path, on_cpu, to_numpy, untraced
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, check_number
 
 
 @untraced
@@ -89,7 +87,7 @@ def twin_ranks(
     lists.check(scores=scores, labels=labels)
     as_rank_strategy(strategy)
     check_kernel(kernel)
-    check_alpha(alpha)
+    check_number("alpha", alpha)
     check_finite("labels", labels, lists)
     with device_path(path_of(kernel)):
         ranks = exact_ranks(
@@ -140,12 +138,6 @@ def attach(
 ) -> Tensor:
     """Return `output` with the gradient `score_gradient(scores, upstream)`."""
     return _Attached.apply(scores, output, score_gradient)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def check_alpha(alpha: float, name: str = "alpha") -> None:
-    """Raise an error if a steepness is not a positive number."""
-    if not (isinstance(alpha, Real) and 0 < alpha < math.inf):
-        raise InputError(f"{name} must be a positive number, not {alpha!r}.")
 
 
 def working_labels(labels: Tensor, scores: Tensor, lists: Lists) -> Tensor:

@@ -13,9 +13,8 @@ from sklearn.base import BaseEstimator
 from twinrank.core.measures import Measure, measure
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.learning.training.settings import check_number
 from twinrank.support.compiled import limit_of_threads
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, check_number, unknown
 from twinrank.support.versions import versions
 
 LOSSES = {

@@ -12,7 +12,7 @@ from twinrank.learning.boosting.engines import ENGINES
 from twinrank.learning.models import kinds
 from twinrank.learning.models.architecture import architecture
 from twinrank.learning.training.tree_parameters import ENGINE_OBJECTIVES
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, check_number, unknown
 from twinrank.support.notation import Term, check_options, parse
 
 if TYPE_CHECKING:
@@ -244,8 +244,8 @@ def _brackets(options: dict[str, Any]) -> str:
 def _check_options(options: Mapping[str, Any]) -> None:
     """Check the options that every name shows; the estimator checks the others."""
     size, engine = options.get(ENSEMBLE_SIZE), options.get("engine", _ENGINE)
-    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-        raise InputError(f"{ENSEMBLE_SIZE} must be a whole number of at least 1, not {size!r}.")
+    if size is not None:
+        check_number(ENSEMBLE_SIZE, size, whole=True, least=1)
     if engine not in ENGINES:
         raise InputError(argument="engine", value=engine, choices=ENGINES)
 

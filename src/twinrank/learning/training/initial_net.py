@@ -14,8 +14,8 @@ from twinrank.learning.models.ensemble import Net, build_net, resolve_architectu
 from twinrank.learning.models.net_model import SCORED_TOGETHER, NetModel, path_of
 from twinrank.learning.models.scorer import checked_categories, score_all
 from twinrank.learning.training.learner import Task
-from twinrank.learning.training.settings import check_number, seed_of
-from twinrank.support.errors import InputError, TwinRankError
+from twinrank.learning.training.settings import seed_of
+from twinrank.support.errors import InputError, TwinRankError, check_number
 
 
 def initial_net(parameters: Mapping[str, Any], task: Task) -> tuple[Net, Transform, str | None]:

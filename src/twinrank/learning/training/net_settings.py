@@ -14,8 +14,8 @@ from twinrank.core.losses import is_loss
 from twinrank.core.losses import loss as loss_by_name
 from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.measures import Measure, names
-from twinrank.learning.training.settings import as_plain, check_number
-from twinrank.support.errors import Argument, InputError
+from twinrank.learning.training.settings import as_plain
+from twinrank.support.errors import Argument, InputError, check_number
 from twinrank.support.notation import parse
 
 OPTIMISERS = ("adam", "adamw", "sgd")

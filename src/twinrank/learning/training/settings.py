@@ -1,6 +1,5 @@
 """The training plan, and one table with the defaults of every learner and mode."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.core.measures import Measure, measure
-from twinrank.support.errors import Argument, InputError
+from twinrank.support.errors import Argument, InputError, check_number
 
 AUTO = "auto"
 RESERVED = ("iteration", "loss", "learning_rate", "seconds")
@@ -222,16 +221,6 @@ class Plan:
         """Plain JSON."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         return {**plain, "validation_measure": str(self.validation_measure)}
-
-
-def check_number(name: str, value: Any, whole: bool = False, least: float | None = None) -> None:
-    """Raise InputError unless a value is a number above 0, or at least `least`."""
-    kinds = int | np.integer if whole else int | float | np.integer | np.floating
-    number = isinstance(value, kinds) and not isinstance(value, bool)
-    if not number or not (value > 0 if least is None else value >= least) or value == math.inf:
-        kind = "whole number" if whole else "number"
-        bound = f"positive {kind}" if least is None else f"{kind} of at least {least}"
-        raise InputError(Argument(name), f" must be a {bound}, not {value!r}.")
 
 
 def as_plain(value: Any) -> Any:

@@ -10,8 +10,8 @@ from twinrank.data.transforms import transform
 from twinrank.learning.boosting.engines import ENGINES, TreeSettings
 from twinrank.learning.boosting.newton import Newton
 from twinrank.learning.models.encoding import check_columns
-from twinrank.learning.training.settings import TREE_PARAMETERS, as_plain, check_number
-from twinrank.support.errors import Argument, InputError, has_torch
+from twinrank.learning.training.settings import TREE_PARAMETERS, as_plain
+from twinrank.support.errors import Argument, InputError, check_number, has_torch
 
 ENGINE_OBJECTIVES = {
     "LambdaMART": ("lightgbm", "lambdarank"),
