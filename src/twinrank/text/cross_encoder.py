@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from twinrank.core.lists import Lists
+from twinrank.core.losses.cross_entropy import ListNet
 from twinrank.core.losses.direct import DirectLoss
-from twinrank.core.losses.listnet import ListNet
 from twinrank.core.measures import Measure
 from twinrank.core.ranks.exact import check_finite
 from twinrank.core.ranks.strategies import Strategy

@@ -4,14 +4,11 @@ import inspect
 from typing import Any
 
 from twinrank.core.losses.approx_ndcg import ApproxNDCG
-from twinrank.core.losses.lambdaloss import LambdaLoss
-from twinrank.core.losses.lambdarank import LambdaRank
+from twinrank.core.losses.cross_entropy import ListNet, SoftmaxCrossEntropy
 from twinrank.core.losses.listmle import ListMLE
-from twinrank.core.losses.listnet import ListNet
 from twinrank.core.losses.mse import MSE
+from twinrank.core.losses.pairwise import LambdaLoss, LambdaRank, RankNet
 from twinrank.core.losses.ranking_loss import SmoothLoss
-from twinrank.core.losses.ranknet import RankNet
-from twinrank.core.losses.softmax import SoftmaxCrossEntropy
 from twinrank.core.losses.wassrank import WassRank
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse

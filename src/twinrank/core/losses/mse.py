@@ -22,9 +22,7 @@ class MSE(SmoothLoss):
     generator : torch.Generator, optional
         Unused: this loss is not random.
     validate : bool, default True
-        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
-        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
-        checks.
+        Check labels and scores, as in `DirectLoss`.
 
     Examples
     --------

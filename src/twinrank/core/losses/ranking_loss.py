@@ -47,9 +47,7 @@ class RankingLoss(nn.Module):
     generator : torch.Generator, optional
         Source of random numbers. Default: torch's global generator.
     validate : bool, default True
-        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
-        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
-        checks.
+        Check labels and scores, as in `DirectLoss`.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from twinrank.core.lists import Lists
-from twinrank.core.losses.listnet import log_softmax
+from twinrank.core.losses.cross_entropy import log_softmax
 from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.core.losses.sinkhorn import transport
 from twinrank.support.arrays import Array, as_float, is_tensor, to_numpy
@@ -69,9 +69,7 @@ class WassRank(SmoothLoss):
     generator : torch.Generator, optional
         Unused: this loss is not random.
     validate : bool, default True
-        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
-        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
-        checks.
+        Check labels and scores, as in `DirectLoss`.
 
     Examples
     --------

@@ -18,15 +18,9 @@ from twinrank.support.arrays import Array, namespace
 # position/total. The discount 1/r cancels the position in the value, but not in the gradient.
 
 
-def _mean_count(credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
-    """Counts averaged over ties, without the position, which the discount cancels."""
-    position = lists.positions(credit)
-    return mean(credit / position) * position
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Count(BinaryMeasure):
-    """A count of relevant documents."""
+class _Count(ReciprocalMeasure):
+    """A count of documents among the first k."""
 
     counts: ClassVar[bool] = True
 
@@ -36,12 +30,13 @@ class _Count(BinaryMeasure):
         return additive(self.credit(labels, lists) / lists.positions(labels), inside)
 
     def over_ties(self, credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
-        """The mean count of the tied documents."""
-        return _mean_count(credit, lists, mean)
+        """The mean count of the ties, without the position, which the discount cancels."""
+        position = lists.positions(credit)
+        return mean(credit / position) * position
 
 
 @dataclass(frozen=True, kw_only=True)
-class Precision(_Count):
+class Precision(_Count, BinaryMeasure):
     """Precision: P@k = Σ_{j≤k} b_j / k.
 
     Parameters
@@ -63,7 +58,7 @@ class Precision(_Count):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recall(_Count):
+class Recall(_Count, BinaryMeasure):
     """Recall@k = Σ_{j≤k} b_j / R, with R relevant documents.
 
     Parameters
@@ -112,7 +107,7 @@ class RPrecision(BinaryMeasure):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged(ReciprocalMeasure):
+class Judged(_Count):
     """Judged@k: the share of judged documents (label ≥ 0) among the first k.
 
     Parameters
@@ -122,22 +117,12 @@ class Judged(ReciprocalMeasure):
     """
 
     name: ClassVar[str] = "Judged"
-    counts: ClassVar[bool] = True
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """i / (the number of documents up to k), for a judged document."""
         size = _sizes(labels, lists)
         depth = size if self.cutoff is None else size.clip(max=self.cutoff)
         return (labels >= 0) * lists.positions(labels) / depth
-
-    def over_ties(self, credit: Array, lists: Lists, mean: Callable[[Array], Array]) -> Array:
-        """The mean count of the tied documents."""
-        return _mean_count(credit, lists, mean)
-
-    def swaps(self, labels: Array, lists: Lists) -> Swaps:
-        """One document more or less if one of the two is among the first k."""
-        inside = self.cut(namespace(labels).ones_like(labels), lists)
-        return additive(self.credit(labels, lists) / lists.positions(labels), inside)
 
     def relevant(self, labels: Array) -> Array:
         """Every document: only a list without documents is empty."""

@@ -71,7 +71,7 @@ def gradient(z: Floats, strategy: Any, sign: int) -> Floats:
     """∂σ⁺/∂z of a strategy, computed by the library's twin-sigmoid."""
     import torch
 
-    from twinrank.core.ranks.sigmoid import twin_sigmoid
+    from twinrank.core.ranks.twin import twin_sigmoid
 
     inputs = torch.tensor(z, requires_grad=True)
     twin_sigmoid(inputs, strategy=strategy, sign=float(sign)).sum().backward()  # type: ignore[no-untyped-call]

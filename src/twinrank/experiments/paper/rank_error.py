@@ -9,7 +9,7 @@ from torch import Tensor
 
 from twinrank.core.lists import Lists
 from twinrank.core.ranks.exact import exact_ranks
-from twinrank.core.ranks.sigmoid import twin_sigmoid
+from twinrank.core.ranks.twin import twin_sigmoid
 
 SIZES = (123, 1000)
 LISTS = 100

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from twinrank.core.lists import Lists
-from twinrank.core.losses.listnet import ListNet
+from twinrank.core.losses.cross_entropy import ListNet
 from twinrank.core.losses.ranking_loss import RankingLoss
 from twinrank.data.batches import rows_of
 from twinrank.support.arrays import Array

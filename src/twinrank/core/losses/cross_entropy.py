@@ -1,11 +1,52 @@
-"""Softmax cross-entropy: normalised labels against the softmax of the scores."""
+"""Cross-entropy to the softmax of the scores: ListNet and SoftmaxCrossEntropy."""
 
 from typing import ClassVar
 
 from twinrank.core.lists import Lists
-from twinrank.core.losses.listnet import log_softmax
 from twinrank.core.losses.ranking_loss import SmoothLoss
 from twinrank.support.arrays import Array, as_float, namespace
+
+
+class ListNet(SmoothLoss):
+    """Cross-entropy between the softmax of the labels and that of the scores.
+
+    L = −Σ_i p_i · log q_i with p = softmax(labels) and q = softmax(scores); ∂L/∂s = q − p.
+
+    Cao, Qin, Liu, Tsai & Li, "Learning to rank: from pairwise approach to listwise approach"
+    (ICML 2007), with the top-one distribution.
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default "mean"
+        Mean over the lists that count, sum, or one loss per list.
+    generator : torch.Generator, optional
+        Unused: this loss is not random.
+    validate : bool, default True
+        Check labels and scores, as in `DirectLoss`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> scores = torch.zeros(2, requires_grad=True)
+    >>> round(ListNet()(scores, torch.tensor([1.0, 0.0]), Lists.from_sizes([2])).item(), 4)
+    0.6931
+    """
+
+    name: ClassVar[str] = "ListNet"
+
+    def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
+        """Cross-entropy and q − p."""
+        p = namespace(labels).exp(log_softmax(labels, lists))
+        log_q = log_softmax(as_float(scores), lists)
+        return -lists.sum(p * log_q), namespace(log_q).exp(log_q) - p
+
+
+def log_softmax(x: Array, lists: Lists) -> Array:
+    """log(exp(x) / Σ exp(x)) within each list, for x of any size."""
+    xp = namespace(x)
+    x = x - lists.spread(lists.max(x))
+    total = lists.sum(xp.exp(x))
+    return x - lists.spread(xp.log(xp.where(total > 0, total, 1.0)))  # 0: a list without documents
 
 
 class SoftmaxCrossEntropy(SmoothLoss):
@@ -26,9 +67,7 @@ class SoftmaxCrossEntropy(SmoothLoss):
     generator : torch.Generator, optional
         Unused: this loss is not random.
     validate : bool, default True
-        Raise an error if a label or score is not valid. On a GPU these checks wait for the device.
-        With False nothing waits, and scores that are not finite give the loss NaN. A CPU always
-        checks.
+        Check labels and scores, as in `DirectLoss`.
 
     Examples
     --------
