@@ -333,8 +333,8 @@ def test_without_nearness_and_discounts_nothing_is_left():
         (lambda: tr.ApproxNDCG(alpha=-1.0), "alpha must be a positive number, not -1.0"),
         (lambda: tr.LambdaRank(sigma=float("nan")), "sigma must be a positive number, not nan"),
         (lambda: tr.LambdaRank(k=0), "cutoff of nDCG must be a whole number of at least 1, not 0"),
-        (lambda: tr.LambdaLoss(mu=-1), "mu must be a number ≥ 0, not -1"),
-        (lambda: loss("LambdaLoss(mu=many)"), "mu must be a number ≥ 0, not 'many'"),
+        (lambda: tr.LambdaLoss(mu=-1), "mu must be a number of at least 0, not -1"),
+        (lambda: loss("LambdaLoss(mu=many)"), "mu must be a number of at least 0, not 'many'"),
     ],
 )
 def test_bad_options(make, complaint):

@@ -3,9 +3,11 @@
 import json
 import multiprocessing
 import os
+import pickle
 import re
 import signal
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -86,9 +88,13 @@ class TestSource:
             assert part.lists.sizes.min() >= 60
         assert source.fingerprint(1) != SOURCE.fingerprint(1)
 
-    def test_text_makes_the_same_source(self, tmp_path):
+    def test_processes_and_files_get_the_same_source(self, tmp_path):
         source = Source.of(tmp_path / "a.txt", {"cache_dir": tmp_path, "ignore": ("x",)}, cut=4)
-        assert Source.from_text(source.to_text()) == source
+        copies = (
+            pickle.loads(pickle.dumps(source)),
+            Source(**json.loads(json.dumps(asdict(source)))),
+        )
+        assert all(copy == source and hash(copy) == hash(source) for copy in copies)
         assert source.reading == {"cache_dir": str(tmp_path), "ignore": ["x"]}
 
     def test_fingerprints_are_of_the_content(self, tmp_path):
@@ -319,7 +325,7 @@ class TestRunning:
 
     def test_units_with_the_old_names_of_fields_are_read(self, tmp_path):
         unit = next(u for u in small().units() if u.fold == 1 and u.method == TREES)
-        run_unit(unit, SOURCE.to_text(), str(tmp_path))
+        run_unit(unit, SOURCE, tmp_path)
         expected = read_unit(tmp_path, unit)
         path = tmp_path / "units" / unit.key / "unit.json"
         about = json.loads(path.read_text())
@@ -334,10 +340,9 @@ class TestRunning:
     def test_kill_and_go_on(self, tmp_path, trained):
         study = small(parameters={**PARAMETERS, NET: {"epochs": 100_000, "early_stopping": None}})
         units = [u for u in study.units() if u.fold == 1]
-        source = SOURCE.to_text()
-        run_unit(units[1], source, str(tmp_path))
+        run_unit(units[1], SOURCE, tmp_path)
         context = multiprocessing.get_context("spawn")
-        process = context.Process(target=run_unit, args=(units[0], source, str(tmp_path)))
+        process = context.Process(target=run_unit, args=(units[0], SOURCE, tmp_path))
         process.start()
         status = tmp_path / "running" / f"{units[0].key}.json"
         for _ in range(1_000):
@@ -475,7 +480,7 @@ class TestProgress:
     def test_a_look_reads_only_units_that_have_begun(self, tmp_path, monkeypatch):
         units = small().units()
         waiting, running, failed, finished = units[0], units[1], units[2], units[3]
-        run_unit(finished, SOURCE.to_text(), str(tmp_path))
+        run_unit(finished, SOURCE, tmp_path)
         queue = UnitQueue([waiting, running, failed], SOURCE, tmp_path)
         StatusFile(status_path(tmp_path, running), running)
         write_failure(tmp_path, failed, "no luck")
@@ -494,7 +499,7 @@ class TestProgress:
         assert read == [running, failed]
         assert queue.items() == items
         assert read == [running, failed, running]
-        run_unit(waiting, SOURCE.to_text(), str(tmp_path))
+        run_unit(waiting, SOURCE, tmp_path)
         assert queue.items()[waiting.key].ended
 
 

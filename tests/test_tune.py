@@ -21,13 +21,12 @@ import pytest
 import twinrank as tr
 from twinrank.core.ranks.strategies import STRATEGIES
 from twinrank.experiments.study.methods import KINDS
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.source import Source, Split
 from twinrank.experiments.study.units import full_parameters, one_thread
 from twinrank.experiments.study.written_files import toml
 from twinrank.experiments.tuning.search import (
     JOURNAL,
     ReportToTrial,
-    Split,
     TrialRecord,
     Tuning,
     best_of,

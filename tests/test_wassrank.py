@@ -189,8 +189,8 @@ def test_any_number_of_threads():
     ("options", "complaint"),
     [
         ({"mode": "papr"}, "mode of WassRank"),
-        ({"smoothing": 0.0}, "smoothing must be a number above 0"),
-        ({"tolerance": float("nan")}, "tolerance must be a number above 0"),
+        ({"smoothing": 0.0}, "smoothing must be a positive number"),
+        ({"tolerance": float("nan")}, "tolerance must be a positive number"),
         ({"sweeps": 0}, "sweeps must be a whole number"),
     ],
 )

@@ -119,9 +119,6 @@ _OWN_OPTIONS = {  # arguments of rankers and of `evaluate` that are options, and
 }
 
 
-_CACHING = ("cache", "cache_dir", "verify")
-
-
 def takes_data(
     panels: dict[str, tuple[str, ...]] | None = None, **defaults: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -177,15 +174,11 @@ def load_data(path: Path | None, reading: dict[str, Any], text: Sequence[str] = 
             data = load_data(file, {**reading, "cache": False}, text)
             data.name = "standard input"
             return data
-    from twinrank.data.loading import load_table
-    from twinrank.data.options import ReadOptions
+    from twinrank.experiments.study.source import read_data
 
-    settings = {name: reading[name] for name in _CACHING}
-    columns = {name: value for name, value in reading.items() if name not in _CACHING}
-    columns |= {"features": features_of(path, reading["features"]), "text": text}
-    progress = False if is_quiet() else None
+    reading = {**reading, "features": features_of(path, reading["features"])}
     with warnings_as_notes(is_quiet()):
-        return load_table(path, ReadOptions.of(**columns), **settings, progress=progress)
+        return read_data(path, reading, text, False if is_quiet() else None)
 
 
 def load_unlabelled(path: Path, reading: dict[str, Any], text: Sequence[str] = ()) -> "Dataset":
@@ -197,12 +190,6 @@ def load_unlabelled(path: Path, reading: dict[str, Any], text: Sequence[str] = (
         if not _has_columns(path):
             raise
         return load_data(path, {**reading, "label": False}, text)
-
-
-def text_columns(data: "Dataset") -> list[str]:
-    """The names of the columns of text."""
-    names = data.feature_names
-    return [] if names is None else [names[column] for column in data.categories]
 
 
 def source_of(data: Path | None, reading: dict[str, Any] | None, **choices: Any) -> "Source":

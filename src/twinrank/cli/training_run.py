@@ -8,11 +8,9 @@ import typer
 
 from twinrank.cli.data_options import (
     as_option,
-    load_data,
     load_unlabelled,
     show_notes,
     source_of,
-    text_columns,
     warnings_as_notes,
 )
 from twinrank.cli.output_options import is_quiet, show, show_error, show_json
@@ -119,7 +117,6 @@ def _load(source: dict[str, Any], group: "ProcessGroup") -> "dict[str, Dataset]"
     if group.is_main:
         try:
             sets = _sets(source)
-            _check_widths(sets)
         except TwinRankError as error:
             problem = error
     if any(group.all_gather("" if problem is None else "failed")):
@@ -129,49 +126,23 @@ def _load(source: dict[str, Any], group: "ProcessGroup") -> "dict[str, Dataset]"
 
 def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
     """Training and validation data, and perhaps test and unlabelled data."""
-    sets = _labelled_sets(source)
-    if source.get("unlabelled") is not None:
-        path, text = Path(source["unlabelled"]), text_columns(sets["train"])
-        sets["unlabelled"] = load_unlabelled(path, source["reading"], text)
-    return sets
+    from twinrank.experiments.study.source import Split, text_columns
 
-
-def _labelled_sets(source: dict[str, Any]) -> "dict[str, Dataset]":
-    """Training, validation and perhaps test data."""
     try:
-        paths = [source[name] for name in ("data", "valid", "test")]
-        data, valid, test = (None if path is None else Path(path) for path in paths)
-        fold, reading = source["fold"], source["reading"]
+        data, reading = source["data"], source["reading"]
+        places = {name: source[name] for name in ("fold", "valid", "test")}
     except (KeyError, TypeError) as error:
         raise InputError(
             f"The run was started by fit() in Python ({error} is missing). Resume it there: "
             f"fit(…, run=folder, resume=True)."
         ) from None
-    whole_or_folds = source_of(data, reading, cut=1)
-    if data is None or whole_or_folds.has_folds:
-        if valid is not None or test is not None:
-            raise InputError("--valid and --test need a file of training data.")
-        return whole_or_folds.sets(fold or 1)
-    if fold is not None:
-        raise InputError(f"--fold needs a folder with folds, and {data} is none.")
-    whole = load_data(data, reading)
-    if valid is not None:
-        sets = {"train": whole, "validation": load_data(valid, reading, text_columns(whole))}
-    else:
-        sets = dict(zip(("train", "validation"), whole.split(0.8), strict=True))
-    if test is not None:
-        sets["test"] = load_data(test, reading, text_columns(whole))
+    split = Split(source_of(None if data is None else Path(data), reading, cut=1), **places)
+    with warnings_as_notes(is_quiet()):
+        sets = dict(split.sets(progress=False if is_quiet() else None))
+    if source.get("unlabelled") is not None:
+        path, text = Path(source["unlabelled"]), text_columns(sets["train"])
+        sets["unlabelled"] = load_unlabelled(path, reading, text)
     return sets
-
-
-def _check_widths(sets: "dict[str, Dataset]") -> None:
-    """LETOR text does not say how many features there are if the last ones are absent."""
-    widths = {data.features for data in sets.values()}
-    if len(widths) > 1 and any(data.feature_names is None for data in sets.values()):
-        counts = ", ".join(f"{data.name}: {data.features}" for data in sets.values())
-        raise InputError(
-            f"The numbers of features differ ({counts}). Pass --features {max(widths)}."
-        )
 
 
 def _command(folder: Path, ranker: "BaseRanker") -> str:

@@ -42,9 +42,8 @@ def tune(
         typer.Option(help="Validation data (default: a fifth of the queries).", readable=False),
     ] = None,
     fold: Annotated[
-        int,
-        typer.Option(help="Fold of a folder with folds (default: 1).", min=1, show_default=False),
-    ] = 1,
+        int | None, typer.Option(help="Fold of a folder with folds (default: 1).", min=1)
+    ] = None,
     model: Annotated[
         str,
         typer.Option(
@@ -128,7 +127,8 @@ def tune(
             "Tuning needs Optuna; install it with pip install 'twinrank[tune]'."
         ) from error
     from twinrank.data.sources import address_of
-    from twinrank.experiments.tuning.search import Split, Tuning
+    from twinrank.experiments.study.source import Split
+    from twinrank.experiments.tuning.search import Tuning
     from twinrank.experiments.tuning.space import spaces_of
     from twinrank.support.memory import keep_memory
 

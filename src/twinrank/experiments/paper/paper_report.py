@@ -7,8 +7,8 @@ OUT/per-query.npz, reproduction.json, report.html
 OUT/study/    the finished trainings (see `results.py`)
 """
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +232,7 @@ def write_settings(out: Path, results: ReproductionResults, command: str) -> dic
     architectures = reproduction.architectures
     about: dict[str, Any] = {
         "command": command,
-        "source": json.loads(reproduction.source.to_text()),
+        "source": asdict(reproduction.source),
         "data": data_summary(results),
         "mslr_web30k": reproduction.on_mslr,
         "tables": list(reproduction.tables),

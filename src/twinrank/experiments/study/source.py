@@ -1,10 +1,10 @@
-"""The data of a study: a description in JSON types that any process can open."""
+"""The data of a study: a description that any process can open."""
 
 import json
 import re
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,17 @@ from typing import Any
 from twinrank.data.dataset import Dataset
 from twinrank.data.folds import Fold
 from twinrank.data.layouts import incomplete_folds, load_folds
-from twinrank.data.loading import load
+from twinrank.data.loading import load_table
+from twinrank.data.options import ReadOptions
 from twinrank.data.sources import address_of, fold_candidates, is_folder_of_parts
 from twinrank.data.store import is_store
 from twinrank.data.summary import fingerprint
 from twinrank.data.synthetic import synthetic_web_search
-from twinrank.support.errors import DataWarning, InputError, explained
+from twinrank.support.errors import Argument, DataWarning, InputError, explained
 from twinrank.support.quantities import counted
 
 PARTS = ("train", "validation", "test")
+_CACHING = ("cache", "cache_dir", "verify")  # arguments of `load` that `ReadOptions` lacks
 BUILT_IN = "built-in synthetic web search"
 
 
@@ -41,7 +43,7 @@ class Source:
     """
 
     path: str | None = None
-    reading: Mapping[str, Any] = field(default_factory=dict)
+    reading: Mapping[str, Any] = field(default_factory=dict, hash=False)
     cut: int = 5
     min_documents: int = 1
     min_relevant: int = 0
@@ -75,10 +77,10 @@ class Source:
             path = Path(self.path)
             return path.is_dir() and not is_store(path) and not is_folder_of_parts(path)
 
-    @property
+    @cached_property
     def folds(self) -> tuple[int, ...]:
         """The numbers of its folds, from 1 on; those of a folder have its own numbers."""
-        return tuple(self._folds) if self.has_folds else tuple(range(1, self.cut + 1))
+        return tuple(self._folds()) if self.has_folds else tuple(range(1, self.cut + 1))
 
     def check(self, folds: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """These folds, or all. Missing folds raise an error that names them."""
@@ -100,22 +102,12 @@ class Source:
 
         If a fold has no validation data, a fifth of the training queries replaces it.
         """
-        return _sets(self.to_text(), fold)
+        return _sets(self, fold)
 
     def fingerprint(self, fold: int) -> str:
         """A hash of the content of a fold; large features are sampled."""
-        return _fingerprint(self.to_text(), fold)
+        return _fingerprint(self, fold)
 
-    def to_text(self) -> str:
-        """Canonical JSON."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_text(cls, text: str) -> "Source":
-        """The inverse of `to_text`."""
-        return cls(**json.loads(text))
-
-    @cached_property
     def _folds(self) -> dict[int, Fold]:
         """The folds of a folder by number: that in their names, if all have one, else in order."""
         assert self.path is not None
@@ -133,7 +125,7 @@ class Source:
         gaps = [n for n in range(1, max(known)) if n not in known]
         folder = Path(self.path).expanduser()
         problem = "; ".join(incomplete_folds(folder, fold_candidates(folder, {})))
-        if not problem and gaps and _number(self._folds[known[0]].name):
+        if not problem and gaps and _number(self._folds()[known[0]].name):
             problem = f"{self.path}: fold {', '.join(map(str, gaps))} is missing"
         if problem:
             listed = ",".join(map(str, known))
@@ -150,57 +142,132 @@ def _plain(value: Any) -> str:
     return str(value.expanduser().absolute()) if isinstance(value, Path) else str(value)
 
 
+@dataclass(frozen=True)
+class Split:
+    """The data of one training, as `twinrank train` and `twinrank tune` split it.
+
+    It is a fold of a folder; or a file with validation and test data, or with a fifth of its
+    queries as validation data; or the built-in data.
+
+    >>> {name: data.queries for name, data in Split(Source(queries=30, cut=1)).sets().items()}
+    {'train': 18, 'validation': 6, 'test': 6}
+    """
+
+    source: Source
+    """With `cut=1`."""
+    fold: int | None = None
+    """The number of a fold of a folder, by default 1."""
+    valid: str | None = None
+    test: str | None = None
+    """The paths of the data that belong to a file."""
+
+    def __post_init__(self) -> None:
+        for option, path in (("--valid", self.valid), ("--test", self.test)):
+            if path is not None and (self.source.path is None or self.source.has_folds):
+                raise InputError(f"{option} needs a file of training data.")
+        if self.fold is not None and not self.source.has_folds:
+            raise InputError(f"--fold needs a folder with folds; {self.source.name} has none.")
+
+    def sets(self, progress: bool | None = None) -> dict[str, Dataset]:
+        """Training, validation and perhaps test data; `progress` is that of `load`."""
+        return _split_sets(self, progress)
+
+    def fingerprint(self) -> str:
+        """A hash of the content of training and validation data."""
+        training = self.source.fingerprint(self.fold or 1)
+        if self.valid is None:
+            return training
+        return f"{training}+{Source(self.valid, self.source.reading, cut=1).fingerprint(1)}"
+
+
+@lru_cache(maxsize=1)
+def _split_sets(split: Split, progress: bool | None) -> dict[str, Dataset]:
+    path, reading = split.source.path, split.source.reading
+    if path is None or split.source.has_folds:
+        return split.source.sets(split.fold or 1)
+    training = read_data(path, reading, progress=progress)
+    text = text_columns(training)
+    if split.valid is None:
+        sets = dict(zip(PARTS[:2], training.split(0.8), strict=True))
+    else:
+        sets = {"train": training, "validation": read_data(split.valid, reading, text, progress)}
+    if split.test is not None:
+        sets["test"] = read_data(split.test, reading, text, progress)
+    # LETOR text does not say how many features there are if the last ones are absent.
+    widths = {data.features for data in sets.values()}
+    if len(widths) > 1 and any(data.feature_names is None for data in sets.values()):
+        counts = ", ".join(f"{data.name}: {data.features}" for data in sets.values())
+        hint = Argument("features", max(widths))
+        raise InputError(f"The numbers of features differ ({counts}). Pass ", hint, ".")
+    return sets
+
+
+def read_data(
+    path: str | Path,
+    reading: Mapping[str, Any],
+    text: Sequence[str] = (),
+    progress: bool | None = None,
+) -> Dataset:
+    """Read data with arguments of `load`; `text` are columns that other data has as text."""
+    caching = {name: value for name, value in reading.items() if name in _CACHING}
+    columns = {name: value for name, value in reading.items() if name not in _CACHING}
+    return load_table(path, ReadOptions.of(**columns, text=text), **caching, progress=progress)
+
+
+def text_columns(data: Dataset) -> list[str]:
+    """The names of the columns of text."""
+    names = data.feature_names
+    return [] if names is None else [names[column] for column in data.categories]
+
+
 @lru_cache(maxsize=2)
-def _whole(source: str) -> Dataset:
+def _whole(source: Source) -> Dataset:
     """The data of a source without folds."""
-    opened = Source.from_text(source)
-    if opened.path is None:
-        return synthetic_web_search(opened.queries)
+    if source.path is None:
+        return synthetic_web_search(source.queries)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        return load(opened.path, **opened.reading)
+        return read_data(source.path, source.reading)
 
 
 @lru_cache(maxsize=2)
-def _sets(source: str, number: int) -> dict[str, Dataset]:
-    opened = Source.from_text(source)
-    opened.check((number,))
-    if not opened.has_folds:
-        whole = _kept(_whole(source), opened)
-        if opened.cut == 1:
+def _sets(source: Source, number: int) -> dict[str, Dataset]:
+    source.check((number,))
+    if not source.has_folds:
+        whole = _kept(_whole(source), source)
+        if source.cut == 1:
             return dict(zip(PARTS, whole.split(0.6, 0.2), strict=True))
-        return dict(zip(PARTS, whole.folds(opened.cut)[number - 1], strict=True))  # type: ignore[arg-type]
+        return dict(zip(PARTS, whole.folds(source.cut)[number - 1], strict=True))  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        training, validation, test = opened._folds[number]
+        training, validation, test = source._folds()[number]
     assert training is not None
     assert test is not None
     if validation is None:
         training, validation = training.split(0.8)
-    return {n: _kept(d, opened) for n, d in zip(PARTS, (training, validation, test), strict=True)}
+    return {n: _kept(d, source) for n, d in zip(PARTS, (training, validation, test), strict=True)}
 
 
 @lru_cache(maxsize=64)
-def _fingerprint(source: str, fold: int) -> str:
-    opened = Source.from_text(source)
-    if opened.has_folds:
-        return ".".join(fingerprint(opened.sets(fold)[part]) for part in PARTS)
-    kept = f"{opened.min_documents}-{opened.min_relevant}"
-    return f"{_whole_fingerprint(source)}.{kept}.{opened.cut}-{fold}"
+def _fingerprint(source: Source, fold: int) -> str:
+    if source.has_folds:
+        return ".".join(fingerprint(source.sets(fold)[part]) for part in PARTS)
+    kept = f"{source.min_documents}-{source.min_relevant}"
+    return f"{_whole_fingerprint(source)}.{kept}.{source.cut}-{fold}"
 
 
 @lru_cache(maxsize=2)
-def _whole_fingerprint(source: str) -> str:
+def _whole_fingerprint(source: Source) -> str:
     return fingerprint(_whole(source))
 
 
 def forget() -> None:
     """Clear the caches of opened data: files may have changed."""
-    for cached in (_whole, _sets, _fingerprint, _whole_fingerprint):
+    for cached in (_whole, _sets, _split_sets, _fingerprint, _whole_fingerprint):
         cached.cache_clear()
 
 
-def _kept(data: Dataset, opened: Source) -> Dataset:
-    if opened.min_documents <= 1 and opened.min_relevant <= 0:
+def _kept(data: Dataset, source: Source) -> Dataset:
+    if source.min_documents <= 1 and source.min_relevant <= 0:
         return data
-    return data.filter(min_documents=opened.min_documents, min_relevant=opened.min_relevant)
+    return data.filter(min_documents=source.min_documents, min_relevant=source.min_relevant)

@@ -1,9 +1,8 @@
 """A study: methods × folds × seeds. Each training is a unit that is saved when it ends."""
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -149,7 +148,7 @@ class Study:
             "version": _VERSION,
             "protocol": PROTOCOL,
             "kind": self.kind,
-            "source": json.loads(self.source.to_text()),
+            "source": asdict(self.source),
             "data": {str(fold): self.source.fingerprint(fold) for fold in self.chosen_folds},
             "methods": self.method_names,
             "folds": list(self.chosen_folds),
@@ -260,20 +259,19 @@ class UnitQueue:
         return [unit for unit in units if not (read_unit(out, unit) or read_failure(out, unit))]
 
     def _job(self, unit: Unit) -> Job:
-        return partial(run_unit, unit, self._source.to_text(), str(self._out))
+        return partial(run_unit, unit, self._source, self._out)
 
 
-def run_unit(unit: Unit, source: str, out: str, leader: int | None = None) -> None:
-    """Train a unit, and write its result or its failure; `source` is a `Source.to_text()`.
+def run_unit(unit: Unit, source: Source, out: Path, leader: int | None = None) -> None:
+    """Train a unit, and write its result or its failure.
 
     `leader` is the process that started this one, which does not outlive it.
     """
-    folder = Path(out)
-    status = StatusFile(status_path(folder, unit), unit, leader)
+    status = StatusFile(status_path(out, unit), unit, leader)
     try:
-        write_unit(folder, train_unit(unit, Source.from_text(source), [status]))
+        write_unit(out, train_unit(unit, source, [status]))
     except Exception as error:  # any failure leaves the other units running
-        write_failure(folder, unit, error)
+        write_failure(out, unit, error)
     finally:
         status.remove()
 

@@ -7,11 +7,10 @@ OUT/trials.journal  every trial, from its beginning on
 import json
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,15 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from twinrank.core.measures import measure
-from twinrank.data.dataset import Dataset
-from twinrank.data.loading import load
 from twinrank.experiments.study.methods import BLEND, KINDS, NET, TREES
 from twinrank.experiments.study.progress import Item, watching
 from twinrank.experiments.study.scheduler import DIED, Job, run_jobs
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.source import Split
 from twinrank.experiments.study.units import one_thread
 from twinrank.experiments.study.written_files import saved_settings, write_json
 from twinrank.experiments.tuning.space import Space
 from twinrank.learning.training.callbacks import Callback
 from twinrank.support.errors import (
-    Argument,
-    DataWarning,
     InputError,
     TwinRankError,
     error_message,
@@ -45,71 +40,13 @@ from twinrank.support.files import remove
 from twinrank.support.locks import locked
 
 JOURNAL, SETTINGS = "trials.journal", "tuning.json"
-_FORMAT, _VERSION = "twinrank-tuning", 4  # increased when the default space changes
+_FORMAT, _VERSION = "twinrank-tuning", 5  # increased when the default space changes
 _NAMES = {"split": "data", "spaces": "models or parameters"}  # of settings, in messages
 _REMEDY = "Choose another --out, or pass --force to replace it."
 _STAGES = 3  # of a blend: trees, net, and both together
 _WARM_UP = 0.1  # the share of epochs or rounds before which no trial is pruned
 _STARTUP = 5  # the first trials are not pruned, since the others are compared with them
 _REPORTS = 30  # reports of a trial at most: each is a write to the journal
-
-
-@dataclass(frozen=True)
-class Split:
-    """Training and validation data, split as `twinrank train` splits it.
-
-    It is a fold of a folder, or a file with its validation data or a fifth of its queries. The test
-    queries of a fold, and of the built-in data, are not used.
-
-    >>> {name: data.queries for name, data in Split(Source(queries=30, cut=1)).sets().items()}
-    {'train': 18, 'validation': 6}
-    """
-
-    source: Source
-    """With `cut=1`."""
-    fold: int = 1
-    valid: str | None = None
-    """The path of the validation data that goes with a file."""
-
-    def __post_init__(self) -> None:
-        if self.valid is not None and (self.source.path is None or self.source.has_folds):
-            raise InputError("--valid needs a file of training data.")
-        if self.fold != 1 and not self.source.has_folds:
-            raise InputError(f"--fold needs a folder with folds; {self.source.name} has none.")
-
-    def sets(self) -> dict[str, Dataset]:
-        """Training and validation data."""
-        return _sets(self.source.to_text(), self.fold, self.valid)
-
-    def fingerprint(self) -> str:
-        """A hash of the content."""
-        training = self.source.fingerprint(self.fold)
-        if self.valid is None:
-            return training
-        return f"{training}+{Source(self.valid, self.source.reading, cut=1).fingerprint(1)}"
-
-
-@lru_cache(maxsize=1)
-def _sets(text: str, number: int, valid: str | None) -> dict[str, Dataset]:
-    source = Source.from_text(text)
-    if source.path is None or source.has_folds:
-        fold = source.sets(number)
-        return {name: fold[name] for name in ("train", "validation")}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)
-        whole = load(source.path, **source.reading)
-        if valid is None:
-            return dict(zip(("train", "validation"), whole.split(0.8), strict=True))
-        validation = load(valid, **source.reading)
-    if whole.features != validation.features:
-        counts = f"{whole.name}: {whole.features}, {validation.name}: {validation.features}"
-        most = max(whole.features, validation.features)
-        raise InputError(
-            f"The data sets have different numbers of features ({counts}). Pass ",
-            Argument("features", most),
-            ".",
-        )
-    return {"train": whole, "validation": validation}
 
 
 @dataclass(frozen=True)

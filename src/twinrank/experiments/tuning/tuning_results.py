@@ -40,7 +40,7 @@ def train_command(tuning: Tuning, model: str, config: Path) -> str:
     split = tuning.split
     options = [] if split.source.path is None else [split.source.path]
     options += [] if split.valid is None else ["--valid", split.valid]
-    options += ["--fold", str(split.fold)] if split.source.has_folds else []
+    options += ["--fold", str(split.fold or 1)] if split.source.has_folds else []
     options += [] if model == "net" else [f"--{model}"]
     options += ["--config", str(config), *_reading_options(split.source)]
     return shlex.join(["twinrank", "train", *options])
