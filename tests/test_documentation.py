@@ -14,7 +14,7 @@ import typer
 
 import twinrank
 from twinrank.cli import app
-from twinrank.experiments.study.study_file import read_study_file
+from twinrank.experiments.study.method_comparison import read_study_file
 from twinrank.experiments.tuning.space import spaces_of
 from twinrank.learning.models.architecture import architecture
 from twinrank.learning.training.settings import DEFAULTS, FEWEST

@@ -23,7 +23,6 @@ from twinrank.core.ranks.strategies import STRATEGIES
 from twinrank.experiments.study.methods import KINDS
 from twinrank.experiments.study.source import Source, Split
 from twinrank.experiments.study.units import full_parameters, one_thread
-from twinrank.experiments.study.written_files import toml
 from twinrank.experiments.tuning.search import (
     JOURNAL,
     ReportToTrial,
@@ -39,6 +38,7 @@ from twinrank.experiments.tuning.space import Choice, Space, Span, spaces_of
 from twinrank.experiments.tuning.tuning_results import (
     draw_plots,
     summary,
+    toml,
     train_command,
     write_best,
 )

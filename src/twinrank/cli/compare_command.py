@@ -140,8 +140,8 @@ def _study(
 ) -> "Study":
     """The study to run; options replace the values of a study file."""
     from twinrank.experiments.study import method_comparison as defaults
+    from twinrank.experiments.study.method_comparison import StudyFile, read_study_file
     from twinrank.experiments.study.study import MEASURES
-    from twinrank.experiments.study.study_file import StudyFile, read_study_file
 
     file = StudyFile()
     if data is not None and data.suffix == ".toml":

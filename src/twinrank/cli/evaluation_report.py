@@ -11,7 +11,12 @@ from twinrank.cli.study_options import command_line
 from twinrank.evaluation.comparison import Comparison
 from twinrank.experiments.report.content import ReportContent
 from twinrank.experiments.report.page import write_report
-from twinrank.experiments.report.query_rankings import RankedQuery, choice_note, chosen_queries
+from twinrank.experiments.report.query_rankings import (
+    RankedQuery,
+    choice_note,
+    chosen_queries,
+    ranked_query,
+)
 from twinrank.learning.training.matched_data import matched_columns
 from twinrank.support.quantities import counted
 from twinrank.support.versions import versions
@@ -51,21 +56,16 @@ def _ranked(
     known = {n: attributions_of(r, part) for n, r in systems.rankers.items() if r is not None}
     if len(known) < len(systems.rankers):
         known = {}  # scores from a file have no model to explain them
-    offsets, queries = systems.data.lists.offsets, []
-    for i, (number, own) in enumerate(zip(chosen.tolist(), part.lists, strict=True)):
-        rows = slice(int(offsets[number]), int(offsets[number + 1]))
-        queries.append(
-            RankedQuery(
-                str(part.query_ids[i]),
-                np.asarray(part.y[own], np.float64),
-                {name: scores[rows] for name, scores in systems.scores.items()},
-                {name: by_query[number] for name, by_query in values.items()},
-                part.X[own],
-                () if part.docids is None else part.docids[own].tolist(),
-                {name: attributed[own] for name, attributed in known.items()},
-            )
+    return [
+        ranked_query(
+            systems.data,
+            number,
+            systems.scores,
+            {name: by_query[number] for name, by_query in values.items()},
+            {name: attributed[rows] for name, attributed in known.items()},
         )
-    return queries
+        for number, rows in zip(chosen.tolist(), part.lists, strict=True)
+    ]
 
 
 def attributions_of(ranker: "BaseRanker", data: "Dataset") -> npt.NDArray[np.float64]:

@@ -1,10 +1,8 @@
 """The options for output that all commands share, and the functions that print."""
 
 import inspect
-import json
-import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinrank.support.errors import InputError, unknown
+from twinrank.support.files import json_text
 from twinrank.support.terminal import printable
 
 if TYPE_CHECKING:
@@ -141,19 +140,7 @@ def show_json(value: Any) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
-    text = json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False)
-    typer.echo(printable(text))
-
-
-def _plain(value: Any) -> Any:
-    """A value in JSON types: paths as text, and numbers that are not finite as null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | None) else str(value)
+    typer.echo(printable(json_text(value)))
 
 
 def show_csv(text: str) -> None:

@@ -1,6 +1,5 @@
 """`compare`: a table of several systems with significance tests against the best."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from twinrank.evaluation.evaluation_values import Evaluation, mean_of
 from twinrank.evaluation.metric_plots import draw_wins
 from twinrank.evaluation.significance import TESTS, confidence_interval, holm, p_value
 from twinrank.support.errors import InputError, unknown
-from twinrank.support.files import replacing
+from twinrank.support.files import json_text, json_types, write_text
 from twinrank.support.quantities import counted
 from twinrank.support.tables import Cell, Table
 
@@ -177,12 +176,12 @@ class Comparison:
         return {
             "lists": self.lists,
             "lists_in_means": self.lists_in_means,
-            "means": _without_nan(self.means),
+            "means": json_types(self.means),
             "best": {name: self.best(name) for name in self.measures},
             "test": self.test,
             "correction": self.correction,
             "p_values": {name: dict(by_system) for name, by_system in self.p_values.items()},
-            "intervals": None if self.intervals is None else _without_nan(self.intervals),
+            "intervals": None if self.intervals is None else json_types(self.intervals),
             "convention": None if self.convention is None else str(self.convention),
         }
 
@@ -196,14 +195,13 @@ class Comparison:
         """
         target = Path(path)
         if target.suffix == ".json":
-            content = json.dumps(self.to_json(), indent=1, allow_nan=False, ensure_ascii=False)
+            content = json_text(self.to_json())
         elif target.suffix in FORMATS:
             content = getattr(self.table(), FORMATS[target.suffix])()
         else:
             known = ", ".join([*FORMATS, ".json"])
             raise InputError(f"Can't write {target}. Choose a name with suffix {known}.")
-        with replacing(target) as partial:
-            partial.write_text(content + "\n", "utf-8")
+        write_text(target, content)
 
 
 def compare(
@@ -373,12 +371,3 @@ def _check_values(systems: Mapping[str, Mapping[str, Floats]]) -> None:
                     f"{measure} of {name!r} has shape {values.shape} but {first!r} has {size}; "
                     f"both need one value per list, for the same lists."
                 )
-
-
-def _without_nan(content: Any) -> Any:
-    """The content with None instead of NaN, which JSON does not have."""
-    if isinstance(content, Mapping):
-        return {name: _without_nan(value) for name, value in content.items()}
-    if isinstance(content, tuple):
-        return [_without_nan(value) for value in content]
-    return None if np.isnan(content) else content

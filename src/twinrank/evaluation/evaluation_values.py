@@ -1,10 +1,7 @@
 """`Evaluation`: the values of an evaluation per list and their means, as table, frame or file."""
 
-import csv
-import io
-import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +12,9 @@ import numpy.typing as npt
 from twinrank.core.measures import Measure
 from twinrank.evaluation.conventions import Convention
 from twinrank.support.errors import InputError
-from twinrank.support.files import replacing
+from twinrank.support.files import json_text, json_types, write_text
 from twinrank.support.quantities import counted
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, Table, csv_text
 
 Floats = npt.NDArray[np.float64]
 
@@ -159,7 +156,7 @@ class Evaluation:
             "convention": str(self.convention),
             "lists": self.lists,
             "documents": self.documents,
-            "means": {name: _none_for_nan(mean) for name, mean in self.means.items()},
+            "means": json_types(self.means),
             "empty_lists": dict(self.empty_lists),
         }
         if self.counts:
@@ -169,10 +166,8 @@ class Evaluation:
         if per_list:
             if self.query_ids is not None:
                 content["queries"] = self.query_ids.tolist()
-            content["values"] = {
-                name: [_none_for_nan(value) for value in values.tolist()]
-                for name, values in self.values.items()
-            }
+            values = {name: values.tolist() for name, values in self.values.items()}
+            content["values"] = json_types(values)
         return content
 
     def to_csv(self, per_list: bool = True) -> str:
@@ -184,7 +179,7 @@ class Evaluation:
             Write one line per list, with empty cells for NaN. Otherwise write the means, one line
             per measure.
         """
-        return _csv(self.lines(per_list))
+        return csv_text(self.lines(per_list))
 
     def lines(self, per_list: bool = True) -> list[list[Any]]:
         """The rows of `to_csv`; the first row has the column names."""
@@ -248,13 +243,12 @@ class Evaluation:
         """
         target = Path(path)
         if target.suffix == ".json":
-            content = json.dumps(self.to_json(), indent=1, allow_nan=False, ensure_ascii=False)
+            content = json_text(self.to_json())
         elif target.suffix == ".csv":
             content = self.to_csv()
         else:
             raise InputError(f"Can't write {target}. Choose a name with suffix .json or .csv.")
-        with replacing(target) as partial:
-            partial.write_text(content, "utf-8")
+        write_text(target, content)
 
 
 def systems_csv(results: Mapping[str, Evaluation], per_list: bool = False) -> str:
@@ -264,17 +258,13 @@ def systems_csv(results: Mapping[str, Evaluation], per_list: bool = False) -> st
         header, *lines = result.lines(per_list)
         rows = rows or [["system", *header]]
         rows += [[name, *line] for line in lines]
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def mean_of(values: Floats) -> float:
     """The mean of the values that are not NaN; NaN if all are."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")
-
-
-def _none_for_nan(value: float) -> float | None:
-    return None if np.isnan(value) else value
 
 
 def _format(value: float) -> str:
@@ -285,10 +275,3 @@ def _format(value: float) -> str:
 
 def _trec_line(name: str, query: object, value: float) -> str:
     return f"{name:<22}\t{query}\t{value if isinstance(value, int) else f'{value:6.4f}'}"
-
-
-def _csv(rows: Iterable[Iterable[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([["" if cell != cell else cell for cell in row] for row in rows])
-    return text.getvalue()

@@ -6,6 +6,7 @@ failure leaves the old content or the new, as the death of a process does.
 
 import errno
 import json
+import math
 import os
 import re
 import secrets
@@ -94,6 +95,40 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
             (partial / name).parent.mkdir(exist_ok=True)
             (partial / name).write_bytes(content)
         publish(partial, folder)
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text that ends with one line break."""
+    with explained("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as partial:
+        partial.write_text(text.rstrip("\n") + "\n", "utf-8")
+    return path
+
+
+def write_json(path: Path, value: Any) -> Path:
+    """Write a value as JSON."""
+    return write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON: paths as text, and numbers that are not finite as null.
+
+    >>> json_text([Path("run"), math.nan]).split()
+    ['[', '"run",', 'null', ']']
+    """
+    return json.dumps(json_types(value), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def json_types(value: Any) -> Any:
+    """A value in JSON types."""
+    if isinstance(value, Mapping):
+        return {str(key): json_types(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_types(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value) if isinstance(value, Path) else value
 
 
 @contextmanager

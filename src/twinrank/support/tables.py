@@ -1,10 +1,16 @@
-"""Tables as text, Markdown, LaTeX and HTML."""
+"""Tables as text, Markdown, LaTeX, HTML and CSV."""
 
+import csv
+import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from textwrap import wrap
+from typing import Any
+
+from twinrank.support.files import write_text
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -107,6 +113,28 @@ class Table:
     def _notes(self, best: str) -> list[str]:
         has_best = bool(self.about_best) and any(cell.best for row in self.rows for cell in row)
         return [*([f"{best}: {self.about_best}."] if has_best else []), *map(_line, self.notes)]
+
+
+def write_tables(folder: Path, name: str, tables: Sequence[Table], data: str = "") -> None:
+    """Write tables, one after the other, as text, Markdown and LaTeX, and their data as CSV."""
+    for suffix, render in (
+        ("txt", Table.to_text), ("md", Table.to_markdown), ("tex", Table.to_latex)
+    ):  # fmt: skip
+        write_text(folder / f"{name}.{suffix}", "\n\n".join(render(table) for table in tables))
+    if data:
+        write_text(folder / f"{name}.csv", data)
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as CSV, with empty cells for None and NaN.
+
+    >>> csv_text([["name", "value"], ["a", 0.5], ["b", None]]).splitlines()
+    ['name,value', 'a,0.5', 'b,']
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([["" if cell is None or cell != cell else cell for cell in r] for r in rows])
+    return text.getvalue()
 
 
 def _plain(cell: Cell, colour: bool) -> Cell:

@@ -9,8 +9,7 @@ from twinrank.evaluation.significance import p_value
 from twinrank.experiments.paper.paper_tables import Measured, plus_minus, signed, spread
 from twinrank.experiments.paper.published import LEVEL, VALIDATION
 from twinrank.experiments.paper.reproduction import ReproductionResults
-from twinrank.experiments.study.written_files import csv_text
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, Table, csv_text
 
 _OBJECTIVES = ("Pre", "AP", "nERR@10", "nDCG")
 _SURROGATES = ("ListMLE", "ListNet", "WassRank")
@@ -106,4 +105,4 @@ def claim_csv(claims: Sequence[Claim]) -> str:
         [c.claim, c.better.method, c.worse.method, c.difference, c.spread, c.p, c.verdict]
         for c in claims
     )
-    return csv_text(head, lines)
+    return csv_text([head, *lines])

@@ -11,10 +11,9 @@ import numpy.typing as npt
 
 from twinrank.experiments.paper.paper_tables import spread
 from twinrank.experiments.paper.published import TREES_METHOD, VALIDATION
-from twinrank.experiments.study.written_files import csv_text
 from twinrank.support.files import replacing
 from twinrank.support.plots import COLOURS, FORMATS, drawing, use_whole_numbers
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, Table, csv_text
 
 Floats = npt.NDArray[np.float64]
 
@@ -247,7 +246,8 @@ def correlation_csv(panels: Sequence[Panel]) -> str:
         for number, each in enumerate((panel, *panel.others), 1)
         for name, rho in each.correlations.items()
     )
-    return csv_text(["method", "objective", "data", "training", "spearman", "roughness"], rows)
+    head = ["method", "objective", "data", "training", "spearman", "roughness"]
+    return csv_text([head, *rows])
 
 
 def _average(values: Floats | None, digits: int) -> str:

@@ -37,10 +37,9 @@ from twinrank.experiments.paper.published import (
 from twinrank.experiments.paper.rank_error import RankError
 from twinrank.experiments.paper.reproduction import AUTHOR, CONVENTION, ReproductionResults
 from twinrank.experiments.report.content import ReportContent
-from twinrank.experiments.study.written_files import csv_text, write_json, write_tables, write_text
-from twinrank.support.files import replacing
+from twinrank.support.files import replacing, write_json, write_text
 from twinrank.support.quantities import counted
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, Table, csv_text, write_tables
 
 _TITLES = {2: "Table 2: ranks by a sigmoid", 3: "Table 3: ranks by the twin-sigmoid"}
 _OLD_LIGHTGBM = (
@@ -86,7 +85,7 @@ def write_rank_errors(out: Path, number: int, cells: Sequence[RankError]) -> Tab
     table = rank_error_table(number, cells)
     head = ["method", "documents", "measured", "standard_error", "published"]
     rows = ([getattr(cell, name) for name in head] for cell in cells if cell.table == number)
-    write_tables(out / "tables", f"table-{number}", [table], csv_text(head, rows))
+    write_tables(out / "tables", f"table-{number}", [table], csv_text([head, *rows]))
     return table
 
 
@@ -253,24 +252,18 @@ def write_settings(out: Path, results: ReproductionResults, command: str) -> dic
                 "validation": row.validation,
                 "tied_pairs": row.tied_pairs,
                 "means": {name: row.mean(name) for name in MEASURES},
-                "spread": _without_nan({name: row.spread(name) for name in MEASURES}),
+                "spread": {name: row.spread(name) for name in MEASURES},
                 "pooled": row.evaluation.means,
                 AUTHOR: {name: float(row.author_means[name].mean()) for name in MEASURES},
             }
             for row in results.measured
         ],
-        "correlations": {
-            panel.system: _without_nan(panel.correlations) for panel in results.panels
-        },
-        "roughness": {panel.system: _without_nan(panel.roughness) for panel in results.panels},
+        "correlations": {panel.system: panel.correlations for panel in results.panels},
+        "roughness": {panel.system: panel.roughness for panel in results.panels},
         "notes": notes_of(results),
     }
     write_json(out / "reproduction.json", about)
     return about
-
-
-def _without_nan(values: dict[str, float]) -> dict[str, float | None]:
-    return {name: None if np.isnan(value) else value for name, value in values.items()}
 
 
 def data_summary(results: ReproductionResults) -> dict[str, str]:

@@ -24,9 +24,8 @@ from twinrank.experiments.paper.published import (
     in_table,
     system,
 )
-from twinrank.experiments.study.written_files import csv_text
 from twinrank.support.quantities import counted
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, Table, csv_text
 
 _PAPER_AP = (
     "MAP@k as in the paper: AP@k divided by the sum of the k highest graded labels (paperAP@k)."
@@ -198,7 +197,7 @@ class PaperTable:
         head = "table method architecture measure mean spread pooled ptranking best p_value differs"
         head += " published published_architecture published_differs difference"
         lines = (self._line(row, name) for row in self.rows for name in MEASURES)
-        return csv_text(head.split(), lines)
+        return csv_text([head.split(), *lines])
 
     def _line(self, row: Measured, name: str) -> list[Any]:
         mean, author = row.mean(name), float(row.author_means[name].mean())
@@ -284,7 +283,7 @@ def architecture_csv(measured: Sequence[Measured], chosen: Mapping[str, Measured
         ]
         for row in sorted(measured, key=_order)
     )
-    return csv_text([*head, "tied_pairs", "chosen_in_paper"], rows)
+    return csv_text([[*head, "tied_pairs", "chosen_in_paper"], *rows])
 
 
 def signed(value: float) -> str:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from twinrank.core.lists import Lists
 from twinrank.core.ranks.exact import exact_ranks
+from twinrank.data.dataset import Dataset
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,6 +35,26 @@ class RankedQuery:
     """By default the numbers of the documents, from 1."""
     attributions: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
     """By method, what each feature adds to each score; without them, features are correlated."""
+
+
+def ranked_query(
+    data: Dataset,
+    number: int,
+    scores: Mapping[str, Any],
+    values: Mapping[str, float],
+    attributions: Mapping[str, npt.ArrayLike] | None = None,
+) -> RankedQuery:
+    """A query of some data by its number, with the scores of all its documents by method."""
+    first, last = data.lists.offsets[number : number + 2]
+    return RankedQuery(
+        str(data.query_ids[number]),
+        np.asarray(data.y[first:last], np.float64),
+        {name: own[first:last] for name, own in scores.items()},
+        values,
+        data.take(np.array([number])),
+        () if data.docids is None else data.docids[first:last].tolist(),
+        attributions or {},
+    )
 
 
 def chosen_queries(values: Mapping[str, Floats], count: int) -> npt.NDArray[np.int64]:

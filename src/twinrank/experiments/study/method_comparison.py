@@ -1,28 +1,31 @@
-"""The comparison of methods behind `twinrank compare`: defaults, table, files and report."""
+"""The comparison of methods behind `twinrank compare`: defaults, study files, files and report."""
 
+import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from twinrank.data.loading import load
 from twinrank.evaluation.comparison import Comparison
+from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.evaluation_values import systems_csv
 from twinrank.experiments.report.content import ReportContent
+from twinrank.experiments.report.query_rankings import choice_note, chosen_queries, ranked_query
 from twinrank.experiments.study.catboost_ranker import INSTALL, is_installed
 from twinrank.experiments.study.methods import ENSEMBLE_SIZE, TREES, Method, method
-from twinrank.experiments.study.query_details import QUERIES, query_details
 from twinrank.experiments.study.source import Source
 from twinrank.experiments.study.study import MEASURES, Study
 from twinrank.experiments.study.study_folder import Results
-from twinrank.experiments.study.written_files import write_tables, write_text
 from twinrank.learning.training.matched_data import papers_queries
 from twinrank.learning.training.settings import FEWEST
 from twinrank.support.errors import InputError, Parts, has_torch, unknown
+from twinrank.support.files import read_toml, write_text
 from twinrank.support.notation import parse
 from twinrank.support.quantities import counted
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, Table, write_tables
 
 METHODS = ("LambdaMART", "CatBoost", "ListNet", "BoostedRanker", "Ranker", "Blend")
 _NETS = ("ListNet", "Ranker", "Blend")
@@ -33,6 +36,8 @@ QUICK: Mapping[str, Any] = {"epochs": 5, "n_estimators": 40}
 BUILT_IN_FOLDS, BUILT_IN_QUERIES, QUICK_QUERIES = 3, 160, 150
 """The size of the built-in data. The methods above take about two minutes on two cores."""
 CUTOFFS = (1, 3, 5, 10, 20)
+QUERIES = 200
+"""The number of queries in a report by default."""
 
 
 def default_methods() -> list[str]:
@@ -266,3 +271,118 @@ def _changed(name: str, parameters: Mapping[str, Any]) -> str:
     named = chosen.parameters()  # the name of the method shows them
     shown = [f"{k} = {v}" for k, v in parameters.items() if k not in named and default[k] != v]
     return ", ".join(shown) or "defaults"
+
+
+def query_details(results: Results, measure: str, count: int) -> dict[str, Any]:
+    """Fields of `ReportContent`: the queries on which methods differ most, at most `count`.
+
+    Several seeds give several rankings; the first seed's are shown.
+    """
+    if count < 1 or len(results.methods) < 2:
+        return {}
+    scores = {name: _first_seed(results, name) for name in results.methods}
+    tests = results.tests
+    values = {
+        name: np.concatenate(
+            [
+                evaluate(part, test.y, test.lists, [measure]).values[measure]
+                for part, test in zip(parts, tests, strict=True)
+            ]
+        )
+        for name, parts in scores.items()
+    }
+    folds = np.repeat(np.arange(len(tests)), [test.queries for test in tests])
+    numbers = np.concatenate([np.arange(test.queries) for test in tests])
+    queries = [
+        ranked_query(
+            tests[folds[i]],
+            int(numbers[i]),
+            {name: parts[folds[i]] for name, parts in scores.items()},
+            {name: by_query[i] for name, by_query in values.items()},
+        )
+        for i in chosen_queries(values, count).tolist()
+    ]
+    seeds = results.study.seeds
+    note = choice_note(len(queries), numbers.size)
+    if len(seeds) > 1:
+        note += f" The rankings are those of seed {seeds[0]}."
+    names = tests[0].feature_names or ()
+    return {"queries": queries, "feature_names": names, "queries_note": note}
+
+
+def _first_seed(results: Results, method: str) -> Sequence[Any]:
+    """The scores of the first seed on each fold."""
+    first = results.study.seeds[0]
+    by_fold = {u.unit.fold: u.scores for u in results.units_of(method) if u.unit.seed == first}
+    return [by_fold[fold] for fold in results.study.chosen_folds]
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """The content of a study file, None for absent keys."""
+
+    data: str | None = None
+    methods: Sequence[str] | None = None
+    measures: Sequence[str] | None = None
+    folds: Sequence[int] | None = None
+    cut: int | None = None
+    seeds: Sequence[int] | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    method: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reading: Mapping[str, Any] = field(default_factory=dict)
+
+
+_KINDS: dict[str, tuple[type, type | None, str]] = {
+    "data": (str, None, "the path of a file or folder"),
+    "methods": (list, str, 'a list of names, such as ["AP-type3", "LambdaMART"]'),
+    "measures": (list, str, 'a list of names, such as ["nDCG@5", "AP"]'),
+    "folds": (list, int, "a list of numbers, such as [1, 2]"),
+    "cut": (int, None, "how many folds a file is cut into, such as 5"),
+    "seeds": (list, int, "a list of whole numbers, such as [0, 1, 2]"),
+    "parameters": (dict, None, "a table of parameters"),
+    "method": (dict, dict, 'tables by method, such as [method."AP-type3"]'),
+    "reading": (dict, None, "a table of arguments of twinrank.load"),
+}
+
+
+def read_study_file(path: Path) -> StudyFile:
+    """Read a study file: a comparison described in TOML. Every key is optional.
+
+        data = "MQ2008"                       # relative to the file; without it, the built-in data
+        methods = ["LambdaMART", "AP-type3"]
+        measures = ["nDCG@5", "AP"]
+        folds = [1, 2, 3]
+        seeds = [0, 1, 2]
+        [parameters]                          # of all methods that have them
+        epochs = 50
+        [method."AP-type3"]                   # of one method
+        alpha = 2.0
+        [reading]                             # arguments of twinrank.load
+        unjudged = "drop"
+
+    Unknown keys and wrong types raise an error with a suggestion.
+    """
+    content = read_toml(path)
+    for key, value in content.items():
+        if key not in _KINDS:
+            raise InputError(f"{path}: {unknown('key', key, _KINDS)}")
+        if not _fits(value, *_KINDS[key][:2]):
+            raise InputError(f"{path}: {key} must be {_KINDS[key][2]}, not {value!r}.")
+    known = list(inspect.signature(load).parameters)[1:]
+    for key in content.get("reading", {}):
+        if key not in known:
+            raise InputError(f"{path}: {unknown('argument of twinrank.load', key, known)}")
+    for name in [*content.get("methods", ()), *content.get("method", ())]:
+        method(name)
+    if "data" in content:
+        content["data"] = str(path.absolute().parent / Path(content["data"]).expanduser())
+    return StudyFile(**content)
+
+
+def _fits(value: Any, kind: type, item: type | None) -> bool:
+    """True if a value has exactly this type, and its items, at least one, have the other."""
+    actual: type = type(value)  # exactly, since True is an int for isinstance
+    if actual is not kind or item is None:
+        return actual is kind
+    items = list(value.values() if kind is dict else value)
+    return bool(items) and all(type(value) is item for value in items)

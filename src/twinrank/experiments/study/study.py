@@ -9,8 +9,7 @@ from typing import Any
 
 from twinrank.core.measures import measure
 from twinrank.experiments.study.methods import method
-from twinrank.experiments.study.progress import Item, watching
-from twinrank.experiments.study.scheduler import DIED, Job, run_jobs
+from twinrank.experiments.study.scheduler import DIED, Item, Job, run_jobs, watching
 from twinrank.experiments.study.source import Source, forget
 from twinrank.experiments.study.study_folder import (
     FAILURES,
@@ -22,6 +21,7 @@ from twinrank.experiments.study.study_folder import (
     failure_path,
     read_failure,
     read_unit,
+    saved_settings,
     status_path,
     write_failure,
     write_unit,
@@ -34,9 +34,8 @@ from twinrank.experiments.study.units import (
     full_parameters,
     train_unit,
 )
-from twinrank.experiments.study.written_files import saved_settings, write_json
 from twinrank.support.errors import FileError, InputError, explained
-from twinrank.support.files import check_format, read_json, remove
+from twinrank.support.files import check_format, read_json, remove, write_json
 from twinrank.support.locks import locked
 
 MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP", "nERR@10")

@@ -24,9 +24,9 @@ from twinrank.evaluation.conventions import Convention
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.experiments.study.units import Scores, Unit, UnitResult
-from twinrank.experiments.study.written_files import write_json
-from twinrank.support.errors import FileError, InputError, error_message, explained
-from twinrank.support.files import check_format, new_folder, publish, read_json
+from twinrank.support.errors import FileError, InputError, Parts, error_message, explained
+from twinrank.support.files import check_format, new_folder, publish, read_json, write_json
+from twinrank.support.locks import is_empty
 
 if TYPE_CHECKING:
     from twinrank.experiments.study.study import Study
@@ -110,6 +110,18 @@ def failure_path(out: Path, unit: Unit) -> Path:
 def status_path(out: Path, unit: Unit) -> Path:
     """The file with the progress of a unit that runs."""
     return out / RUNNING / f"{unit.key}.json"
+
+
+def saved_settings(folder: Path, name: str, kind: str, remedy: Parts) -> Any:
+    """The settings file of an existing folder, None if the folder is empty.
+
+    A folder with other files raises an error, since it is not the folder of a `kind`.
+    """
+    if (folder / name).is_file():
+        return read_json(folder / name)
+    if not is_empty(folder):
+        raise InputError(f"{folder} contains other files and is not a {kind} folder. ", *remedy)
+    return None
 
 
 @dataclass(frozen=True, eq=False)

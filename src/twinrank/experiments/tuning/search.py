@@ -23,11 +23,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from twinrank.core.measures import measure
 from twinrank.experiments.study.methods import BLEND, KINDS, NET, TREES
-from twinrank.experiments.study.progress import Item, watching
-from twinrank.experiments.study.scheduler import DIED, Job, run_jobs
+from twinrank.experiments.study.scheduler import DIED, Item, Job, run_jobs, watching
 from twinrank.experiments.study.source import Split
+from twinrank.experiments.study.study_folder import saved_settings
 from twinrank.experiments.study.units import one_thread
-from twinrank.experiments.study.written_files import saved_settings, write_json
 from twinrank.experiments.tuning.space import Space
 from twinrank.learning.training.callbacks import Callback
 from twinrank.support.errors import (
@@ -36,7 +35,7 @@ from twinrank.support.errors import (
     error_message,
     explained,
 )
-from twinrank.support.files import remove
+from twinrank.support.files import remove, write_json
 from twinrank.support.locks import locked
 
 JOURNAL, SETTINGS = "trials.journal", "tuning.json"

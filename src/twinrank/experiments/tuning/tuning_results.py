@@ -1,8 +1,9 @@
 """The results of a search: the best parameters, all trials, tables, and Optuna's plots."""
 
+import json
 import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,9 @@ from optuna.visualization import matplotlib as optuna_plots
 
 from twinrank.data.options import ReadOptions
 from twinrank.experiments.study.source import Source
-from twinrank.experiments.study.written_files import csv_text, write_json, write_text, write_toml
 from twinrank.experiments.tuning.search import TrialRecord, Tuning, best_of, open_search
-from twinrank.support.files import replacing
-from twinrank.support.tables import Cell, Table
+from twinrank.support.files import replacing, write_json, write_text
+from twinrank.support.tables import Cell, Table, csv_text
 
 _FEWEST = 5  # complete trials for the plot of importances
 
@@ -70,7 +70,7 @@ def write_trials(out: Path, trials: Sequence[TrialRecord]) -> None:
         [*(getattr(trial, column) for column in columns), *(trial.chosen.get(n) for n in names)]
         for trial in trials
     )
-    write_text(out / "trials.csv", csv_text([*columns, *names], rows))
+    write_text(out / "trials.csv", csv_text([[*columns, *names], *rows]))
 
 
 def best_table(tuning: Tuning, best: Sequence[TrialRecord]) -> Table:
@@ -113,3 +113,34 @@ def draw_plots(out: Path, tuning: Tuning, trials: Sequence[TrialRecord]) -> list
             pyplot.close(figure)
             written.append(path)
     return written
+
+
+def write_toml(path: Path, values: Mapping[str, Any], comments: Sequence[str] = ()) -> Path:
+    """Write keys and values as TOML, after some lines of comment."""
+    lines = [f"# {' '.join(line.split())}" for line in comments]
+    lines += [f"{_toml_key(key)} = {toml(value)}" for key, value in values.items()]
+    return write_text(path, "\n".join(lines))
+
+
+def toml(value: Any) -> str:
+    """A value as TOML. None is the word "none", as in `parameters_of`.
+
+    >>> toml({"a": [1, 0.5, True], "b": None})
+    '{a = [1, 0.5, true], b = "none"}'
+    """
+    if value is None:
+        return '"none"'
+    if isinstance(value, Mapping):
+        items = (f"{_toml_key(key)} = {toml(item)}" for key, item in value.items())
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, float):
+        return repr(value)  # nan and inf, where JSON has NaN and Infinity
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(name: Any) -> str:
+    text = str(name)
+    plain = text.isascii() and text.replace("_", "").replace("-", "").isalnum()
+    return text if plain else json.dumps(text)
