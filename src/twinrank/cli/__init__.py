@@ -3,16 +3,12 @@
 Internal: run `twinrank` or `python -m twinrank`.
 """
 
-import inspect
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
-from typer.models import OptionInfo
 
 from twinrank import __version__
 from twinrank.cli import (
@@ -27,6 +23,7 @@ from twinrank.cli import (
     train_command,
     tune_command,
 )
+from twinrank.cli.command_signatures import add_command
 from twinrank.cli.data_options import as_option
 from twinrank.cli.output_options import show, show_error
 from twinrank.support.errors import TwinRankError, needing_torch
@@ -46,29 +43,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_VALUES = {bool: " ", int: "N", float: "X", Path: "PATH"}
 
-
-def _add(command: Callable[..., None]) -> None:
-    """Add a command whose help names values in a word: N, X, PATH or TEXT; a flag has none."""
-    for parameter in inspect.signature(command).parameters.values():
-        kind, option = get_args(parameter.annotation)
-        if isinstance(option, OptionInfo) and option.metavar is None:
-            kinds = [each for each in get_args(kind) if each is not NoneType]
-            option.metavar = _VALUES.get(kinds[0] if kinds else kind, "TEXT")
-    app.command()(command)
-
-
-_add(compare_command.compare)
-_add(convert_command.convert)
-_add(evaluate_command.evaluate)
-_add(export_command.export)
-_add(inspect_command.inspect)
-_add(measures_command.measures)
-_add(predict_command.predict)
-_add(reproduce_command.reproduce)
-_add(train_command.train)
-_add(tune_command.tune)
+add_command(app, compare_command.compare)
+add_command(app, convert_command.convert)
+add_command(app, evaluate_command.evaluate, evaluate_command.PANELS)
+add_command(app, export_command.export)
+add_command(app, inspect_command.inspect)
+add_command(app, measures_command.measures)
+add_command(app, predict_command.predict)
+add_command(app, reproduce_command.reproduce)
+add_command(app, train_command.train, train_command.PANELS)
+add_command(app, tune_command.tune)
 
 
 def _print_version(requested: bool) -> None:

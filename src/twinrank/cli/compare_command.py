@@ -1,10 +1,11 @@
 """twinrank compare: a cross-validated comparison of methods."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from twinrank.cli.command_signatures import AtLeastOne, Count, Folds, Force, Jobs, Ray, Settings
 from twinrank.cli.data_options import (
     as_option,
     names,
@@ -24,10 +25,6 @@ from twinrank.cli.output_options import (
     takes_output,
 )
 from twinrank.cli.study_options import (
-    Folds,
-    Force,
-    Jobs,
-    Ray,
     command_line,
     resumable,
     show_failures,
@@ -42,67 +39,20 @@ if TYPE_CHECKING:
 @takes_output
 @takes_data()
 def compare(
-    data: Annotated[
-        Path | None,
-        typer.Argument(
-            help="A folder with folds, a file (its queries are split into folds), or a TOML "
-            "study file (default: the built-in synthetic data).",
-            readable=False,
-        ),
-    ] = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Methods, separated by ';': 'AP-type3; nDCG-type2 (R4.L); nDCG-type3 (Boosted); "
-            "LambdaMART; ListNet; CatBoost'. Parameters are in brackets: "
-            "'LambdaMART(num_leaves=31); nDCG-type3 (Small(ensemble_size=5))'."
-        ),
-    ] = None,
-    measures: Annotated[
-        str | None, typer.Option(help="Measures, separated by ';': 'nDCG@5; AP; nERR@10'.")
-    ] = None,
+    data: Path | None = None,
+    *,
+    methods: str | None = None,
+    measures: str | None = None,
     folds: Folds = None,
-    cut: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of folds for data without folds; 1 is a single split (default: 5, or "
-            "3 for the built-in data).",
-            min=1,
-        ),
-    ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(help="Seeds: 0,1,2. Every method is trained with each (default: 0)."),
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Maximum number of epochs for nets (default: 100).", min=1)
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="A parameter for all methods that have it, as key=value. Repeatable.",
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="One fold and few epochs, as a first test.")
-    ] = False,
-    queries: Annotated[
-        int,
-        typer.Option(
-            help="Number of queries to explore in the report, those on which methods differ most; "
-            "0 for none.",
-            min=0,
-        ),
-    ] = 200,
+    cut: AtLeastOne = None,
+    seeds: str | None = None,
+    epochs: AtLeastOne = None,
+    settings: Settings = None,
+    quick: bool = False,
+    queries: Count = 200,
     jobs: Jobs = None,
     ray: Ray = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for the results (default: comparison, or comparison-NAME of the data)."
-        ),
-    ] = None,
+    out: Path | None = None,
     force: Force = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
@@ -115,6 +65,34 @@ def compare(
     continues after an interruption, and trains only what has changed.
 
     Example: twinrank compare MQ2008 --methods "AP-type3; LambdaMART"
+
+    Parameters
+    ----------
+    data
+        A folder with folds, a file (its queries are split into folds), or a TOML study file
+        (default: the built-in synthetic data).
+    methods
+        Methods, separated by ';': 'AP-type3; nDCG-type2 (R4.L); nDCG-type3 (Boosted);
+        LambdaMART; ListNet; CatBoost'. Parameters are in brackets: 'LambdaMART(num_leaves=31);
+        nDCG-type3 (Small(ensemble_size=5))'.
+    measures
+        Measures, separated by ';': 'nDCG@5; AP; nERR@10'.
+    cut
+        Number of folds for data without folds; 1 is a single split (default: 5, or 3 for the
+        built-in data).
+    seeds
+        Seeds: 0,1,2. Every method is trained with each (default: 0).
+    epochs
+        Maximum number of epochs for nets (default: 100).
+    settings
+        A parameter for all methods that have it, as key=value. Repeatable.
+    quick
+        One fold and few epochs, as a first test.
+    queries
+        Number of queries to explore in the report, those on which methods differ most; 0 for
+        none.
+    out
+        Folder for the results (default: comparison, or comparison-NAME of the data).
     """
     chosen: dict[str, Any] = {"methods": names(methods), "measures": names(measures), "cut": cut}
     chosen["folds"] = None if folds is None else numbers(folds, "--folds", 1)

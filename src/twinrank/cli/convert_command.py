@@ -1,34 +1,20 @@
 """twinrank convert: convert data from one format to another."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from twinrank.cli.command_signatures import Overwrite
 from twinrank.cli.data_options import load_data, show_notes, takes_data
-from twinrank.cli.output_options import Overwrite, check_free, show_done, show_json, takes_output
+from twinrank.cli.output_options import check_free, show_done, show_json, takes_output
 from twinrank.support.errors import explained
 
 
 @takes_output
 @takes_data(unjudged="keep", non_finite="keep")
 def convert(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            readable=False,
-            help="LETOR text, CSV, Parquet, Feather, a folder or pattern of tables, or a folder "
-            "written by convert.",
-        ),
-    ],
-    target: Annotated[
-        Path,
-        typer.Argument(
-            readable=False,
-            help="File to write: .txt, .letor, .svm, .csv or .tsv, also with .gz, .xz or .zst; "
-            ".parquet; .feather. Without a suffix: a folder, which loads fastest.",
-        ),
-    ],
+    data: Path,
+    target: Path,
+    *,
     overwrite: Overwrite = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
@@ -40,6 +26,15 @@ def convert(
     --non-finite change this.
 
     Example: twinrank convert MSLR-WEB10K/Fold1/train.txt train.parquet
+
+    Parameters
+    ----------
+    data
+        LETOR text, CSV, Parquet, Feather, a folder or pattern of tables, or a folder written
+        by convert.
+    target
+        File to write: .txt, .letor, .svm, .csv or .tsv, also with .gz, .xz or .zst; .parquet;
+        .feather. Without a suffix: a folder, which loads fastest.
     """
     from twinrank.data.saving import check_target
     from twinrank.support.quantities import counted

@@ -8,12 +8,12 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinrank.cli.command_signatures import Command, declared, with_options
 from twinrank.cli.output_options import is_quiet, show_note
 from twinrank.support.errors import (
     Argument,
@@ -29,90 +29,80 @@ if TYPE_CHECKING:
     from twinrank.experiments.study.source import Source
 
 
-def _option(help: str, *names: str, **settings: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="Options for reading data", **settings)
+_Name = Annotated[str | None, typer.Option(metavar="NAME")]
+_Names = Annotated[list[str] | None, typer.Option(metavar="NAME")]
 
 
-_READING: dict[str, tuple[Any, Any, Any]] = {  # options of `load`: type, default, declaration
-    "features": (
-        list[str] | None,
-        None,
-        _option(
-            "LETOR: number of features (default: the highest index in the file). Tables (CSV, "
-            "Parquet, Feather): name of a feature column; may be repeated (default: all columns "
-            "without another role).",
-            metavar="N|NAME",
-        ),
-    ),
-    "missing": (str, "zero", _option("LETOR: value of an absent feature, zero or nan.")),
-    "zero_based": (bool, False, _option("LETOR: feature indices start at 0.", "--zero-based")),
-    "unjudged": (str, "error", _option("Documents with label −1: error, keep or drop.")),
-    "non_finite": (
-        str,
-        "error",
-        _option("NaN, infinities and values beyond float32: error, keep or clip."),
-    ),
-    "max_features": (int, 100_000, _option("Reject data with more features.")),
-    "query": (
-        str | None,
-        None,
-        _option("Tables: column of query ids (default: found by name).", metavar="NAME"),
-    ),
-    "label": (
-        str | None,
-        None,
-        _option("Tables: column of labels (default: found by name).", metavar="NAME"),
-    ),
-    "no_label": (bool, False, _option("Tables: there are no labels.", "--no-label")),
-    "docid": (
-        str | None,
-        None,
-        _option("Tables: column of document ids (default: found by name).", metavar="NAME"),
-    ),
-    "weight": (
-        str | None,
-        None,
-        _option("Tables: column of the weights of queries (default: no weights).", metavar="NAME"),
-    ),
-    "ignore": (
-        list[str] | None,
-        None,
-        _option("Tables: column to leave out; may be repeated (default: none).", metavar="NAME"),
-    ),
-    "categorical_features": (
-        list[str] | None,
-        None,
-        _option(
-            "Tables: column of categories, also if it holds numbers; may be repeated (default: "
-            "columns of text).",
-            metavar="NAME",
-        ),
-    ),
-    "split_queries": (
-        str,
-        "join",
-        _option("Tables in parts: queries with rows in several files: join or error."),
-    ),
-    "cache": (
-        bool,
-        True,
-        _option("Keep the parsed file, to load it faster next time.", "--cache/--no-cache"),
-    ),
-    "cache_dir": (
-        Path | None,
-        None,
-        _option(
-            "Folder for parsed files (default: TWINRANK_CACHE_DIR, or the user's cache).",
-            metavar="DIR",
-            readable=False,
-        ),
-    ),
-    "verify": (
-        bool,
-        False,
-        _option("Check a parsed file by hashes, not only by size and time.", "--verify"),
-    ),
-}
+def _reading(
+    *,
+    features: Annotated[list[str] | None, typer.Option(metavar="N|NAME")] = None,
+    missing: str = "zero",
+    zero_based: bool = False,
+    unjudged: str = "error",
+    non_finite: str = "error",
+    max_features: int = 100_000,
+    query: _Name = None,
+    label: _Name = None,
+    no_label: bool = False,
+    docid: _Name = None,
+    weight: _Name = None,
+    ignore: _Names = None,
+    categorical_features: _Names = None,
+    split_queries: str = "join",
+    cache: Annotated[bool, typer.Option("--cache/--no-cache")] = True,
+    cache_dir: Annotated[Path | None, typer.Option(metavar="DIR")] = None,
+    verify: bool = False,
+) -> dict[str, Any]:
+    """Arguments of `load`.
+
+    Parameters
+    ----------
+    features
+        LETOR: number of features (default: the highest index in the file). Tables (CSV, Parquet,
+        Feather): name of a feature column; may be repeated (default: all columns without another
+        role).
+    missing
+        LETOR: value of an absent feature, zero or nan.
+    zero_based
+        LETOR: feature indices start at 0.
+    unjudged
+        Documents with label −1: error, keep or drop.
+    non_finite
+        NaN, infinities and values beyond float32: error, keep or clip.
+    max_features
+        Reject data with more features.
+    query
+        Tables: column of query ids (default: found by name).
+    label
+        Tables: column of labels (default: found by name).
+    no_label
+        Tables: there are no labels.
+    docid
+        Tables: column of document ids (default: found by name).
+    weight
+        Tables: column of the weights of queries (default: no weights).
+    ignore
+        Tables: column to leave out; may be repeated (default: none).
+    categorical_features
+        Tables: column of categories, also if it holds numbers; may be repeated (default: columns
+        of text).
+    split_queries
+        Tables in parts: queries with rows in several files: join or error.
+    cache
+        Keep the parsed file, to load it faster next time.
+    cache_dir
+        Folder for parsed files (default: TWINRANK_CACHE_DIR, or the user's cache).
+    verify
+        Check a parsed file by hashes, not only by size and time.
+    """
+    chosen: dict[str, Any] = dict(locals())
+    if chosen.pop("no_label"):
+        chosen["label"] = False
+    return chosen | {"ignore": ignore or (), "categorical_features": categorical_features or ()}
+
+
+_NAMES = list(inspect.signature(_reading).parameters)
+_READING = declared(_reading, {"Options for reading data": _NAMES})
 _OWN_OPTIONS = {  # arguments of rankers and of `evaluate` that are options, and their names
     "architecture": "architecture",
     "convention": "convention",
@@ -128,45 +118,14 @@ _OWN_OPTIONS = {  # arguments of rankers and of `evaluate` that are options, and
 }
 
 
-def takes_data(
-    panels: dict[str, tuple[str, ...]] | None = None, **defaults: Any
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options of `load` to a command, which gets them as one argument, `reading`.
+def takes_data(**defaults: Any) -> Callable[[Command], Command]:
+    """Add the options of `load` to a command, which gets them as one argument, `reading`."""
+    options = [p.replace(default=defaults.get(p.name, p.default)) for p in _READING]
 
-    `panels` are the titles in the help, each with its options; the others are under "Options".
-    """
-    titles = {name: title for title, names in (panels or {}).items() for name in names}
+    def run(command: Command, **values: Any) -> None:
+        command(reading=_reading(**values))
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def run(**arguments: Any) -> None:
-            reading = {name: arguments.pop(name) for name in _READING}
-            for name in ("ignore", "categorical_features"):
-                reading[name] = reading[name] or ()
-            if reading.pop("no_label"):
-                reading["label"] = False
-            command(**arguments, reading=reading)
-
-        signature = inspect.signature(command)
-        own = [p for p in signature.parameters.values() if p.name != "reading"]
-        for parameter in own:
-            if parameter.name in titles:
-                parameter.annotation.__metadata__[0].rich_help_panel = titles[parameter.name]
-        shared = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(name, default),
-                annotation=Annotated[kind, option],
-            )
-            for name, (kind, default, option) in _READING.items()
-        ]
-        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + shared
-        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
-        return run
-
-    return decorate
+    return lambda command: with_options(command, options, run)
 
 
 def load_data(path: Path | None, reading: dict[str, Any], text: Sequence[str] = ()) -> "Dataset":
@@ -248,7 +207,7 @@ def as_option(argument: Argument) -> str:
     name, value = argument.name, argument.value
     if name == "mode" and value == "paper":
         return "--paper"
-    if name not in _READING and name not in _OWN_OPTIONS:
+    if name not in _NAMES and name not in _OWN_OPTIONS:
         return name if value is None else f"--set {shlex.quote(f'{name}={value}')}"
     option = _OWN_OPTIONS.get(name, name).replace("_", "-")
     if value is None or isinstance(value, bool):

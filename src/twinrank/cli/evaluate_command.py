@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinrank.cli.command_signatures import Count
 from twinrank.cli.data_options import takes_data
 from twinrank.cli.evaluated_systems import evaluate_runs, evaluate_scores
 from twinrank.cli.output_options import (
@@ -24,127 +25,41 @@ if TYPE_CHECKING:
     from twinrank.evaluation.evaluation_values import Evaluation
 
 _OUTPUTS = ("table", "json", "csv", "trec", "markdown", "latex", "html")
-_COMPARING: Any = {"rich_help_panel": "Options for comparing systems"}
-_FILE: Any = {"metavar": "FILE"}
-_NAME: Any = {"metavar": "NAME"}
+PANELS = {
+    "Options for comparing systems": (
+        *("test", "significance", "holm", "intervals", "plot", "report", "queries"),
+    )
+}
+_Name = Annotated[str | None, typer.Option(metavar="NAME")]
+_File = Annotated[Path | None, typer.Option(metavar="FILE")]
+_Files = Annotated[list[Path] | None, typer.Option(metavar="FILE")]
 
 
 @takes_output
 @takes_data()
 def evaluate(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="MODEL... DATA",
-            help="Folders of models (from twinrank train, or from save() in Python), then the data "
-            "on which to evaluate them: LETOR text, CSV, Parquet, Feather, or a folder.",
-            readable=False,
-        ),
-    ] = None,
-    run: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="TREC run (query Q0 document rank score tag), instead of MODEL and DATA; may be "
-            "repeated.",
-            **_FILE,
-        ),
-    ] = None,
-    qrels: Annotated[
-        Path | None, typer.Option(help="Judgements of --run (query 0 document grade).", **_FILE)
-    ] = None,
-    scores: Annotated[
-        list[Path] | None,
-        typer.Option(help="Scores of DATA, one line per document; may be repeated.", **_FILE),
-    ] = None,
-    measure: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-m",
-            "--measure",
-            help="Measure such as nDCG@10 or AP(rel=2), or its name in trec_eval such as "
-            "ndcg_cut_10, map or P.5,10; may be repeated (default: nDCG, AP and others; for "
-            "--run those of trec_eval).",
-            **_NAME,
-        ),
-    ] = None,
-    convention: Annotated[
-        str | None,
-        typer.Option(
-            help="Definitions of measures: twinrank, all-lists, letor, letor3, trec, lightgbm, "
-            "paper or ptranking (default: trec for --run, otherwise twinrank).",
-            **_NAME,
-        ),
-    ] = None,
-    empty: Annotated[
-        str | None,
-        typer.Option(
-            help="Queries with no relevant document: skip, zero, one or error (default: from the "
-            "convention).",
-            **_NAME,
-        ),
-    ] = None,
-    ties: Annotated[
-        str | None,
-        typer.Option(
-            help="Order of equal scores: random, stable, docid, average or relevant (default: "
-            "from the convention).",
-            **_NAME,
-        ),
-    ] = None,
-    level: Annotated[
-        float, typer.Option("-l", "--level", help="Lowest relevant grade of binary measures.")
-    ] = 1,
-    per_query: Annotated[
-        bool, typer.Option("-q", "--per-query", help="Also show the values of every query.")
-    ] = False,
-    complete: Annotated[
-        bool, typer.Option("-c", "--complete", help="Count judged queries that a run lacks as 0.")
-    ] = False,
-    output: Annotated[
-        str, typer.Option("-o", "--output", help=f"Output format: {', '.join(_OUTPUTS)}.")
-    ] = "table",
-    test: Annotated[
-        str, typer.Option(help="Significance test: wilcoxon, t or permutation.", **_COMPARING)
-    ] = "wilcoxon",
-    significance: Annotated[
-        float, typer.Option(help="Mark differences with p below this.", **_COMPARING)
-    ] = 0.01,
-    holm: Annotated[
-        bool, typer.Option("--holm", help="Apply Holm's correction to the p-values.", **_COMPARING)
-    ] = False,
-    intervals: Annotated[
-        bool,
-        typer.Option("--intervals", help="Show 95 % bootstrap intervals of means.", **_COMPARING),
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            help="Draw the wins and losses of two systems by query, to a .png, .svg or .pdf file "
-            "(default: no plot).",
-            **_FILE,
-            **_COMPARING,
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write an HTML report, where rankings of single queries can be compared, with "
-            "the features that make the difference (default: no report).",
-            **_FILE,
-            **_COMPARING,
-        ),
-    ] = None,
-    queries: Annotated[
-        int,
-        typer.Option(help="Number of queries in --report.", metavar="N", min=0, **_COMPARING),
-    ] = 200,
-    seed: Annotated[
-        int, typer.Option(help="Seed of random ties and resamples.", metavar="N", min=0)
-    ] = 0,
-    architecture: Annotated[
-        str | None,
-        typer.Option(help="Your own net as package.module:name, if a model was trained with it."),
-    ] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="MODEL... DATA")] = None,
+    *,
+    run: _Files = None,
+    qrels: _File = None,
+    scores: _Files = None,
+    measure: Annotated[list[str] | None, typer.Option("-m", "--measure", metavar="NAME")] = None,
+    convention: _Name = None,
+    empty: _Name = None,
+    ties: _Name = None,
+    level: Annotated[float, typer.Option("-l", "--level")] = 1,
+    per_query: Annotated[bool, typer.Option("-q", "--per-query")] = False,
+    complete: Annotated[bool, typer.Option("-c", "--complete")] = False,
+    output: Annotated[str, typer.Option("-o", "--output")] = "table",
+    test: str = "wilcoxon",
+    significance: float = 0.01,
+    holm: bool = False,
+    intervals: bool = False,
+    plot: _File = None,
+    report: _File = None,
+    queries: Count = 200,
+    seed: Count = 0,
+    architecture: str | None = None,
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Evaluate models, scores or TREC runs, and compare several.
@@ -166,6 +81,60 @@ def evaluate(
     twinrank evaluate --run a.run --run b.run --qrels qrels.txt --plot a.png
 
     twinrank evaluate test.txt --scores trees.txt --convention lightgbm
+
+    Parameters
+    ----------
+    paths
+        Folders of models (from twinrank train, or from save() in Python), then the data on
+        which to evaluate them: LETOR text, CSV, Parquet, Feather, or a folder.
+    run
+        TREC run (query Q0 document rank score tag), instead of MODEL and DATA; may be
+        repeated.
+    qrels
+        Judgements of --run (query 0 document grade).
+    scores
+        Scores of DATA, one line per document; may be repeated.
+    measure
+        Measure such as nDCG@10 or AP(rel=2), or its name in trec_eval such as ndcg_cut_10, map
+        or P.5,10; may be repeated (default: nDCG, AP and others; for --run those of
+        trec_eval).
+    convention
+        Definitions of measures: twinrank, all-lists, letor, letor3, trec, lightgbm, paper or
+        ptranking (default: trec for --run, otherwise twinrank).
+    empty
+        Queries with no relevant document: skip, zero, one or error (default: from the
+        convention).
+    ties
+        Order of equal scores: random, stable, docid, average or relevant (default: from the
+        convention).
+    level
+        Lowest relevant grade of binary measures.
+    per_query
+        Also show the values of every query.
+    complete
+        Count judged queries that a run lacks as 0.
+    output
+        Output format: table, json, csv, trec, markdown, latex, html.
+    test
+        Significance test: wilcoxon, t or permutation.
+    significance
+        Mark differences with p below this.
+    holm
+        Apply Holm's correction to the p-values.
+    intervals
+        Show 95 % bootstrap intervals of means.
+    plot
+        Draw the wins and losses of two systems by query, to a .png, .svg or .pdf file
+        (default: no plot).
+    report
+        Write an HTML report, where rankings of single queries can be compared, with the
+        features that make the difference (default: no report).
+    queries
+        Number of queries in --report.
+    seed
+        Seed of random ties and resamples.
+    architecture
+        Your own net as package.module:name, if a model was trained with it.
     """
     output = "json" if wants_json() else output
     if output not in _OUTPUTS:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from twinrank.cli.command_signatures import Overwrite
 from twinrank.cli.output_options import (
-    Overwrite,
     check_free,
     show_done,
     show_json,
@@ -17,23 +17,9 @@ from twinrank.cli.output_options import (
 
 @takes_output
 def export(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder of a model: from twinrank train, or from save() in Python.",
-            readable=False,
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="File to write: .onnx for any model; for trees also .txt (LightGBM), .json or "
-            ".ubj (XGBoost). Default: model.onnx; for trees without transforms and categories, "
-            "model.txt or model.json.",
-        ),
-    ] = None,
+    model: Path,
+    *,
+    output: Annotated[Path | None, typer.Option("-o", "--output")] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a trained model as one file that scores without TwinRank.
@@ -50,6 +36,15 @@ def export(
     which many languages can read. That file contains no transforms.
 
     Example: twinrank export runs/ap -o model.onnx
+
+    Parameters
+    ----------
+    model
+        Folder of a model: from twinrank train, or from save() in Python.
+    output
+        File to write: .onnx for any model; for trees also .txt (LightGBM), .json or .ubj
+        (XGBoost). Default: model.onnx; for trees without transforms and categories, model.txt
+        or model.json.
     """
     from twinrank.learning.estimators.model_loading import load_model
 

@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from twinrank.cli.data_options import as_option, load_data, takes_data
 from twinrank.cli.output_options import is_quiet, show, show_json, takes_output, wants_json
@@ -18,20 +16,9 @@ if TYPE_CHECKING:
 @takes_output
 @takes_data(unjudged="keep", non_finite="keep")
 def inspect(
-    data: Annotated[
-        Path | None,
-        typer.Argument(
-            readable=False,  # the reader's own error is clearer
-            help="LETOR text, CSV, Parquet, Feather, a folder or pattern of tables, or a folder "
-            "written by convert (default: the built-in synthetic data).",
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            readable=False, help="Also draw the summary to a .png, .svg or .pdf file (default: no)."
-        ),
-    ] = None,
+    data: Path | None = None,
+    *,
+    plot: Path | None = None,
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Summarise a dataset: queries, documents, labels, features and problems.
@@ -40,6 +27,14 @@ def inspect(
     whereas training raises an error for them by default.
 
     Example: twinrank inspect MSLR-WEB10K/Fold1/train.txt --plot train.png
+
+    Parameters
+    ----------
+    data
+        LETOR text, CSV, Parquet, Feather, a folder or pattern of tables, or a folder written
+        by convert (default: the built-in synthetic data).
+    plot
+        Also draw the summary to a .png, .svg or .pdf file (default: no).
     """
     from twinrank.support.plots import FORMATS
 

@@ -1,21 +1,14 @@
 """twinrank measures: list the measures."""
 
 from dataclasses import fields
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from twinrank.cli.output_options import show, show_json, takes_output, wants_json
 
 
 @takes_output
 def measures(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="Show only this measure, such as nDCG@10 or P(rel=2)@5 (default: all)."
-        ),
-    ] = None,
+    name: str | None = None,
 ) -> None:
     """List the measures; each can be evaluated and optimised.
 
@@ -23,6 +16,11 @@ def measures(
     optional.
 
     Example: twinrank measures nDCG@10
+
+    Parameters
+    ----------
+    name
+        Show only this measure, such as nDCG@10 or P(rel=2)@5 (default: all).
     """
     from rich.console import Console
     from rich.table import Table

@@ -2,9 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinrank.cli.command_signatures import Command, declared, with_options
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import json_text
 from twinrank.support.terminal import printable
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json")
 STANDARD_OUTPUT = Path("-")
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing target.")]
 
 
 @dataclass
@@ -34,54 +32,42 @@ class _Output:
 
 _output = _Output()
 
-_OPTIONS: dict[str, tuple[Any, Any]] = {  # type and declaration; False or "text" by default
-    "as_json": (
-        bool,
-        typer.Option("--json", help="Print the result as JSON, and nothing else, on stdout."),
-    ),
-    "quiet": (bool, typer.Option("--quiet", help="Print results and errors only.")),
-    "output": (
-        str,
-        typer.Option(
-            "-o", "--output", help="Output format: text or json (the same as --json).", metavar="F"
-        ),
-    ),
-}
-_DEFAULTS: dict[str, Any] = {"as_json": False, "quiet": False, "output": "text"}
+
+def _set_output(
+    *,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+    quiet: bool = False,
+    output: Annotated[str, typer.Option("-o", "--output", metavar="F")] = "text",
+) -> None:
+    """Set what is printed.
+
+    Parameters
+    ----------
+    as_json
+        Print the result as JSON, and nothing else, on stdout.
+    quiet
+        Print results and errors only.
+    output
+        Output format: text or json (the same as --json).
+    """
+    if output not in FORMATS:
+        raise InputError(unknown("output", output, FORMATS))
+    _output.json, _output.quiet = as_json or output == "json", quiet
 
 
-def takes_output(command: Callable[..., None]) -> Callable[..., None]:
+def takes_output(command: Command) -> Command:
     """Add --json and --quiet to a command, and -o json if it has no -o of its own."""
-    signature = inspect.signature(command)
-    own = signature.parameters
-    added = [name for name in _OPTIONS if name != "output" or name not in own]
+    own = inspect.signature(command).parameters
 
-    @wraps(command)
-    def run(**arguments: Any) -> None:
-        values = {name: arguments.pop(name) for name in added}
-        chosen = values.get("output", "text")
-        if chosen not in FORMATS:
-            raise InputError(unknown("output", chosen, FORMATS))
-        _output.json = values["as_json"] or chosen == "json"
-        _output.quiet = values["quiet"]
+    def run(rest: Command, **values: Any) -> None:
+        _set_output(**values)
         try:
-            command(**arguments)
+            rest()
         finally:
             _output.json = _output.quiet = False
 
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own.values()]
-    parameters += [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=_DEFAULTS[name],
-            annotation=Annotated[_OPTIONS[name]],
-        )
-        for name in added
-    ]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
+    options = [p for p in declared(_set_output, {}) if p.name != "output" or "output" not in own]
+    return with_options(command, options, run)
 
 
 def check_free(path: Path, overwrite: bool) -> None:

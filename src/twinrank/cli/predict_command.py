@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinrank.cli.command_signatures import Overwrite
 from twinrank.cli.data_options import load_data, show_notes, takes_data
 from twinrank.cli.output_options import (
     STANDARD_OUTPUT,
-    Overwrite,
     check_free,
     show_done,
     show_json,
@@ -28,46 +28,14 @@ if TYPE_CHECKING:
 @takes_output
 @takes_data(unjudged="keep")
 def predict(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder of a model: from twinrank train, or from save() in Python.",
-            readable=False,
-        ),
-    ],
-    data: Annotated[
-        Path,
-        typer.Argument(
-            help="Documents to score: LETOR text, CSV, Parquet, Feather, a folder or pattern of "
-            "tables, a folder written by convert, or - for standard input.",
-            readable=False,
-        ),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            help="File to write: .txt (one score per line, in the order of DATA), .run or .trec "
-            "(TREC run), .jsonl (a line per query), .csv or .parquet; or - for standard output.",
-        ),
-    ] = Path("scores.txt"),
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="Format of the output, as its suffix names it (default: by the suffix; txt for -, "
-            "or jsonl with --json).",
-        ),
-    ] = None,
+    model: Path,
+    data: Path,
+    *,
+    output: Annotated[Path, typer.Option("-o", "--output")] = Path("scores.txt"),
+    kind: Annotated[str | None, typer.Option("--format")] = None,
     overwrite: Overwrite = False,
-    tag: Annotated[
-        str, typer.Option(help="Name of the system, the last column of a TREC run.")
-    ] = "twinrank",
-    architecture: Annotated[
-        str | None,
-        typer.Option(help="Your own net as package.module:name, if the model was trained with it."),
-    ] = None,
+    tag: str = "twinrank",
+    architecture: str | None = None,
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Score documents with a trained model.
@@ -76,6 +44,24 @@ def predict(
     twinrank predict runs/ap test.txt -o test.run
 
     twinrank predict runs/ap - -o - --format run < test.txt
+
+    Parameters
+    ----------
+    model
+        Folder of a model: from twinrank train, or from save() in Python.
+    data
+        Documents to score: LETOR text, CSV, Parquet, Feather, a folder or pattern of tables, a
+        folder written by convert, or - for standard input.
+    output
+        File to write: .txt (one score per line, in the order of DATA), .run or .trec (TREC
+        run), .jsonl (a line per query), .csv or .parquet; or - for standard output.
+    kind
+        Format of the output, as its suffix names it (default: by the suffix; txt for -, or
+        jsonl with --json).
+    tag
+        Name of the system, the last column of a TREC run.
+    architecture
+        Your own net as package.module:name, if the model was trained with it.
     """
     from twinrank.cli.score_files import format_of, write_scores
     from twinrank.learning.estimators.model_loading import load_model

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinrank.cli.command_signatures import AtLeastOne, Folds, Force, Jobs, Ray, Seed
 from twinrank.cli.data_options import numbers, source_of, takes_data
 from twinrank.cli.output_options import (
     is_quiet,
@@ -16,11 +17,6 @@ from twinrank.cli.output_options import (
     takes_output,
 )
 from twinrank.cli.study_options import (
-    Folds,
-    Force,
-    Jobs,
-    Ray,
-    Seed,
     command_line,
     resumable,
     show_failures,
@@ -43,81 +39,22 @@ Tables 4 to 8 and Figure 2 need trainings:
 @takes_output
 @takes_data()
 def reproduce(
-    data: Annotated[
-        Path | None,
-        typer.Argument(
-            help="The folder of MSLR-WEB30K, another folder with folds, or a file "
-            "(default: the built-in synthetic data).",
-            readable=False,
-        ),
-    ] = None,
-    table: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--table", help="Only this table, 2 to 7; 8: direct objectives on trees. Repeatable."
-        ),
-    ] = None,
-    figure: Annotated[
-        list[int] | None,
-        typer.Option("--figure", help="Only this figure, 1 or 2. Repeatable."),
-    ] = None,
+    data: Path | None = None,
+    *,
+    table: list[int] | None = None,
+    figure: list[int] | None = None,
     folds: Folds = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of epochs for nets (default: 100).",
-            min=1,
-        ),
-    ] = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            help="Maximum number of rounds for trees (default: ten times as many as epochs).",
-            min=1,
-        ),
-    ] = None,
-    architectures: Annotated[
-        str | None,
-        typer.Option(
-            help="all (validation chooses the best of each method), paper (only the published "
-            "choices, a quarter of the work), or names such as R5,CE4.L "
-            "(default: all; with --quick, paper)."
-        ),
-    ] = None,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            help="Number of seeds; tables show the spread over them (default: 1).",
-            min=1,
-            show_default=False,
-        ),
-    ] = 1,
-    published: Annotated[
-        bool | None,
-        typer.Option(
-            "--published/--no-published",
-            help="Show the published numbers (default: if the data is MSLR-WEB30K by its layout, "
-            "and by its size within 1 %).",
-            show_default=False,
-        ),
-    ] = None,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="Two folds, six epochs, published architectures: takes minutes."
-        ),
-    ] = False,
-    full: Annotated[bool, typer.Option("--full", help="All tables and figures.")] = False,
+    epochs: AtLeastOne = None,
+    rounds: AtLeastOne = None,
+    architectures: str | None = None,
+    seeds: Annotated[int, typer.Option(min=1)] = 1,
+    published: Annotated[bool | None, typer.Option("--published/--no-published")] = None,
+    quick: bool = False,
+    full: bool = False,
     jobs: Jobs = None,
     ray: Ray = None,
     seed: Seed = 0,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Folder for tables, figures, values and the report (default: reproduction).",
-            show_default=False,
-        ),
-    ] = Path("reproduction"),
+    out: Path = Path("reproduction"),
     force: Force = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
@@ -129,6 +66,34 @@ def reproduce(
     command continues after an interruption, and more --seeds add trainings.
 
     Example: twinrank reproduce MSLR-WEB30K --table 7 --architectures paper
+
+    Parameters
+    ----------
+    data
+        The folder of MSLR-WEB30K, another folder with folds, or a file (default: the built-in
+        synthetic data).
+    table
+        Only this table, 2 to 7; 8: direct objectives on trees. Repeatable.
+    figure
+        Only this figure, 1 or 2. Repeatable.
+    epochs
+        Number of epochs for nets (default: 100).
+    rounds
+        Maximum number of rounds for trees (default: ten times as many as epochs).
+    architectures
+        all (validation chooses the best of each method), paper (only the published choices, a
+        quarter of the work), or names such as R5,CE4.L (default: all; with --quick, paper).
+    seeds
+        Number of seeds; tables show the spread over them (default: 1).
+    published
+        Show the published numbers (default: if the data is MSLR-WEB30K by its layout, and by
+        its size within 1 %).
+    quick
+        Two folds, six epochs, published architectures: takes minutes.
+    full
+        All tables and figures.
+    out
+        Folder for tables, figures, values and the report (default: reproduction).
     """
     if quick and full:
         raise InputError("--quick and --full exclude each other.")

@@ -1,4 +1,4 @@
-"""Options and messages that `compare`, `reproduce` and `tune` share."""
+"""Messages that `compare`, `reproduce` and `tune` share."""
 
 import shlex
 import signal
@@ -6,30 +6,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from twinrank.cli.output_options import show
 from twinrank.experiments.study.scheduler import interrupted_once
-
-Folds = Annotated[str | None, typer.Option(help="Folds to use: 1,2 or 1-3 (default: all).")]
-Jobs = Annotated[
-    int | None, typer.Option(help="Number of parallel trainings (default: one per core).", min=1)
-]
-Ray = Annotated[
-    str | None,
-    typer.Option(help="Address of a Ray cluster to train on: auto, local, host:port, ray://…"),
-]
-Seed = Annotated[
-    int,
-    typer.Option(
-        help="Seed of all random numbers (default: 0).", min=0, max=2**63 - 1, show_default=False
-    ),
-]
-Force = Annotated[
-    bool, typer.Option("--force", help="Use the folder even if it contains other results.")
-]
 
 
 def command_line() -> str:

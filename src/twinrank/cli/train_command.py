@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinrank.cli.command_signatures import AtLeastOne, Settings
 from twinrank.cli.data_options import takes_data
 from twinrank.cli.output_options import show_note, takes_output, wants_json
 from twinrank.cli.training_run import ONLY_NETS, own_net, run_training
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from twinrank.learning.training.process_group import ProcessGroup
 
 
-_PANELS = {
+PANELS = {
     "Data": ("valid", "test", "fold", "unlabelled", "teacher"),
     "Model and training": (
         *("objective", "strategy", "architecture", "trees", "blend", "epochs", "paper", "seed"),
@@ -28,118 +29,30 @@ _PANELS = {
 
 
 @takes_output
-@takes_data(_PANELS)
+@takes_data()
 def train(
-    data: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Training data: a file, a folder or pattern of tables, an address (s3://…), or a "
-            "folder with folds (see --fold). Default: the built-in synthetic data.",
-            readable=False,
-        ),
-    ] = None,
-    valid: Annotated[
-        Path | None,
-        typer.Option(help="Validation data. Default: a fifth of the queries.", readable=False),
-    ] = None,
-    test: Annotated[
-        Path | None,
-        typer.Option(help="Test data: evaluated, never used for training.", readable=False),
-    ] = None,
-    fold: Annotated[
-        int | None, typer.Option(help="The fold of a folder with folds. Default: 1.", min=1)
-    ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            help="The measure to optimise: nDCG (default), AP, P@5, …; or a loss by name: "
-            "ListNet, …"
-        ),
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(help="The gradient of a measure: type1, type2, type3 (default) or swap."),
-    ] = None,
-    architecture: Annotated[
-        str | None,
-        typer.Option(
-            help="Small, R5, CE5, R4.L, CE4.L, Linear, MLP(width=64), …, with options such as "
-            "Small(context=pool), context=attention, shared=true or embedding=linear; or your own "
-            "net as package.module:name."
-        ),
-    ] = None,
-    trees: Annotated[
-        bool,
-        typer.Option(
-            "--trees", help="Train boosted trees (BoostedRanker) instead of a net (Ranker)."
-        ),
-    ] = False,
-    blend: Annotated[
-        bool,
-        typer.Option(
-            "--blend", help="Train boosted trees and a net, and rank by their weighted scores."
-        ),
-    ] = False,
-    unlabelled: Annotated[
-        Path | None,
-        typer.Option(
-            help="Lists with the same features to pre-train a net on; labels are ignored.",
-            readable=False,
-        ),
-    ] = None,
-    teacher: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder of a model or run whose scores a net also learns from.",
-            readable=False,
-        ),
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="The maximum number of epochs, or of boosting rounds.", min=1)
-    ] = None,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="Use the paper's settings for all that you do not set.")
-    ] = False,
-    seed: Annotated[int | None, typer.Option(help="The random seed. Default: 0.", min=0)] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Parameters in a TOML file, such as the one that `twinrank tune` writes.",
-            readable=False,
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Any parameter of Ranker, with --trees of BoostedRanker, or with --blend of Blend "
-            "(net__transforms=Standardise), as key=value. Repeatable.",
-        ),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder of the run. Default: run.")] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            help="Continue the interrupted run in this folder. Use alone, but name your own "
-            "net again with --architecture.",
-            readable=False,
-        ),
-    ] = None,
-    save_every: Annotated[
-        float, typer.Option(help="Seconds between checkpoints within an epoch.", min=0)
-    ] = 300.0,
-    tensorboard: Annotated[
-        bool,
-        typer.Option("--tensorboard", help="Also write curves for TensorBoard."),
-    ] = False,
-    log: Annotated[
-        str | None,
-        typer.Option(
-            help="Progress as json: one JSON line per epoch or round on standard output, and "
-            "nothing else there (default: a bar or lines on standard error).",
-            metavar="json",
-        ),
-    ] = None,
+    data: Path | None = None,
+    *,
+    valid: Path | None = None,
+    test: Path | None = None,
+    fold: AtLeastOne = None,
+    objective: str | None = None,
+    strategy: str | None = None,
+    architecture: str | None = None,
+    trees: bool = False,
+    blend: bool = False,
+    unlabelled: Path | None = None,
+    teacher: Path | None = None,
+    epochs: AtLeastOne = None,
+    paper: bool = False,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    config: Path | None = None,
+    settings: Settings = None,
+    out: Path | None = None,
+    resume: Path | None = None,
+    save_every: Annotated[float, typer.Option(min=0)] = 300.0,
+    tensorboard: bool = False,
+    log: Annotated[str | None, typer.Option(metavar="json")] = None,
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Train a ranker on the measure it is judged by.
@@ -149,6 +62,57 @@ def train(
     the current step and saves; --resume continues to the very same model.
 
     Example: twinrank train MQ2008 --fold 1 --objective AP --out runs/ap
+
+    Parameters
+    ----------
+    data
+        Training data: a file, a folder or pattern of tables, an address (s3://…), or a folder
+        with folds (see --fold). Default: the built-in synthetic data.
+    valid
+        Validation data. Default: a fifth of the queries.
+    test
+        Test data: evaluated, never used for training.
+    fold
+        The fold of a folder with folds. Default: 1.
+    objective
+        The measure to optimise: nDCG (default), AP, P@5, …; or a loss by name: ListNet, …
+    strategy
+        The gradient of a measure: type1, type2, type3 (default) or swap.
+    architecture
+        Small, R5, CE5, R4.L, CE4.L, Linear, MLP(width=64), …, with options such as
+        Small(context=pool), context=attention, shared=true or embedding=linear; or your own
+        net as package.module:name.
+    trees
+        Train boosted trees (BoostedRanker) instead of a net (Ranker).
+    blend
+        Train boosted trees and a net, and rank by their weighted scores.
+    unlabelled
+        Lists with the same features to pre-train a net on; labels are ignored.
+    teacher
+        The folder of a model or run whose scores a net also learns from.
+    epochs
+        The maximum number of epochs, or of boosting rounds.
+    paper
+        Use the paper's settings for all that you do not set.
+    seed
+        The random seed. Default: 0.
+    config
+        Parameters in a TOML file, such as the one that `twinrank tune` writes.
+    settings
+        Any parameter of Ranker, with --trees of BoostedRanker, or with --blend of Blend
+        (net__transforms=Standardise), as key=value. Repeatable.
+    out
+        The folder of the run. Default: run.
+    resume
+        Continue the interrupted run in this folder. Use alone, but name your own net again
+        with --architecture.
+    save_every
+        Seconds between checkpoints within an epoch.
+    tensorboard
+        Also write curves for TensorBoard.
+    log
+        Progress as json: one JSON line per epoch or round on standard output, and nothing else
+        there (default: a bar or lines on standard error).
     """
     from twinrank.learning.training.process_group import current_group
     from twinrank.support.memory import keep_memory

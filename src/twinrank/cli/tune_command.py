@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twinrank.cli.command_signatures import AtLeastOne, Jobs, Ray, Seed
 from twinrank.cli.data_options import show_notes, source_of, takes_data
 from twinrank.cli.output_options import (
     is_quiet,
@@ -14,7 +15,7 @@ from twinrank.cli.output_options import (
     show_table,
     takes_output,
 )
-from twinrank.cli.study_options import Jobs, Ray, Seed, resumable
+from twinrank.cli.study_options import resumable
 from twinrank.support.errors import InputError, TwinRankError, unknown
 
 if TYPE_CHECKING:
@@ -29,88 +30,27 @@ _MODELS = {"net": ["net"], "trees": ["trees"], "both": ["net", "trees"], "blend"
 @takes_output
 @takes_data()
 def tune(
-    data: Annotated[
-        Path | None,
-        typer.Argument(
-            help="A file of training data, or a folder with folds; --fold chooses one "
-            "(default: the built-in synthetic data).",
-            readable=False,
-        ),
-    ] = None,
-    valid: Annotated[
-        Path | None,
-        typer.Option(help="Validation data (default: a fifth of the queries).", readable=False),
-    ] = None,
-    fold: Annotated[
-        int | None, typer.Option(help="Fold of a folder with folds (default: 1).", min=1)
-    ] = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="net, trees, or both, each searched separately; or blend, where trees and net "
-            "are searched together (default: net).",
-            show_default=False,
-        ),
-    ] = "net",
-    trials: Annotated[
-        int | None,
-        typer.Option(help=f"Number of trials per model (default: {_DEFAULTS['trials']}).", min=1),
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(help="Seconds after which no trial begins (default: no limit).", min=0),
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Maximum number of epochs for nets (default: {_DEFAULTS['epochs']}).", min=1
-        ),
-    ] = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Maximum number of rounds for trees (default: {_DEFAULTS['rounds']}).", min=1
-        ),
-    ] = None,
-    measure: Annotated[
-        str,
-        typer.Option(
-            help="Measure to maximise on the validation queries (default: nDCG@5).",
-            show_default=False,
-        ),
-    ] = "nDCG@5",
-    fix: Annotated[
-        list[str] | None,
-        typer.Option("--fix", help="Hold a parameter fixed, as key=value. Repeatable."),
-    ] = None,
-    space: Annotated[
-        Path | None,
-        typer.Option(
-            help="TOML file with the ranges to search: in the table \\[net], \\[trees] or "
-            "\\[blend], each key has a list of choices such as \\[16, 32], or {low = …, high = …, "
-            "log = true}.",
-            readable=False,
-        ),
-    ] = None,
+    data: Path | None = None,
+    *,
+    valid: Path | None = None,
+    fold: AtLeastOne = None,
+    model: str = "net",
+    trials: AtLeastOne = None,
+    timeout: Annotated[float | None, typer.Option(min=0)] = None,
+    epochs: AtLeastOne = None,
+    rounds: AtLeastOne = None,
+    measure: str = "nDCG@5",
+    fix: list[str] | None = None,
+    space: Path | None = None,
     jobs: Jobs = None,
     ray: Ray = None,
     seed: Seed = 0,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Folder for trials, the best parameters and plots (default: tuning).",
-            show_default=False,
-        ),
-    ] = Path("tuning"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few and short trials, as a first test.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing search in this folder.")
-    ] = False,
+    out: Path = Path("tuning"),
+    quick: bool = False,
+    force: bool = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Search with Optuna for the parameters with the best validation measure.
+    r"""Search with Optuna for the parameters with the best validation measure.
 
     The search covers objective, strategy, α, noise, optimiser and transforms, and
     the architecture of the net or the settings of the trees. Weak trials are
@@ -119,6 +59,40 @@ def tune(
     gives the same search. `twinrank train --config` reads the best parameters.
 
     Example: twinrank tune MQ2008 --fold 1 --trials 100 --fix objective=AP
+
+    Parameters
+    ----------
+    data
+        A file of training data, or a folder with folds; --fold chooses one (default: the
+        built-in synthetic data).
+    valid
+        Validation data (default: a fifth of the queries).
+    fold
+        Fold of a folder with folds (default: 1).
+    model
+        net, trees, or both, each searched separately; or blend, where trees and net are
+        searched together (default: net).
+    trials
+        Number of trials per model (default: 50).
+    timeout
+        Seconds after which no trial begins (default: no limit).
+    epochs
+        Maximum number of epochs for nets (default: 30).
+    rounds
+        Maximum number of rounds for trees (default: 300).
+    measure
+        Measure to maximise on the validation queries (default: nDCG@5).
+    fix
+        Hold a parameter fixed, as key=value. Repeatable.
+    space
+        TOML file with the ranges to search: in the table \[net], \[trees] or \[blend], each
+        key has a list of choices such as \[16, 32], or {low = …, high = …, log = true}.
+    out
+        Folder for trials, the best parameters and plots (default: tuning).
+    quick
+        Few and short trials, as a first test.
+    force
+        Replace an existing search in this folder.
     """
     try:
         import optuna  # noqa: F401
