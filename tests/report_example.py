@@ -3,8 +3,8 @@
 import numpy as np
 
 import twinrank as tr
-from twinrank.experiments.report.content import ReportContent
 from twinrank.experiments.report.query_rankings import RankedQuery
+from twinrank.experiments.report.report_content import ReportContent
 from twinrank.support.plots import COLOURS, drawing
 from twinrank.support.tables import Cell, Table
 

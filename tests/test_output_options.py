@@ -70,7 +70,7 @@ def test_json_is_all_there_is_on_standard_output(place, tmp_path, cli, monkeypat
         pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("twinrank.learning.training.run_folder.draw_history", lambda *_: None)
-    monkeypatch.setattr("twinrank.experiments.report.page.write_report", lambda *_: None)
+    monkeypatch.setattr("twinrank.experiments.report.report_page.write_report", lambda *_: None)
     figure = "twinrank.experiments.paper.paper_report.write_figure_1"
     monkeypatch.setattr(figure, lambda _: ["figure-1.png", "figure-1.svg"])
     monkeypatch.setattr("twinrank.experiments.tuning.tuning_results.draw_plots", lambda *_: [])
@@ -172,7 +172,7 @@ def test_help_states_the_exit_codes(cli):
 
 def test_evaluate_writes_a_report(place, tmp_path, cli, monkeypatch):
     monkeypatch.setattr(
-        "twinrank.experiments.report.page.draw_lines", lambda *_, **__: "<svg></svg>"
+        "twinrank.experiments.report.report_page.draw_lines", lambda *_, **__: "<svg></svg>"
     )
     shutil.copytree(place / "model", tmp_path / "other")
     data = place / "data.txt"

@@ -12,12 +12,18 @@ import pytest
 
 import twinrank as tr
 from report_example import METHODS, evaluations, example, histories, queries
-from twinrank.experiments.report.breakdowns import by_cutoff, by_grade, by_length
-from twinrank.experiments.report.content import ReportContent
-from twinrank.experiments.report.page import render, write_report
 from twinrank.experiments.report.query_gains import BINS, HEIGHT, WIDTH, binned, gain_plots
 from twinrank.experiments.report.query_rankings import RankedQuery, as_json, chosen_queries
-from twinrank.experiments.report.report_figures import draw_curves, limits, sets_of
+from twinrank.experiments.report.report_content import ReportContent
+from twinrank.experiments.report.report_figures import (
+    by_cutoff,
+    by_grade,
+    by_length,
+    draw_curves,
+    limits,
+    sets_of,
+)
+from twinrank.experiments.report.report_page import render, write_report
 from twinrank.experiments.report.svg import inline_svg
 from twinrank.support.errors import InputError
 from twinrank.support.tables import Cell, Table

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from report_example import METHODS, example
-from twinrank.experiments.report.page import write_report
+from twinrank.experiments.report.report_page import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")

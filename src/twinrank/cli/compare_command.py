@@ -161,7 +161,7 @@ def _default_folder(data: Path | None, quick: bool) -> Path:
 
 def _finish(results: "Results", folder: Path, queries: int) -> None:
     """Print the table, write files and the report; exit with code 1 if trainings failed."""
-    from twinrank.experiments.report.page import write_report
+    from twinrank.experiments.report.report_page import write_report
     from twinrank.experiments.study.method_comparison import (
         headline,
         main_measure,

@@ -9,14 +9,14 @@ import numpy.typing as npt
 from twinrank.cli.evaluated_systems import ScoredSystems
 from twinrank.cli.study_options import command_line
 from twinrank.evaluation.comparison import Comparison
-from twinrank.experiments.report.content import ReportContent
-from twinrank.experiments.report.page import write_report
 from twinrank.experiments.report.query_rankings import (
     RankedQuery,
     choice_note,
     chosen_queries,
     ranked_query,
 )
+from twinrank.experiments.report.report_content import ReportContent
+from twinrank.experiments.report.report_page import write_report
 from twinrank.learning.training.matched_data import matched_columns
 from twinrank.support.quantities import counted
 from twinrank.support.versions import versions

@@ -214,7 +214,7 @@ def _with_data(
         write_results,
         write_settings,
     )
-    from twinrank.experiments.report.page import write_report
+    from twinrank.experiments.report.report_page import write_report
 
     with resumable(out):
         if not is_quiet():

@@ -4,7 +4,7 @@ OUT/tables/   table-4.txt, .md, .tex and .csv, …; architectures.*, correlation
 OUT/tables.md the command, the data, and the tables of the report in Markdown
 OUT/figures/  figure-1.svg, .pdf and .png, …
 OUT/per-query.npz, reproduction.json, report.html
-OUT/study/    the finished trainings (see `results.py`)
+OUT/study/    the finished trainings (see `study_folder.py`)
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ from twinrank.experiments.paper.published import (
 )
 from twinrank.experiments.paper.rank_error import RankError
 from twinrank.experiments.paper.reproduction import AUTHOR, CONVENTION, ReproductionResults
-from twinrank.experiments.report.content import ReportContent
+from twinrank.experiments.report.report_content import ReportContent
 from twinrank.support.files import replacing, write_json, write_text
 from twinrank.support.quantities import counted
 from twinrank.support.tables import Cell, Table, csv_text, write_tables

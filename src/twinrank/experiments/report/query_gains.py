@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.evaluation.significance import differences, p_value
-from twinrank.experiments.report.content import ReportContent
+from twinrank.experiments.report.report_content import ReportContent
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from twinrank.data.loading import load
 from twinrank.evaluation.comparison import Comparison
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.evaluation_values import systems_csv
-from twinrank.experiments.report.content import ReportContent
 from twinrank.experiments.report.query_rankings import choice_note, chosen_queries, ranked_query
+from twinrank.experiments.report.report_content import ReportContent
 from twinrank.experiments.study.catboost_ranker import INSTALL, is_installed
 from twinrank.experiments.study.methods import ENSEMBLE_SIZE, TREES, Method, method
 from twinrank.experiments.study.source import Source

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,19 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from twinrank.evaluation.comparison import Comparison
 from twinrank.evaluation.evaluation_values import mean_of
-from twinrank.experiments.report.breakdowns import by_cutoff, by_grade, by_length
-from twinrank.experiments.report.content import Record, ReportContent
-from twinrank.experiments.report.methods_table import (
-    format_difference,
-    format_mean,
-    format_p_value,
-    result_table,
-)
 from twinrank.experiments.report.query_gains import HEIGHT, WIDTH, gain_plots
 from twinrank.experiments.report.query_rankings import DEPTH, as_json
+from twinrank.experiments.report.report_content import Record, ReportContent
 from twinrank.experiments.report.report_figures import (
     Lines,
+    by_cutoff,
+    by_grade,
+    by_length,
     draw_curves,
     draw_lines,
     limits,
@@ -34,7 +32,7 @@ from twinrank.experiments.report.svg import inline_svg
 from twinrank.support.files import replacing
 from twinrank.support.plots import COLOURS
 from twinrank.support.quantities import counted, format_bytes, format_seconds
-from twinrank.support.tables import Table
+from twinrank.support.tables import Cell, Table
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -231,3 +229,100 @@ def _legend_style(number: int) -> dict[str, Any]:
     """The colour and dashes of a method in the legend."""
     cycle, colour = divmod(number, len(COLOURS))
     return {"colour": colour, "dashes": _DASHES[cycle % len(_DASHES)]}
+
+
+@dataclass(frozen=True)
+class ResultCell(Cell):
+    """The mean of one method and measure."""
+
+    value: float | None = None
+    """The key for sorting; None comes last."""
+    tooltip: str = ""
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """The table of results, sorted by one measure."""
+
+    measures: list[str]
+    sorted_by: str
+    rows: dict[str, list[ResultCell]]
+    """The means by method."""
+    notes: list[str]
+
+    @property
+    def longest_name(self) -> int:
+        """The number of letters of the longest method, for the width of its column."""
+        return max(map(len, self.rows))
+
+
+def result_table(content: ReportContent) -> ResultTable | None:
+    """The table of a report; None if nothing was compared."""
+    comparison = content.results
+    if comparison is None:
+        return None
+    measures, means = comparison.measures, comparison.means
+    sorted_by = content.main_measure if content.main_measure in measures else measures[0]
+    table = replace(comparison, intervals=None).table()  # the tooltips have the intervals
+    rows = {}
+    for method, (_, *cells) in zip(comparison.values, table.rows, strict=True):
+        rows[method] = [
+            ResultCell(
+                cell.text,
+                cell.best,
+                cell.mark,
+                None if math.isnan(means[method][measure]) else means[method][measure],
+                _tooltip(comparison, means, method, measure),
+            )
+            for measure, cell in zip(measures, cells, strict=True)
+        ]
+    order = np.argsort([-means[method][sorted_by] for method in rows], kind="stable")
+    notes = [*([f"Bold: {table.about_best}."] if table.about_best else []), *table.notes]
+    names = list(rows)
+    return ResultTable(measures, sorted_by, {names[i]: rows[names[i]] for i in order}, notes)
+
+
+def _tooltip(
+    comparison: Comparison, means: dict[str, dict[str, float]], method: str, measure: str
+) -> str:
+    """The difference of a mean from the best of its column, and its confidence interval."""
+    best = comparison.best(measure)
+    mean, highest = means[method][measure], means[best][measure]
+    if math.isnan(mean):
+        return "no query has a value"
+    parts = []
+    if mean == highest:
+        parts.append("best of its column")
+    elif len(means) > 1:
+        p = format_p_value(comparison.p_values[measure][method])
+        parts.append(f"{format_difference(mean - highest)} compared with {best}, {p}")
+    if comparison.intervals is not None:
+        low, high = comparison.intervals[method][measure]
+        parts.append(f"95 % confidence interval {low:.4f} to {high:.4f}")
+    return "; ".join(parts)
+
+
+def format_p_value(p: float) -> str:
+    """A p-value.
+
+    >>> format_p_value(0.0312), format_p_value(1e-9), format_p_value(1.0)
+    ('p = 0.031', 'p < 0.0001', 'p = 1')
+    """
+    if math.isnan(p):
+        return "p unknown"
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
+def format_mean(value: float) -> str:
+    """A mean, or a dash for NaN."""
+    return "–" if math.isnan(value) else f"{value:.4f}"
+
+
+def format_difference(value: float) -> str:
+    """A difference with its sign.
+
+    >>> format_difference(0.01234), format_difference(-0.5), format_difference(0.0)
+    ('+0.0123', '−0.5000', '0.0000')
+    """
+    text = f"{value:+.4f}".replace("-", "−")
+    return text[1:] if float(f"{value:.4f}") == 0 else text
