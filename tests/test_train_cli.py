@@ -208,9 +208,9 @@ def test_an_error_is_one_line_and_leaves_no_folder(files, tmp_path, cli):
         ([train, "--config", tmp_path / "nowhere.toml"], "Can't read"),
         ([train, "--fold", 1], "--fold needs a folder"),
         ([files.parent, "--fold", 2], "no fold 2"),
-        ([files.parent, "--valid", train], "--valid and --test need a file"),
+        ([files.parent, "--valid", train], "--valid needs a file"),
         ([tmp_path], "no folds in"),
-        (["--valid", train], "--valid and --test need a file"),
+        (["--valid", train], "--valid needs a file"),
     ]:
         assert refused(cli("train", *words, "--out", out), message)
         assert not out.exists()

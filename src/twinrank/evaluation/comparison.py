@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from twinrank.core.lists import Lists
 from twinrank.core.measures import Measure
@@ -17,12 +16,12 @@ from twinrank.evaluation.evaluate import DEFAULT, evaluate
 from twinrank.evaluation.evaluation_values import Evaluation, mean_of
 from twinrank.evaluation.metric_plots import draw_wins
 from twinrank.evaluation.significance import TESTS, confidence_interval, holm, p_value
+from twinrank.support.arrays import Floats
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import json_text, json_types, write_text
 from twinrank.support.quantities import counted
 from twinrank.support.tables import Cell, Table
 
-Floats = npt.NDArray[np.float64]
 FORMATS = {".txt": "to_text", ".md": "to_markdown", ".tex": "to_latex", ".html": "to_html"}
 _NAMES = {
     "wilcoxon": "Wilcoxon signed-rank test",

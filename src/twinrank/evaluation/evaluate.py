@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from twinrank.core.lists import Lists, check_lists
 from twinrank.core.measures import MEASURES, Measure
@@ -17,11 +16,8 @@ from twinrank.evaluation.conventions import Convention, convention_of
 from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.evaluation.ranking import Ranking
 from twinrank.evaluation.retrieved_lists import RetrievedLists
-from twinrank.support.arrays import as_float, is_tensor, to_numpy
+from twinrank.support.arrays import Bools, Floats, as_float, is_tensor, to_numpy
 from twinrank.support.errors import InputError
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 Measures = str | Measure | Sequence[str | Measure] | Mapping[str, str | Measure]
 

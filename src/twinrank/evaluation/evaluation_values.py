@@ -11,12 +11,11 @@ import numpy.typing as npt
 
 from twinrank.core.measures import Measure
 from twinrank.evaluation.conventions import Convention
+from twinrank.support.arrays import Bools, Floats, Ints
 from twinrank.support.errors import InputError
 from twinrank.support.files import json_text, json_types, write_text
 from twinrank.support.quantities import counted
 from twinrank.support.tables import Cell, Table, csv_text
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +57,9 @@ class Evaluation:
     documents: int
     empty_lists: Mapping[str, int]
     query_ids: npt.NDArray[Any] | None = None
-    counts: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    counts: Mapping[str, Ints] = field(default_factory=dict)
     run: str = ""
-    absent: npt.NDArray[np.bool_] | None = None
+    absent: Bools | None = None
 
     @property
     def lists(self) -> int:

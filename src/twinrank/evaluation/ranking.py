@@ -12,11 +12,9 @@ from twinrank.core.lists import Lists
 from twinrank.core.ranks.exact import exact_ranks
 from twinrank.evaluation.conventions import Ties
 from twinrank.support import random
-from twinrank.support.arrays import as_float
+from twinrank.support.arrays import Floats, Ints, as_float
 from twinrank.support.errors import Argument, InputError
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 _LARGEST = float(np.finfo(np.float32).max)
 _PER_THREAD = 1 << 16
 

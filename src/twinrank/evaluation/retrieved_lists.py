@@ -4,14 +4,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from twinrank.core.lists import Lists
 from twinrank.core.lists.per_list import frozen
-from twinrank.support.arrays import Array, is_tensor, namespace
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from twinrank.support.arrays import Array, Floats, Ints, is_tensor, namespace
 
 
 class RetrievedLists(Lists):

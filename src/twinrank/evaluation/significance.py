@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from twinrank.support.arrays import Floats
 from twinrank.support.errors import InputError
-
-Floats = npt.NDArray[np.float64]
 
 RESAMPLES = 9_999
 _EXACT = 13  # up to so many lists all signs are tried: 2^13 is less than RESAMPLES

@@ -15,9 +15,8 @@ from twinrank.core.lists import Lists
 from twinrank.evaluation.ranking import Ranking
 from twinrank.evaluation.retrieved_lists import RetrievedLists
 from twinrank.support import random
+from twinrank.support.arrays import Floats
 from twinrank.support.compiled import compiled, compiled_sums, in_threads, spans
-
-Floats = npt.NDArray[np.float64]
 
 _MAX_GRADES = 32
 """Labels that are integers below this number are counted."""

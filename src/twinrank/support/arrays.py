@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from twinrank.support.errors import InputError
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = Any
 """A NumPy array or a torch tensor."""
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -99,8 +99,6 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def write_text(path: Path, text: str) -> Path:
     """Write a text that ends with one line break."""
-    with explained("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial:
         partial.write_text(text.rstrip("\n") + "\n", "utf-8")
     return path

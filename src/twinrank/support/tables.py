@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from twinrank.support.errors import explained
 from twinrank.support.files import write_text
 
 _LATEX = {
@@ -117,6 +118,8 @@ class Table:
 
 def write_tables(folder: Path, name: str, tables: Sequence[Table], data: str = "") -> None:
     """Write tables, one after the other, as text, Markdown and LaTeX, and their data as CSV."""
+    with explained("write", folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for suffix, render in (
         ("txt", Table.to_text), ("md", Table.to_markdown), ("tex", Table.to_latex)
     ):  # fmt: skip

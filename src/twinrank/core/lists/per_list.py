@@ -7,6 +7,7 @@ import numpy as np
 
 from twinrank.support.arrays import (
     Array,
+    Ints,
     as_float,
     from_numpy,
     is_tensor,
@@ -18,8 +19,6 @@ from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     import torch
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class PerList:

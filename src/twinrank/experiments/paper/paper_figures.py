@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from twinrank.experiments.paper.paper_tables import spread
 from twinrank.experiments.paper.published import TREES_METHOD, VALIDATION
+from twinrank.support.arrays import Floats
 from twinrank.support.files import replacing
 from twinrank.support.plots import COLOURS, FORMATS, drawing, use_whole_numbers
 from twinrank.support.tables import Cell, Table, csv_text
-
-Floats = npt.NDArray[np.float64]
 
 _OUTPUT, _SECOND, _THIRD, _FOURTH = COLOURS[:4]
 _REACH = 4.0

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.evaluation.significance import p_value
@@ -24,6 +23,7 @@ from twinrank.experiments.paper.published import (
     in_table,
     system,
 )
+from twinrank.support.arrays import Floats
 from twinrank.support.quantities import counted
 from twinrank.support.tables import Cell, Table, csv_text
 
@@ -35,8 +35,6 @@ _POOLED = "pooled: the mean over all queries instead."
 _AUTHOR = (
     "ptranking: the author's code, where it differs (k documents or 0, ties favour relevant ones)."
 )
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

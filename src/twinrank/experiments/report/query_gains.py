@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from twinrank.evaluation.significance import differences, p_value
 from twinrank.experiments.report.report_content import ReportContent
-
-Floats = npt.NDArray[np.float64]
+from twinrank.support.arrays import Floats
 
 BINS = 80  # more queries than this are drawn as means of neighbours in sorted order
 WIDTH, HEIGHT = 160, 72  # of a plot, in SVG units

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from twinrank.core.lists import Lists
 from twinrank.core.ranks.exact import exact_ranks
 from twinrank.data.dataset import Dataset
-
-Floats = npt.NDArray[np.float64]
+from twinrank.support.arrays import Floats, Ints
 
 DEPTH = 10
 """A ranking shows so many documents."""
@@ -57,7 +56,7 @@ def ranked_query(
     )
 
 
-def chosen_queries(values: Mapping[str, Floats], count: int) -> npt.NDArray[np.int64]:
+def chosen_queries(values: Mapping[str, Floats], count: int) -> Ints:
     """The queries on which methods differ most, from the largest difference on.
 
     >>> chosen_queries({"a": np.array([0.1, 0.9, 0.5]), "b": np.array([0.2, 0.1, 0.5])}, 2)
@@ -117,7 +116,7 @@ def _query(query: RankedQuery, methods: Sequence[str]) -> dict[str, Any]:
 
 
 def _pairs(
-    query: RankedQuery, methods: Sequence[str], scores: Floats, ranks: npt.NDArray[np.int64]
+    query: RankedQuery, methods: Sequence[str], scores: Floats, ranks: Ints
 ) -> dict[str, list[list[Any]]]:
     """By pair of methods "i,j": the features that go with the difference of j from i.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from twinrank.evaluation.comparison import Comparison, compare
 from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.experiments.report.query_rankings import RankedQuery
+from twinrank.support.arrays import Floats
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.tables import Table
 
@@ -82,7 +83,7 @@ class ReportContent:
         return self.comparison
 
     @cached_property
-    def values(self) -> Mapping[str, Mapping[str, npt.NDArray[np.float64]]]:
+    def values(self) -> Mapping[str, Mapping[str, Floats]]:
         """Values per query by method and measure: of the evaluations, else of the comparison."""
         if self.evaluations:
             return {name: result.values for name, result in self.evaluations.items()}

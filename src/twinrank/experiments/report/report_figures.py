@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from twinrank.evaluation.evaluation_values import mean_of
 from twinrank.experiments.report.report_content import Record, ReportContent
 from twinrank.experiments.report.svg import SERIES, inline_svg, svg_axes
+from twinrank.support.arrays import Floats, Ints
 from twinrank.support.plots import COLOURS, use_whole_numbers
-
-Floats = npt.NDArray[np.float64]
 
 LINE_STYLES: tuple[Any, ...] = ("solid", (0, (4, 2)), (0, (1, 1.2)))
 _WIDTH = 3.6  # inches, so that text of 9 points is readable on a phone
@@ -220,7 +218,7 @@ def by_grade(content: ReportContent) -> Lines | None:
 
 
 def _grouped(
-    content: ReportContent, groups: npt.NDArray[np.int64], names: Mapping[int, str], x_label: str
+    content: ReportContent, groups: Ints, names: Mapping[int, str], x_label: str
 ) -> Lines | None:
     """Means of groups of queries; groups for which no method has a value are left out."""
     measure = content.main_measure

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from twinrank.core.measures import Measure, measure
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
+from twinrank.support.arrays import Floats
 from twinrank.support.compiled import limit_of_threads
 from twinrank.support.errors import InputError, check_number, unknown
 from twinrank.support.versions import versions
@@ -153,7 +154,7 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
         given = {name: value for name, value in own.items() if value is not None}
         return {**given, "use_best_model": False, "allow_writing_files": False, "verbose": False}
 
-    def _values(self, data: Dataset) -> npt.NDArray[np.float64]:
+    def _values(self, data: Dataset) -> Floats:
         """The mean of the validation measure after each round."""
         name = str(measure(self.validation_measure))
         scores = self._booster.staged_predict(data.X)

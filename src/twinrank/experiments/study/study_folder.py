@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.comparison import Comparison, compare
@@ -24,6 +23,7 @@ from twinrank.evaluation.conventions import Convention
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.experiments.study.units import Scores, Unit, UnitResult
+from twinrank.support.arrays import Floats, Ints
 from twinrank.support.errors import FileError, InputError, Parts, error_message, explained
 from twinrank.support.files import check_format, new_folder, publish, read_json, write_json
 from twinrank.support.locks import is_empty
@@ -31,7 +31,6 @@ from twinrank.support.locks import is_empty
 if TYPE_CHECKING:
     from twinrank.experiments.study.study import Study
 
-Floats = npt.NDArray[np.float64]
 
 UNITS, FAILURES, RUNNING, SETTINGS = "units", "failures", "running", "study.json"
 _FORMAT, _VERSION = "twinrank-unit", 1
@@ -91,6 +90,7 @@ def write_failure(out: Path, unit: Unit, error: BaseException | str) -> None:
     if isinstance(error, BaseException):
         message, trace = error_message(error), "".join(traceback.format_exception(error))
     about = {"unit": unit.to_json(), "error": message, "traceback": trace}
+    (out / FAILURES).mkdir(parents=True, exist_ok=True)
     write_json(failure_path(out, unit), about)
 
 
@@ -193,7 +193,7 @@ class Results:
         return compare(evaluations, **choices)
 
     @cached_property
-    def list_sizes(self) -> npt.NDArray[np.int64]:
+    def list_sizes(self) -> Ints:
         """The number of documents of every test query, in the order of the evaluations."""
         return np.concatenate([np.asarray(test.lists.sizes) for test in self.tests])
 

@@ -22,6 +22,7 @@ from twinrank.experiments.study.methods import Method, ModelKind, method
 from twinrank.experiments.study.source import Source
 from twinrank.learning.estimators.parameters import saved_parameters
 from twinrank.learning.training.callbacks import Callback
+from twinrank.support.arrays import Ints
 from twinrank.support.compiled import threads_at_most
 from twinrank.support.errors import DataWarning, InputError, unknown
 from twinrank.support.memory import PeakMemory
@@ -246,5 +247,5 @@ def tied_pairs(scores: Scores, data: Dataset) -> float:
     return float(_pairs(groups) / pairs) if pairs else 0.0
 
 
-def _pairs(sizes: npt.NDArray[np.int64]) -> int:
+def _pairs(sizes: Ints) -> int:
     return int((sizes * (sizes - 1) // 2).sum())
