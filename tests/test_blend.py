@@ -362,7 +362,7 @@ def test_a_blend_is_a_method():
     source = Source(queries=20, cut=1)
     unit = Unit.of("Blend", 1, 3, source, SMALL)
     assert unit.parameters["rankers"]["net"]["epochs"] == 2
-    result = train_unit(Unit.from_json(unit.to_json()), source)
+    result = train_unit(Unit(**unit.to_json()), source)
     assert len(result.history) == 3
     assert result.best_score is not None
 

@@ -237,7 +237,7 @@ def test_methods_have_the_transforms_of_their_estimators():
     study = comparison_study(Source(queries=30, cut=1), methods)
     chosen = {
         unit.method: unit.kind.estimator(**unit.parameters).check_parameters()["transforms"]
-        for unit in study.units()
+        for unit in study.units
     }
     net, trees = tr.Ranker(), tr.BoostedRanker()
     assert list(chosen.values()) == (

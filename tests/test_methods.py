@@ -59,7 +59,7 @@ def test_the_name_or_a_parameter_gives_the_ensemble_size():
 
     def sizes(**shared):
         study = comparison_study(source, names, folds=[1], shared=shared)
-        return [unit.parameters["ensemble_size"] for unit in study.units()]
+        return [unit.parameters["ensemble_size"] for unit in study.units]
 
     assert sizes() == ["auto", 1, 4]  # which is one for LambdaMART
     assert sizes(ensemble_size=3) == ["auto", 3, 4]

@@ -125,14 +125,14 @@ def test_what_is_trained():
     source = Source(queries=40, min_documents=10, min_relevant=1)
     asked = Reproduction(source, (7,), True, (1, 3), ["R5", "CE5"])
     figure, tables = asked.studies
-    assert {(u.method, u.fold) for u in figure.units()} >= {("ListMLE (CE5)", 1), ("LambdaMART", 1)}
-    assert {u.fold for u in figure.units()} == {1}
-    assert len(figure.units()) == 5
-    assert len(tables.units()) == 4 * 2 * 2
-    unit = tables.units()[0]
+    assert {(u.method, u.fold) for u in figure.units} >= {("ListMLE (CE5)", 1), ("LambdaMART", 1)}
+    assert {u.fold for u in figure.units} == {1}
+    assert len(figure.units) == 5
+    assert len(tables.units) == 4 * 2 * 2
+    unit = tables.units[0]
     assert unit.parameters["mode"] == "paper"
     assert unit.parameters["epochs"] == 100
-    trees = next(u for u in figure.units() if u.method == "LambdaMART")
+    trees = next(u for u in figure.units if u.method == "LambdaMART")
     assert trees.parameters["n_estimators"] == 1000
     share = sum(data.documents for data in source.sets(1).values()) / 3_749_144
     assert trees.parameters["engine_params"]["min_sum_hessian_in_leaf"] == pytest.approx(

@@ -270,7 +270,7 @@ class TestRunning:
     def test_damaged_units_are_trained_again(self, tmp_path, trained):
         study = small(folds=[1])
         study.run(tmp_path, jobs=1, progress=False)
-        first, second = study.units()
+        first, second = study.units
         (tmp_path / "units" / first.key / "unit.json").write_text("{")
         (tmp_path / "units" / second.key / "scores.npy").write_bytes(b"\x93NUMPY")
         found = study.run(tmp_path, jobs=1, progress=False)
@@ -323,7 +323,7 @@ class TestRunning:
         assert same(scores(results), scores(found))
 
     def test_units_with_the_old_names_of_fields_are_read(self, tmp_path):
-        unit = next(u for u in small().units() if u.fold == 1 and u.method == TREES)
+        unit = next(u for u in small().units if u.fold == 1 and u.method == TREES)
         run_unit(unit, SOURCE, tmp_path)
         expected = read_unit(tmp_path, unit)
         path = tmp_path / "units" / unit.key / "unit.json"
@@ -338,7 +338,7 @@ class TestRunning:
     @pytest.mark.slow
     def test_kill_and_go_on(self, tmp_path, trained):
         study = small(parameters={**PARAMETERS, NET: {"epochs": 100_000, "early_stopping": None}})
-        units = [u for u in study.units() if u.fold == 1]
+        units = [u for u in study.units if u.fold == 1]
         run_unit(units[1], SOURCE, tmp_path)
         context = multiprocessing.get_context("spawn")
         process = context.Process(target=run_unit, args=(units[0], SOURCE, tmp_path))
@@ -362,7 +362,7 @@ class TestRunning:
     @pytest.mark.slow
     def test_a_process_that_dies_takes_no_other_unit_along(self, tmp_path, monkeypatch):
         study = small(folds=[1, 2])
-        doomed = study.units()[0].key
+        doomed = study.units[0].key
 
         def run(unit, source, out, leader):
             if unit.key == doomed:  # as running out of memory would end it
@@ -410,14 +410,14 @@ class Deadly:
 class TestScheduler:
     def test_one_job_at_a_time_runs_in_this_process(self, tmp_path):
         queue = Deadly(tmp_path, 2, deaths=0)
-        run_jobs(queue, jobs=1)
+        run_jobs(queue, jobs=1, progress=False)
         assert queue.done() == dict.fromkeys(("done-0", "done-1"), str((None, os.getpid())))
-        run_jobs(queue, jobs=1)  # nothing is pending
+        run_jobs(queue, jobs=1, progress=False)  # nothing is pending
 
     @pytest.mark.parametrize(("deaths", "failed"), [(0, set()), (1, set()), (2, {0})])
     def test_jobs_of_processes_that_die_are_retried_alone(self, tmp_path, deaths, failed):
         queue = Deadly(tmp_path, 3, deaths)
-        run_jobs(queue, jobs=2)
+        run_jobs(queue, jobs=2, progress=False)
         assert queue.failed == failed
         assert queue.done().keys() == {f"done-{n}" for n in {0, 1, 2} - failed}
         assert all(text.startswith(f"({os.getpid()}, ") for text in queue.done().values())
@@ -477,7 +477,7 @@ class TestProgress:
         assert re.search(r"2/3  best 0.5000 \(b\)  \d+ seconds? left", seen)
 
     def test_a_look_reads_only_units_that_have_begun(self, tmp_path, monkeypatch):
-        units = small().units()
+        units = small().units
         waiting, running, failed, finished = units[0], units[1], units[2], units[3]
         run_unit(finished, SOURCE, tmp_path)
         queue = UnitQueue([waiting, running, failed], SOURCE, tmp_path)

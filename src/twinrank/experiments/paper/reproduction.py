@@ -155,7 +155,7 @@ class Reproduction:
 
     def lacking(self, out: Path) -> list[Unit]:
         """The units that have not been trained."""
-        units = [unit for study in self.studies for unit in study.units()]
+        units = [unit for study in self.studies for unit in study.units]
         return [unit for unit in units if read_unit(out / STUDY, unit) is None]
 
     def run(self, out: Path, **choices: Any) -> "ReproductionResults":

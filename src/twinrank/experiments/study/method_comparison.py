@@ -106,7 +106,7 @@ def comparison_study(
 
 def note_on_left_out(study: Study) -> Parts:
     """The number of queries of the first fold that the mode "paper" leaves out; empty if none."""
-    if all(unit.parameters.get("mode") != "paper" for unit in study.units()):
+    if all(unit.parameters.get("mode") != "paper" for unit in study.units):
         return ()
     whole, fold = replace(study.source, min_documents=1, min_relevant=0), study.chosen_folds[0]
     sets = dict(whole.sets(fold))
@@ -260,7 +260,7 @@ def _settings(results: Results) -> list[tuple[str, str]]:
         ("Epoch or round selected by", f"{study.validation_measure} on the validation queries"),
         ("Seeds", ", ".join(map(str, study.seeds))),
     ]
-    parameters = {unit.method: unit.parameters for unit in study.units()}
+    parameters = {unit.method: unit.parameters for unit in study.units}
     return lines + [(name, _changed(name, parameters[name])) for name in study.method_names]
 
 

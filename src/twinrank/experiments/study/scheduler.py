@@ -33,7 +33,41 @@ class ClusterError(TwinRankError):
     """The cluster failed, not a job on it."""
 
 
-class Queue(Protocol):
+@dataclass(frozen=True)
+class Item:
+    """A training that runs or has ended, as the display shows it."""
+
+    name: str
+    ended: bool = False
+    closing_line: str = ""
+    """Shown once, when the training has ended."""
+    done: float = 0.0
+    """Iterations so far."""
+    total: int = 0
+    """Iterations at most, 0 if that is not known yet."""
+    value: float | None = None
+    """The last validation value."""
+
+
+class Watched(Protocol):
+    """Trainings that run elsewhere, as the display reads them."""
+
+    @property
+    def label(self) -> str:
+        """The plural of an item, such as "units"."""
+
+    @property
+    def total(self) -> int:
+        """The number of trainings, those that have not started included."""
+
+    def items(self) -> Mapping[str, Item]:
+        """The trainings that run or have ended, by key."""
+
+    def headline(self) -> str:
+        """The best result so far, if results compare."""
+
+
+class Queue(Watched, Protocol):
     """Jobs, each of which records that it has ended."""
 
     def pending(self) -> Sequence[Job]:
@@ -47,15 +81,20 @@ class Queue(Protocol):
         """
 
 
-def run_jobs(queue: Queue, jobs: int | None = None, ray: str | None = None) -> None:
-    """Run the pending jobs of a queue.
+def run_jobs(
+    queue: Queue, jobs: int | None = None, ray: str | None = None, progress: bool = True
+) -> None:
+    """Run the pending jobs of a queue, and show their progress.
 
     `jobs` run at a time, by default one per core. A single one runs in this process. `ray` is the
     address of a Ray cluster that runs them instead.
     """
-    pending = queue.pending()
-    if not pending:
-        return
+    if pending := queue.pending():
+        with watching(queue, progress):
+            _run(queue, pending, jobs, ray)
+
+
+def _run(queue: Queue, pending: Sequence[Job], jobs: int | None, ray: str | None) -> None:
     if ray is not None:
         _run_on_ray(pending, ray, jobs)
         return
@@ -160,40 +199,6 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InputError(f"There is no Ray cluster at {address} ({error}).") from error
-
-
-@dataclass(frozen=True)
-class Item:
-    """A training that runs or has ended, as the display shows it."""
-
-    name: str
-    ended: bool = False
-    closing_line: str = ""
-    """Shown once, when the training has ended."""
-    done: float = 0.0
-    """Iterations so far."""
-    total: int = 0
-    """Iterations at most, 0 if that is not known yet."""
-    value: float | None = None
-    """The last validation value."""
-
-
-class Watched(Protocol):
-    """Trainings that run elsewhere, as the display reads them."""
-
-    @property
-    def label(self) -> str:
-        """The plural of an item, such as "units"."""
-
-    @property
-    def total(self) -> int:
-        """The number of trainings, those that have not started included."""
-
-    def items(self) -> Mapping[str, Item]:
-        """The trainings that run or have ended, by key."""
-
-    def headline(self) -> str:
-        """The best result so far, if results compare."""
 
 
 @contextmanager

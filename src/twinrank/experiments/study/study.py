@@ -9,7 +9,7 @@ from typing import Any
 
 from twinrank.core.measures import measure
 from twinrank.experiments.study.methods import method
-from twinrank.experiments.study.scheduler import DIED, Item, Job, run_jobs, watching
+from twinrank.experiments.study.scheduler import DIED, Item, Job, run_jobs
 from twinrank.experiments.study.source import Source, forget
 from twinrank.experiments.study.study_folder import (
     FAILURES,
@@ -52,7 +52,7 @@ class Study:
     "train" and "test" as well.
 
     >>> study = Study(Source(queries=30, cut=3), ["AP-type3", "LambdaMART"], seeds=(0, 1))
-    >>> len(study.units())
+    >>> len(study.units)
     12
     """
 
@@ -97,12 +97,9 @@ class Study:
     def _parameters(self) -> dict[str, Mapping[str, Any]]:
         return {str(method(name)): values for name, values in self.parameters.items()}
 
+    @cached_property
     def units(self) -> list[Unit]:
         """All units, by fold, then method, then seed."""
-        return self._units
-
-    @cached_property
-    def _units(self) -> list[Unit]:
         shared = {"validation_measure": self.validation_measure}
         own = {
             name: full_parameters(name, {**shared, **self._parameters.get(name, {})})
@@ -134,10 +131,13 @@ class Study:
         """
         folder = Path(out).expanduser().absolute()
         forget()
-        units = self.units()
+        units = self.units
         with locked(folder, "training"):
             self._claim(folder, force)
-            train_units(units, self.source, folder, jobs, ray, progress)
+            queue = UnitQueue(units, self.source, folder)
+            if queue.lacking:
+                queue.clear()
+                run_jobs(queue, jobs, ray, progress)
         return Results(self, folder)
 
     def to_json(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class Study:
             "measures": list(self.measures),
             "validation_measure": self.validation_measure,
             "watch": list(self.watch),
-            "parameters": {u.method: dict(u.parameters) for u in self.units()},
+            "parameters": {u.method: dict(u.parameters) for u in self.units},
         }
 
     def _claim(self, folder: Path, force: bool) -> None:
@@ -183,22 +183,6 @@ class Study:
         same = all(own["data"][fold] == before[fold] for fold in common)
         if not same or not (common or saved.get("source") == own["source"]):
             raise InputError(f"{folder} contains results on other data. {_REMEDY}")
-
-
-def train_units(
-    units: Sequence[Unit],
-    source: Source,
-    out: Path,
-    jobs: int | None = None,
-    ray: str | None = None,
-    progress: bool = True,
-) -> None:
-    """Train the units that a folder lacks, `jobs` at a time or on a Ray cluster."""
-    queue = UnitQueue(units, source, out)
-    if queue.lacking:
-        queue.clear()
-        with watching(queue, progress):
-            run_jobs(queue, jobs, ray)
 
 
 class UnitQueue:

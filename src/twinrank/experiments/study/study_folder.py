@@ -138,14 +138,14 @@ class Results:
     @cached_property
     def units(self) -> list[UnitResult]:
         """All finished units, in the study's order."""
-        results = (read_unit(self.out, unit) for unit in self.study.units())
+        results = (read_unit(self.out, unit) for unit in self.study.units)
         return [result for result in results if result is not None]
 
     @cached_property
     def failures(self) -> list[Failure]:
         """The units that failed the last time."""
         done = {result.unit.key for result in self.units}
-        missing = [unit for unit in self.study.units() if unit.key not in done]
+        missing = [unit for unit in self.study.units if unit.key not in done]
         failures = (read_failure(self.out, unit) for unit in missing)
         return [failure for failure in failures if failure is not None]
 
@@ -164,25 +164,26 @@ class Results:
     ) -> dict[str, Evaluation]:
         """The measures of the complete methods on all test queries."""
         names = tuple(self.study.measures if measures is None else measures)
-        if (names, convention) not in self._evaluations:
-            by_method = {name: self._evaluation(name, names, convention) for name in self.methods}
-            self._evaluations[names, convention] = by_method
-        return self._evaluations[names, convention]
+        return {name: own for name, (own, _) in self._measured(names, convention).items()}
 
     def fold_means(
         self, method: str, measures: Sequence[str], convention: str | Convention = "twinrank"
     ) -> dict[str, Floats]:
         """The means of a complete method on each fold with each seed, [seeds, folds]."""
-        self.evaluations(measures, convention)
-        return self._fold_means[method, tuple(measures), convention]
+        return self._measured(tuple(measures), convention)[method][1]
 
     @cached_property
-    def _evaluations(self) -> dict[Any, dict[str, Evaluation]]:
+    def _known(self) -> dict[Any, Any]:
         return {}
 
-    @cached_property
-    def _fold_means(self) -> dict[Any, dict[str, Floats]]:
-        return {}
+    def _measured(
+        self, measures: tuple[str, ...], convention: str | Convention
+    ) -> dict[str, tuple[Evaluation, dict[str, Floats]]]:
+        """The evaluations and the means by fold of all complete methods, computed once."""
+        key = measures, convention
+        if key not in self._known:
+            self._known[key] = {name: self._measure(name, *key) for name in self.methods}
+        return self._known[key]  # type: ignore[no-any-return]
 
     def comparison(self, measures: Sequence[str] | None = None, **choices: Any) -> Comparison:
         """The comparison of the complete methods; `choices` are those of `compare`."""
@@ -216,31 +217,32 @@ class Results:
         source = self.study.source
         return [source.sets(fold)["test"] for fold in self.study.chosen_folds]
 
-    def _evaluation(
+    def _measure(
         self, method: str, measures: tuple[str, ...], convention: str | Convention
-    ) -> Evaluation:
-        by_fold = []
-        for fold, test in zip(self.study.chosen_folds, self.tests, strict=True):
-            by_seed = [
+    ) -> tuple[Evaluation, dict[str, Floats]]:
+        by_fold = [
+            [
                 evaluate(result.scores, test.y, test.lists, measures, convention=convention)
                 for result in self.units_of(method)
                 if result.unit.fold == fold
             ]
-            by_fold.append((test, by_seed))
+            for fold, test in zip(self.study.chosen_folds, self.tests, strict=True)
+        ]
         values = {
             name: np.concatenate(
-                [np.mean([seed.values[name] for seed in by_seed], axis=0) for _, by_seed in by_fold]
+                [np.mean([seed.values[name] for seed in by_seed], axis=0) for by_seed in by_fold]
             )
             for name in measures
         }
-        self._fold_means[method, measures, convention] = {
-            name: np.array([[seed[name] for seed in by_seed] for _, by_seed in by_fold]).T
+        means = {
+            name: np.array([[seed[name] for seed in by_seed] for by_seed in by_fold]).T
             for name in measures
         }
-        return Evaluation(
+        evaluation = Evaluation(
             values,
-            by_fold[0][1][0].convention,
-            documents=sum(test.documents for test, _ in by_fold),
-            empty_lists={n: sum(seeds[0].empty_lists[n] for _, seeds in by_fold) for n in measures},
-            query_ids=np.concatenate([test.query_ids for test, _ in by_fold]),
+            by_fold[0][0].convention,
+            documents=sum(test.documents for test in self.tests),
+            empty_lists={n: sum(seeds[0].empty_lists[n] for seeds in by_fold) for n in measures},
+            query_ids=np.concatenate([test.query_ids for test in self.tests]),
         )
+        return evaluation, means

@@ -83,11 +83,6 @@ class Unit:
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
-    @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> "Unit":
-        """The inverse of `to_json`."""
-        return cls(**{**plain, "watch": tuple(plain["watch"])})
-
     def __str__(self) -> str:
         return f"{self.method}, fold {self.fold}, seed {self.seed}"
 

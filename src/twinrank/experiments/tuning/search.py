@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from twinrank.core.measures import measure
 from twinrank.experiments.study.methods import BLEND, KINDS, NET, TREES
-from twinrank.experiments.study.scheduler import DIED, Item, Job, run_jobs, watching
+from twinrank.experiments.study.scheduler import DIED, Item, Job, run_jobs
 from twinrank.experiments.study.source import Split
 from twinrank.experiments.study.study_folder import saved_settings
 from twinrank.experiments.study.units import one_thread
@@ -140,9 +140,7 @@ class Tuning:
             with explained("write", folder):
                 _claim(folder, settings, force)
             self._resume(folder)
-            queue = TrialQueue(folder, self, trials, deadline)
-            with watching(queue, progress):
-                run_jobs(queue, jobs, ray)
+            run_jobs(TrialQueue(folder, self, trials, deadline), jobs, ray, progress)
         return self.trials(folder)
 
     def trials(self, out: Path) -> list[TrialRecord]:
