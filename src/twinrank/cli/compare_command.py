@@ -15,19 +15,17 @@ from twinrank.cli.data_options import (
     takes_data,
 )
 from twinrank.cli.output_options import (
+    command_line,
     is_quiet,
+    resumable,
     show,
     show_done,
+    show_failures,
     show_json,
     show_note,
     show_paragraph,
     show_table,
     takes_output,
-)
-from twinrank.cli.study_options import (
-    command_line,
-    resumable,
-    show_failures,
 )
 from twinrank.support.errors import rendered
 

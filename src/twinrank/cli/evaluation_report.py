@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.cli.evaluated_systems import ScoredSystems
-from twinrank.cli.study_options import command_line
+from twinrank.cli.output_options import command_line
 from twinrank.evaluation.comparison import Comparison
 from twinrank.experiments.report.query_rankings import (
     RankedQuery,

@@ -1,7 +1,11 @@
-"""The options for output that all commands share, and the functions that print."""
+"""The options for output that all commands share, the functions that print, and Ctrl-C."""
 
 import inspect
+import shlex
+import signal
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import get_terminal_size
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinrank.cli.command_signatures import Command, declared, with_options
+from twinrank.experiments.study.scheduler import interrupted_once
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import json_text
 from twinrank.support.terminal import printable
@@ -137,3 +142,27 @@ def show_csv(text: str) -> None:
 def show_error(error: object) -> None:
     """Print an error."""
     show(f"Error: {error}", err=True)
+
+
+def command_line() -> str:
+    """The command as it was typed, for reports."""
+    return shlex.join(["twinrank", *sys.argv[1:]])
+
+
+def show_failures(failures: Sequence[str]) -> None:
+    """Print a line for each training that failed, also with --quiet."""
+    for failure in failures:
+        show(f"Failed: {failure}", err=True)
+
+
+@contextmanager
+def resumable(out: Path) -> Iterator[None]:
+    """Exit with code 130 and a hint if Ctrl-C or SIGTERM interrupts the training."""
+    try:
+        with interrupted_once(signal.SIGTERM):
+            yield
+    except KeyboardInterrupt:
+        show(
+            f"Stopped. Finished trainings are kept in {out}; the same command continues.", err=True
+        )
+        raise typer.Exit(130) from None

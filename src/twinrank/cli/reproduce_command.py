@@ -8,18 +8,16 @@ import typer
 from twinrank.cli.command_signatures import AtLeastOne, Folds, Force, Jobs, Ray, Seed
 from twinrank.cli.data_options import numbers, source_of, takes_data
 from twinrank.cli.output_options import (
+    command_line,
     is_quiet,
+    resumable,
     show,
     show_done,
+    show_failures,
     show_json,
     show_note,
     show_table,
     takes_output,
-)
-from twinrank.cli.study_options import (
-    command_line,
-    resumable,
-    show_failures,
 )
 from twinrank.support.errors import InputError
 

@@ -9,13 +9,13 @@ from twinrank.cli.command_signatures import AtLeastOne, Jobs, Ray, Seed
 from twinrank.cli.data_options import show_notes, source_of, takes_data
 from twinrank.cli.output_options import (
     is_quiet,
+    resumable,
     show_done,
     show_json,
     show_paragraph,
     show_table,
     takes_output,
 )
-from twinrank.cli.study_options import resumable
 from twinrank.support.errors import InputError, TwinRankError, unknown
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from twinrank.data.table import Arrays, Table
 from twinrank.support.compiled import threads
 from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.files import new_folder
-from twinrank.support.progress_bars import reading_bar
+from twinrank.support.terminal import reading_bar
 
 _MOST_THREADS = 8  # with more threads, the disk is the limit
 

@@ -6,8 +6,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, wraps
 from importlib.util import find_spec
+from itertools import count
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -166,3 +168,19 @@ def untraced(function: Function) -> Function:
         return disabled(*arguments, **options)
 
     return call  # type: ignore[return-value]
+
+
+_objects: "WeakValueDictionary[int, Any]" = WeakValueDictionary()
+_numbers = count(1)
+
+
+def handle_for(thing: Any) -> int:
+    """A new number by which `from_handle` finds an object as long as it exists."""
+    number = next(_numbers)
+    _objects[number] = thing
+    return number
+
+
+def from_handle(number: int) -> Any:
+    """The object with a number."""
+    return _objects[number]

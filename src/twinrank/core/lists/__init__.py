@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinrank.core.lists.per_list import PerList, frozen
-from twinrank.support.arrays import Array, Ints, is_tensor, to_numpy
+from twinrank.support.arrays import Array, Ints, handle_for, is_tensor, to_numpy
 from twinrank.support.errors import InputError
-from twinrank.support.handles import handle_for
 
 if TYPE_CHECKING:
     import torch

@@ -47,7 +47,7 @@ class PerList:
     count: int
     """The number of lists, as `len`, for torch.compile."""
     handle: int
-    """The number of this object, see `support/handles.py`."""
+    """The number of this object, see `support/arrays.py`."""
     _derived: dict[Any, Any]
     _on_device: "dict[torch.device, tuple[torch.Tensor, torch.Tensor]]"
 

@@ -14,7 +14,7 @@ from torch.library import custom_op, register_autograd, register_fake
 
 from twinrank.core.losses.ranking_loss import RankingLoss, flatten
 from twinrank.core.ranks.twin import working_dtype
-from twinrank.support.handles import from_handle
+from twinrank.support.arrays import from_handle
 
 if TYPE_CHECKING:
     from twinrank.core.lists import Lists

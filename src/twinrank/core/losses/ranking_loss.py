@@ -19,6 +19,7 @@ from twinrank.support.arrays import (
     at_least_zero,
     device_path,
     from_numpy,
+    handle_for,
     is_tensor,
     namespace,
     on_cpu,
@@ -26,7 +27,6 @@ from twinrank.support.arrays import (
     untraced,
 )
 from twinrank.support.errors import InputError
-from twinrank.support.handles import handle_for
 
 Reduction = Literal["mean", "sum", "none"]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from twinrank.support import random
 from twinrank.support.compiled import compiled, compiled_sums
-from twinrank.support.sorting import COUNTS, descending_key, sort_keys
+from twinrank.support.segments import COUNTS, descending_key, sort_keys
 
 RANDOM, STABLE, AVERAGE = 0, 1, 2
 

@@ -16,9 +16,8 @@ from types import FrameType
 from typing import Any, Protocol
 
 from twinrank.support.errors import InputError, TwinRankError
-from twinrank.support.progress_bars import polling
 from twinrank.support.quantities import duration
-from twinrank.support.terminal import printable
+from twinrank.support.terminal import polling, printable
 
 DIED = "the process that trained it died; was there enough memory?"
 _ADDRESS = re.compile(r"(?:ray://)?(?P<host>[^/:]+):(?P<port>\d+)")

@@ -28,8 +28,7 @@ from twinrank.core.lists import Lists
 from twinrank.core.ranks.kernels.pairs import SCALE, direct_sums
 from twinrank.core.ranks.strategies import RankStrategy
 from twinrank.support.compiled import compiled_sums, in_threads, spans
-from twinrank.support.segments import grades_of
-from twinrank.support.sorting import COUNTS, sort_keys
+from twinrank.support.segments import COUNTS, grades_of, sort_keys
 
 _FAR = 40.0
 _WIDEST = 1e15
