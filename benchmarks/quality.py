@@ -205,7 +205,7 @@ def show_means(benches: Sequence[Bench], methods: Sequence[Method]) -> list[dict
             {"method": method.name, "validation": valid, **means, "seconds": round(seconds, 2)}
         )
     title = f"Mean over {len(benches)} sets, each with the same weight"
-    show_table(title, ["", "validation", *MEASURES, "seconds a fit"], rows)
+    show_table(title, ["", "validation", *MEASURES, "seconds per fit"], rows)
     return figures
 
 

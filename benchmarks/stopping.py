@@ -40,7 +40,7 @@ LEARNERS: dict[str, tuple[Callable[[], Any], int]] = {
 
 
 def within(errors: float, share: float) -> Callable[[Any], int]:
-    """Of all iterations within so many standard errors of the best: the last, middle, ….
+    """Of all iterations within this many standard errors of the best: the last, middle, ….
 
     The error is that of the difference, paired by query.
     """

@@ -76,7 +76,7 @@ def allrank_epoch(
 
 
 def ptranking_epoch(data: tr.Dataset, queries: int = 1) -> tuple[Callable[[], None], int]:
-    """One pass of ptranking's ApproxNDCG from tensors in memory, so many queries a step.
+    """One pass of ptranking's ApproxNDCG from tensors in memory, this many queries per step.
 
     Its data set class reads files of the names it knows; the list of tensors that it holds
     afterwards is made from our data here, and each is given to `train` as its own loop does. As it

@@ -9,7 +9,7 @@ import pytest
 
 import twinrank as tr
 from twinrank.experiments.study import catboost_ranker
-from twinrank.experiments.study.catboost_ranker import LOSSES, CatBoostMethod
+from twinrank.experiments.study.catboost_ranker import CATBOOST_LOSSES, CatBoostMethod
 from twinrank.experiments.study.method_comparison import (
     METHODS,
     comparison_study,
@@ -111,7 +111,7 @@ def test_the_settings_are_those_of_catboost():
         .keys()
         .isdisjoint({"early_stopping_rounds", "thread_count"})
     )
-    assert set(LOSSES) >= {"YetiRank", "StochasticRank"}
+    assert set(CATBOOST_LOSSES) >= {"YetiRank", "StochasticRank"}
 
 
 def test_names():

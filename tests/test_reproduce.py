@@ -29,7 +29,7 @@ from twinrank.experiments.paper.paper_tables import Measured, PaperTable, archit
 from twinrank.experiments.paper.published import (
     ARCHITECTURES,
     FIGURE_2,
-    MEASURES,
+    PAPER_MEASURES,
     PUBLISHED,
     architectures,
     methods_of,
@@ -62,11 +62,11 @@ def run(monkeypatch, *words):
 
 def measured(method, model, values, validation=0.5, ties=0.0):
     """A method whose every measure has these values."""
-    found = {name: np.asarray(values, np.float64) for name in MEASURES}
+    found = {name: np.asarray(values, np.float64) for name in PAPER_MEASURES}
     convention = CONVENTIONS["paper"]
     evaluation = Evaluation(found, convention, documents=len(values), empty_lists={})
     halves = np.split(np.asarray(values), 2)  # two folds, and one seed
-    means = {name: np.array([[half.mean() for half in halves]]) for name in MEASURES}
+    means = {name: np.array([[half.mean() for half in halves]]) for name in PAPER_MEASURES}
     return Measured(method, model, evaluation, means, means, validation, ties)
 
 
@@ -102,7 +102,7 @@ def test_published_numbers_are_the_papers():
         model, *values = line.split()
         assert PUBLISHED[name].architecture == (None if model == "–" else model)
         assert list(PUBLISHED[name].values.values()) == [float(value) for value in values]
-    assert list(PUBLISHED["AP-type3"].values) == [m for m in MEASURES if "nERR" not in m]
+    assert list(PUBLISHED["AP-type3"].values) == [m for m in PAPER_MEASURES if "nERR" not in m]
     assert PUBLISHED["AP-type3"].marked == {"paperAP@5", "paperAP@10", "paperAP@20"}
     assert PUBLISHED["LambdaMART(L)"].marked == {f"paperAP@{k}" for k in (3, 5, 10, 20)}
     for number in (4, 5, 6, 7):
@@ -198,7 +198,7 @@ def test_a_table_beside_the_published_one():
 
 def with_means(row, means, author=None):
     """The row with other means of every measure, [seeds, folds]."""
-    own = {name: np.array(means, float) for name in MEASURES}
+    own = {name: np.array(means, float) for name in PAPER_MEASURES}
     others = own if author is None else own | {name: np.array(x) for name, x in author.items()}
     return replace(row, means=own, author_means=others)
 
@@ -473,9 +473,11 @@ def check_against_own_training(data, out):
             with one_thread():
                 ranker.set_params(random_state=seed).fit(parts[0], eval_set=parts[1])
                 scores = ranker.predict(parts[2])
-            found = tr.evaluate(scores, parts[2].y, parts[2].lists, MEASURES, convention="paper")
-            values.append([found.values[name] for name in MEASURES])
-    by_unit = np.array(values).reshape(2, 2, len(MEASURES), -1)  # folds, seeds
+            found = tr.evaluate(
+                scores, parts[2].y, parts[2].lists, PAPER_MEASURES, convention="paper"
+            )
+            values.append([found.values[name] for name in PAPER_MEASURES])
+    by_unit = np.array(values).reshape(2, 2, len(PAPER_MEASURES), -1)  # folds, seeds
     expected = np.concatenate(by_unit.mean(axis=1), axis=1)
     kept = per_query(out)
     row = kept["systems"].tolist().index("nDCG-type3 (CE4.L)")

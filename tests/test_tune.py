@@ -20,7 +20,7 @@ import pytest
 
 import twinrank as tr
 from twinrank.core.ranks.strategies import STRATEGIES
-from twinrank.experiments.study.methods import KINDS
+from twinrank.experiments.study.methods import MODEL_KINDS
 from twinrank.experiments.study.source import Source, Split
 from twinrank.experiments.study.units import full_parameters, one_thread
 from twinrank.experiments.tuning.search import (
@@ -235,7 +235,7 @@ class TestPruning:
 
 
 class TestSpaces:
-    @pytest.mark.parametrize("model", KINDS)
+    @pytest.mark.parametrize("model", MODEL_KINDS)
     def test_whatever_is_drawn_can_be_trained(self, model):
         space = Space(model)
         prefixes = ("trees__", "net__") if model == "blend" else ("",)
@@ -243,7 +243,7 @@ class TestSpaces:
         seen = {prefix: set() for prefix in prefixes}
         for _ in range(60):
             drawn = space.draw(study.ask())
-            full_parameters(KINDS[model].estimator.__name__, drawn)
+            full_parameters(MODEL_KINDS[model].estimator.__name__, drawn)
             for prefix in prefixes:
                 found = {k.removeprefix(prefix): v for k, v in drawn.items() if prefix in k}
                 seen[prefix].add(found["objective"])

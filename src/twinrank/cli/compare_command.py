@@ -117,7 +117,7 @@ def _study(
     """The study to run; options replace the values of a study file."""
     from twinrank.experiments.study import method_comparison as defaults
     from twinrank.experiments.study.method_comparison import StudyFile, read_study_file
-    from twinrank.experiments.study.study import MEASURES
+    from twinrank.experiments.study.study import COMPARED_MEASURES
 
     file = StudyFile()
     if data is not None and data.suffix == ".toml":
@@ -133,7 +133,7 @@ def _study(
     return defaults.comparison_study(
         source_of(data, reading, **{**built_in, **cut}),
         chosen["methods"],
-        MEASURES if chosen["measures"] is None else chosen["measures"],
+        COMPARED_MEASURES if chosen["measures"] is None else chosen["measures"],
         chosen["folds"],
         (0,) if chosen["seeds"] is None else chosen["seeds"],
         {**file.parameters, **shared},

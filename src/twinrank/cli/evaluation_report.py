@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def write_evaluation_report(
     path: Path, systems: ScoredSystems, comparison: Comparison, queries: int
 ) -> None:
-    """Write the report, with at most so many single queries."""
+    """Write the report, with at most `queries` single queries."""
     data, measure = systems.data, comparison.measures[0]
     sizes = np.asarray(data.lists.sizes)
     values = {name: result.values[measure] for name, result in systems.results.items()}

@@ -23,7 +23,7 @@ from twinrank.support.terminal import printable
 if TYPE_CHECKING:
     from twinrank.support.tables import Table
 
-FORMATS = ("text", "json")
+OUTPUT_FORMATS = ("text", "json")
 STANDARD_OUTPUT = Path("-")
 
 
@@ -55,8 +55,8 @@ def _set_output(
     output
         Output format: text or json (the same as --json).
     """
-    if output not in FORMATS:
-        raise InputError(unknown("output", output, FORMATS))
+    if output not in OUTPUT_FORMATS:
+        raise InputError(unknown("output", output, OUTPUT_FORMATS))
     _output.json, _output.quiet = as_json or output == "json", quiet
 
 

@@ -22,6 +22,7 @@ from twinrank.cli.output_options import (
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
+    from twinrank.experiments.paper.paper_report import Section
     from twinrank.experiments.paper.reproduction import Reproduction
     from twinrank.support.tables import Table
 
@@ -114,7 +115,7 @@ def reproduce(
         shown += added
     elif not (table or figure):
         show_done(_HINT)
-    content = [{"title": title, "tables": list(map(_content, parts))} for title, parts in shown]
+    content = [{"title": each.title, "tables": list(map(_content, each.tables))} for each in shown]
     report = None if reproduction is None else out / "report.html"
     show_json({"tables": content, "folder": out, "report": report, "failures": failures})
     show_failures(failures)
@@ -177,22 +178,19 @@ def _reproduction(
     return reproduction
 
 
-def _without_data(
-    tables: list[int], figure_1: bool, seed: int, out: Path
-) -> "list[tuple[str, list[Table]]]":
+def _without_data(tables: list[int], figure_1: bool, seed: int, out: Path) -> "list[Section]":
     """Print and write Tables 2 and 3 and Figure 1. Return the tables for the report."""
-    from twinrank.experiments.paper.paper_report import write_figure_1, write_rank_errors
+    from twinrank.experiments.paper.paper_report import rank_error_section, write_figure_1
     from twinrank.experiments.paper.rank_error import rank_errors
 
     cells = list(rank_errors(tables, seed=seed)) if tables else []
-    shown = []
-    for number in tables:
-        table = write_rank_errors(out, number, cells)
-        show_table(table, "\n")
-        shown.append((table.title, [table]))
+    sections = [rank_error_section(number, cells) for number in tables]
+    for section in sections:
+        section.write(out)
+        show_table(section.tables[0], "\n")
     if figure_1:
         show(f"Figure 1: {write_figure_1(out)[1]}\n")
-    return shown
+    return sections
 
 
 def _with_data(
@@ -201,37 +199,30 @@ def _with_data(
     jobs: int | None,
     ray: str | None,
     force: bool,
-    shown: "list[tuple[str, list[Table]]]",
-) -> "tuple[list[tuple[str, list[Table]]], list[str]]":
+    shown: "list[Section]",
+) -> "tuple[list[Section], list[str]]":
     """Train, then print and write the results. Return the tables, and the failed trainings."""
-    from twinrank.experiments.paper.paper_report import (
-        headline,
-        notes_of,
-        report_of,
-        write_page,
-        write_results,
-        write_settings,
-    )
+    from twinrank.experiments.paper import paper_report
     from twinrank.experiments.report.report_page import write_report
 
     with resumable(out):
         if not is_quiet():
             _print_expected_time(reproduction, out, jobs, ray)
         results = reproduction.run(out, jobs=jobs, ray=ray, progress=not is_quiet(), force=force)
-    tables = write_results(out, results)
-    about = write_settings(out, results, command_line())
-    write_page(out, results, command_line())
-    for _, parts in tables:
-        for table in parts:
-            show_table(table, "\n")
+    sections = paper_report.sections_of(results)
+    paper_report.write_results(out, results, sections, command_line())
+    about = paper_report.write_settings(out, results, command_line())
+    for table in (table for section in sections for table in section.tables):
+        show_table(table, "\n")
     if results.panels:
         show(f"Figure 2: {out / 'figures' / 'figure-2.svg'}\n")
-    show(headline(results))
-    for note in notes_of(results, failures=False):
+    show(paper_report.headline(results))
+    for note in paper_report.notes_of(results, failures=False):
         show_note(note)
-    write_report(out / "report.html", report_of(results, out, [*shown, *tables], about))
+    content = paper_report.report_of(results, out, [*shown, *sections], about)
+    write_report(out / "report.html", content)
     show_done(f"Report: {out / 'report.html'}")
-    return tables, results.failures
+    return sections, results.failures
 
 
 def _print_expected_time(

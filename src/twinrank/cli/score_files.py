@@ -14,19 +14,19 @@ from twinrank.data.dataset import Dataset
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import replacing
 
-FORMATS = ("txt", "run", "trec", "jsonl", "csv", "parquet")
+SCORE_FORMATS = ("txt", "run", "trec", "jsonl", "csv", "parquet")
 
 
 def format_of(path: Path, chosen: str | None) -> str:
     """The format of a file: the chosen one, or that of its suffix; text on standard output."""
     if chosen is not None:
-        if chosen not in FORMATS:
-            raise InputError(unknown("format", chosen, FORMATS))
+        if chosen not in SCORE_FORMATS:
+            raise InputError(unknown("format", chosen, SCORE_FORMATS))
         return chosen
     if path == STANDARD_OUTPUT:
         return "txt"
-    if path.suffix[1:] not in FORMATS:
-        endings = ", ".join(f".{name}" for name in FORMATS)
+    if path.suffix[1:] not in SCORE_FORMATS:
+        endings = ", ".join(f".{name}" for name in SCORE_FORMATS)
         raise InputError(
             f"Can't write {path}. Choose a name with {endings}, pass --format, or write to - "
             f"(standard output)."

@@ -22,7 +22,7 @@ from twinrank.support.files import json_text, json_types, write_text
 from twinrank.support.quantities import counted
 from twinrank.support.tables import Cell, Table
 
-FORMATS = {".txt": "to_text", ".md": "to_markdown", ".tex": "to_latex", ".html": "to_html"}
+TABLE_FORMATS = {".txt": "to_text", ".md": "to_markdown", ".tex": "to_latex", ".html": "to_html"}
 _NAMES = {
     "wilcoxon": "Wilcoxon signed-rank test",
     "t": "paired t-test",
@@ -195,10 +195,10 @@ class Comparison:
         target = Path(path)
         if target.suffix == ".json":
             content = json_text(self.to_json())
-        elif target.suffix in FORMATS:
-            content = getattr(self.table(), FORMATS[target.suffix])()
+        elif target.suffix in TABLE_FORMATS:
+            content = getattr(self.table(), TABLE_FORMATS[target.suffix])()
         else:
-            known = ", ".join([*FORMATS, ".json"])
+            known = ", ".join([*TABLE_FORMATS, ".json"])
             raise InputError(f"Can't write {target}. Choose a name with suffix {known}.")
         write_text(target, content)
 

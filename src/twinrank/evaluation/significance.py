@@ -9,7 +9,7 @@ from twinrank.support.arrays import Floats
 from twinrank.support.errors import InputError
 
 RESAMPLES = 9_999
-_EXACT = 13  # up to so many lists all signs are tried: 2^13 is less than RESAMPLES
+_EXACT = 13  # up to this number of lists all signs are tried: 2^13 is less than RESAMPLES
 _AT_ONCE = 1 << 22  # random numbers per batch
 _NOISE = 1e-12  # differences are rounded to this share of the largest value
 

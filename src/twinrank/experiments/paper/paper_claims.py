@@ -7,7 +7,7 @@ import numpy as np
 
 from twinrank.evaluation.significance import p_value
 from twinrank.experiments.paper.paper_tables import Measured, plus_minus, signed, spread
-from twinrank.experiments.paper.published import LEVEL, VALIDATION
+from twinrank.experiments.paper.published import SIGNIFICANCE, VALIDATION
 from twinrank.experiments.paper.reproduction import ReproductionResults
 from twinrank.support.tables import Cell, Table, csv_text
 
@@ -30,7 +30,7 @@ _CLAIMS: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """A comparison that the paper makes, on the data at hand."""
+    """A comparison that the paper makes, on our data."""
 
     claim: str
     better: Measured
@@ -56,7 +56,7 @@ class Claim:
     @property
     def verdict(self) -> str:
         """Whether the claim holds."""
-        if np.isnan(self.difference) or self.p >= LEVEL:
+        if np.isnan(self.difference) or self.p >= SIGNIFICANCE:
             return "not significant"
         return "yes" if self.difference > 0 else "no, the opposite"
 
@@ -92,8 +92,8 @@ def claim_table(claims: Sequence[Claim]) -> Table:
         ["claim", "better", "worse", "difference", "p", "holds"],
         rows,
         [
-            f"yes, no: p < {LEVEL:g} (Wilcoxon's signed-rank test on queries). The paper leaves "
-            "trees on direct objectives open."
+            f"yes, no: p < {SIGNIFICANCE:g} (Wilcoxon's signed-rank test on queries). "
+            "The paper leaves trees on direct objectives open."
         ],
     )
 

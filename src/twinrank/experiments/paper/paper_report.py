@@ -8,7 +8,7 @@ OUT/study/    the finished trainings (see `study_folder.py`)
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ from twinrank.experiments.paper.published import (
     FEWEST_DOCUMENTS,
     FEWEST_RELEVANT,
     LEAST_HESSIAN,
-    LEVEL,
-    MEASURES,
     MSLR,
+    PAPER_MEASURES,
+    SIGNIFICANCE,
     VALIDATION,
     system,
 )
@@ -64,29 +64,36 @@ _ALT_2 = (
 )
 
 
-def rank_error_table(number: int, cells: Sequence[RankError]) -> Table:
+@dataclass(frozen=True)
+class Section:
+    """Tables of the results that are shown together, and their data as CSV."""
+
+    name: str
+    """The name of their files."""
+    title: str
+    tables: Sequence[Table]
+    data: str
+
+    def write(self, out: Path) -> None:
+        """Write the tables in all formats."""
+        write_tables(out / "tables", self.name, self.tables, self.data)
+
+
+def rank_error_section(number: int, cells: Sequence[RankError]) -> Section:
     """Table 2 or 3, with measured and published values."""
+    own = [cell for cell in cells if cell.table == number]
     rows = [
         [
             Cell(cell.method),
             Cell(f"{cell.documents:,}"),
             *(Cell(f"{x:,.2f}") for x in (cell.measured, cell.standard_error, cell.published)),
         ]
-        for cell in cells
-        if cell.table == number
+        for cell in own
     ]
-    return Table(
-        _TITLES[number], ["method", "documents", "measured L1", "± s.e.", "published"], rows
-    )
-
-
-def write_rank_errors(out: Path, number: int, cells: Sequence[RankError]) -> Table:
-    """Write Table 2 or 3, and return it."""
-    table = rank_error_table(number, cells)
+    title, columns = _TITLES[number], ["method", "documents", "measured L1", "± s.e.", "published"]
     head = ["method", "documents", "measured", "standard_error", "published"]
-    rows = ([getattr(cell, name) for name in head] for cell in cells if cell.table == number)
-    write_tables(out / "tables", f"table-{number}", [table], csv_text([head, *rows]))
-    return table
+    data = csv_text([head, *([getattr(cell, name) for name in head] for cell in own)])
+    return Section(f"table-{number}", title, [Table(title, columns, rows)], data)
 
 
 def write_figure_1(out: Path) -> list[Path]:
@@ -94,48 +101,42 @@ def write_figure_1(out: Path) -> list[Path]:
     return draw_figure_1(_figures_folder(out) / "figure-1")
 
 
-def write_results(out: Path, results: ReproductionResults) -> list[tuple[str, list[Table]]]:
-    """Write everything except the report. Return the tables by title."""
-    written: list[tuple[str, list[Table]]] = []
-    for table in results.tables:
-        parts = table.tables()
-        write_tables(out / "tables", f"table-{table.number}", parts, table.to_csv())
-        written.append((table.title, parts))
+def sections_of(results: ReproductionResults) -> list[Section]:
+    """All tables of the results, with the architectures, claims and correlations."""
+    sections = [
+        Section(f"table-{table.number}", table.title, table.tables(), table.to_csv())
+        for table in results.tables
+    ]
     if any(row.architecture for row in results.measured):
-        architectures = architecture_table(results.measured, results.chosen)
-        data = architecture_csv(results.measured, results.chosen)
-        write_tables(out / "tables", "architectures", [architectures], data)
-        written.append(("Architectures", [architectures]))
+        rows = results.measured, results.chosen
+        table, data = architecture_table(*rows), architecture_csv(*rows)
+        sections.append(Section("architectures", "Architectures", [table], data))
     if claims := claims_of(results):
-        listed = claim_table(claims)
-        write_tables(out / "tables", "claims", [listed], claim_csv(claims))
-        written.append(("Claims", [listed]))
+        sections.append(Section("claims", "Claims", [claim_table(claims)], claim_csv(claims)))
+    if panels := results.panels:
+        title, table = "Figure 2: rank correlations", correlation_table(panels)
+        sections.append(Section("correlations", title, [table], correlation_csv(panels)))
+    return sections
+
+
+def write_results(
+    out: Path, results: ReproductionResults, sections: Sequence[Section], command: str
+) -> None:
+    """Write the tables, Figure 2, the values of each query, and tables.md.
+
+    tables.md has the command, the data and the tables without nERR. Architectures are listed if
+    validation chose among them.
+    """
+    page = [f"```sh\n{command}\n```", _sentence(results)]
+    for section in sections:
+        section.write(out)
+        if section.name != "architectures" or len(results.measured) > len(results.chosen):
+            page += [table.to_markdown() for table in section.tables[:2]]
+    write_text(out / "tables.md", "\n\n".join([*page, *notes_of(results)]))
     if results.panels:
         draw_figure_2(_figures_folder(out) / "figure-2", results.panels)
-        correlations = correlation_table(results.panels)
-        data = correlation_csv(results.panels)
-        write_tables(out / "tables", "correlations", [correlations], data)
-        written.append(("Figure 2: rank correlations", [correlations]))
     if results.measured:
         _write_values(out / "per-query.npz", results)
-    return written
-
-
-def write_page(out: Path, results: ReproductionResults, command: str) -> Path:
-    """Write tables.md: the command, the data and the tables, without nERR.
-
-    Architectures are listed if validation chose among them.
-    """
-    parts = [f"```sh\n{command}\n```", _sentence(results)]
-    for table in results.tables:
-        parts += [each.to_markdown() for each in table.tables()[:2]]
-    if len(results.measured) > len(results.chosen):
-        parts.append(architecture_table(results.measured, results.chosen).to_markdown())
-    if claims := claims_of(results):
-        parts.append(claim_table(claims).to_markdown())
-    if results.panels:
-        parts.append(correlation_table(results.panels).to_markdown())
-    return write_text(out / "tables.md", "\n\n".join([*parts, *notes_of(results)]))
 
 
 def _sentence(results: ReproductionResults) -> str:
@@ -171,13 +172,15 @@ def _write_values(path: Path, results: ReproductionResults) -> None:
     assert query_ids is not None
     numbers, source = results.reproduction.chosen_folds, results.reproduction.source
     folds = [np.full(source.sets(number)["test"].queries, number) for number in numbers]
-    values = np.stack([[row.evaluation.values[m] for m in MEASURES] for row in results.measured])
+    values = np.stack(
+        [[row.evaluation.values[m] for m in PAPER_MEASURES] for row in results.measured]
+    )
     with replacing(path) as partial, partial.open("wb") as file:
         np.savez_compressed(
             file,
             allow_pickle=False,
             systems=np.array([row.system for row in results.measured]),
-            measures=np.array(MEASURES),
+            measures=np.array(PAPER_MEASURES),
             queries=np.array([str(query) for query in query_ids]),
             folds=np.concatenate(folds),
             values=values,
@@ -242,7 +245,7 @@ def write_settings(out: Path, results: ReproductionResults, command: str) -> dic
         "seeds": list(reproduction.seeds),
         "convention": CONVENTION,
         "average": "folds",
-        "level": LEVEL,
+        "level": SIGNIFICANCE,
         "versions": versions,
         "parameters": {unit.unit.method: dict(unit.unit.parameters) for unit in units},
         "systems": [
@@ -251,10 +254,10 @@ def write_settings(out: Path, results: ReproductionResults, command: str) -> dic
                 "chosen": results.chosen[row.method] is row,
                 "validation": row.validation,
                 "tied_pairs": row.tied_pairs,
-                "means": {name: row.mean(name) for name in MEASURES},
-                "spread": {name: row.spread(name) for name in MEASURES},
+                "means": {name: row.mean(name) for name in PAPER_MEASURES},
+                "spread": {name: row.spread(name) for name in PAPER_MEASURES},
                 "pooled": row.evaluation.means,
-                AUTHOR: {name: float(row.author_means[name].mean()) for name in MEASURES},
+                AUTHOR: {name: float(row.author_means[name].mean()) for name in PAPER_MEASURES},
             }
             for row in results.measured
         ],
@@ -295,7 +298,7 @@ def _beside(results: ReproductionResults, position: int) -> str:
 def report_of(
     results: ReproductionResults,
     out: Path,
-    tables: Sequence[tuple[str, Sequence[Table]]],
+    sections: Sequence[Section],
     about: Mapping[str, Any],
 ) -> ReportContent:
     """The content of the report; `about` is the result of `write_settings`."""
@@ -318,7 +321,7 @@ def report_of(
         ],
         command=str(about["command"]),
         versions=about["versions"],
-        comparison=compare(evaluations, level=LEVEL) if evaluations else None,
+        comparison=compare(evaluations, level=SIGNIFICANCE) if evaluations else None,
         evaluations=evaluations,
         curves={name: [unit.history for unit in trained] for name, trained in units.items()},
         list_sizes=last.list_sizes if evaluations else None,
@@ -330,7 +333,7 @@ def report_of(
         },
         notes=notes_of(results),
         figures=_figures(out),
-        tables=[(table.title or title, table) for title, parts in tables for table in parts],
+        tables=[(table.title, table) for section in sections for table in section.tables],
         measure=VALIDATION if evaluations else "",
         validation_measure=VALIDATION,
     )

@@ -12,12 +12,12 @@ from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.evaluation.significance import p_value
 from twinrank.experiments.paper.published import (
     ARCHITECTURES,
-    CUTOFFS,
     FAMILIES,
-    LEVEL,
-    MEASURES,
+    PAPER_CUTOFFS,
+    PAPER_MEASURES,
     PUBLISHED,
     ROWS,
+    SIGNIFICANCE,
     TABLES,
     VALIDATION,
     in_table,
@@ -104,7 +104,9 @@ class PaperTable:
     @cached_property
     def best(self) -> dict[str, Measured]:
         """The best method in each measure."""
-        return {n: max(self.rows, key=lambda row: np.nan_to_num(row.mean(n))) for n in MEASURES}
+        return {
+            n: max(self.rows, key=lambda row: np.nan_to_num(row.mean(n))) for n in PAPER_MEASURES
+        }
 
     @cached_property
     def p_values(self) -> dict[tuple[str, str], float]:
@@ -114,7 +116,7 @@ class PaperTable:
             if self.best[name] is row
             else p_value(self.best[name].evaluation.values[name], row.evaluation.values[name])
             for row in self.rows
-            for name in MEASURES
+            for name in PAPER_MEASURES
         }
 
     @property
@@ -129,7 +131,7 @@ class PaperTable:
         return [self._table(family) for family in FAMILIES]
 
     def _table(self, family: str) -> Table:
-        names = [f"{family}@{k}" for k in CUTOFFS]
+        names = [f"{family}@{k}" for k in PAPER_CUTOFFS]
         beside = self.published and family != "nERR"
         rows, folds, seeds = [], self.rows[0].means[names[0]].shape[1], self._seeds
         for row in self.rows:
@@ -140,7 +142,9 @@ class PaperTable:
             rows += _author_rows(row, names)
             if beside:
                 rows += self._published_rows(row, names)
-        notes = [f"*: differs from it, p < {LEVEL:g} (Wilcoxon's signed-rank test on queries)."]
+        notes = [
+            f"*: differs from it, p < {SIGNIFICANCE:g} (Wilcoxon's signed-rank test on queries)."
+        ]
         notes.append(f"Convention: paper, the mean over {counted(folds, 'fold')}.")
         if seeds > 1:
             notes[-1] += f" ±: the standard deviation over {seeds} seeds."
@@ -151,7 +155,7 @@ class PaperTable:
         shown = FAMILIES[family]
         return Table(
             f"{self.title}: {shown}",
-            ["", *(f"{shown}@{k}" for k in CUTOFFS)],
+            ["", *(f"{shown}@{k}" for k in PAPER_CUTOFFS)],
             rows,
             notes,
             f"the best of its column ({counted(self.rows[0].evaluation.lists, 'query')})",
@@ -169,7 +173,7 @@ class PaperTable:
         return row.mean(name) == self.best[name].mean(name)
 
     def _differs(self, row: Measured, name: str) -> bool:
-        return self.p_values[row.system, name] < LEVEL
+        return self.p_values[row.system, name] < SIGNIFICANCE
 
     def _published_rows(self, row: Measured, names: Sequence[str]) -> list[list[Cell]]:
         """The published values, and the differences from them."""
@@ -194,7 +198,7 @@ class PaperTable:
         """All values, one line per method and measure."""
         head = "table method architecture measure mean spread pooled ptranking best p_value differs"
         head += " published published_architecture published_differs difference"
-        lines = (self._line(row, name) for row in self.rows for name in MEASURES)
+        lines = (self._line(row, name) for row in self.rows for name in PAPER_MEASURES)
         return csv_text([head.split(), *lines])
 
     def _line(self, row: Measured, name: str) -> list[Any]:

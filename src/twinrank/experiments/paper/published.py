@@ -14,12 +14,12 @@ from twinrank.learning.training.settings import FEWEST
 from twinrank.support.errors import InputError, unknown
 
 ARCHITECTURES = ("R5", "CE5", "R4.L", "CE4.L")
-CUTOFFS = (1, 3, 5, 10, 20)
+PAPER_CUTOFFS = (1, 3, 5, 10, 20)
 FAMILIES = {"nDCG": "nDCG", "paperAP": "MAP", "nERR": "nERR"}
 """Measures of the tables, and the paper's names for them."""
-MEASURES = tuple(f"{name}@{k}" for name in FAMILIES for k in CUTOFFS)
+PAPER_MEASURES = tuple(f"{name}@{k}" for name in FAMILIES for k in PAPER_CUTOFFS)
 VALIDATION = "nDCG@5"
-LEVEL = 0.01
+SIGNIFICANCE = 0.01
 EPOCHS, TREES, FOLDS = 100, 1000, 5
 LEAST_HESSIAN = 200.0
 """The least hessian of a leaf of LambdaMART(L)."""
@@ -90,7 +90,7 @@ class Published:
 
 
 def _rows() -> Iterator[Published]:
-    names = [name for name in MEASURES if not name.startswith("nERR")]
+    names = [name for name in PAPER_MEASURES if not name.startswith("nERR")]
     for line in _PUBLISHED.strip().splitlines():
         match = _LINE.fullmatch(line)
         assert match is not None, line

@@ -17,8 +17,8 @@ from twinrank.experiments.paper.published import (
     FEWEST_DOCUMENTS,
     FIGURE_2,
     LEAST_HESSIAN,
-    MEASURES,
     MSLR,
+    PAPER_MEASURES,
     PUBLISHED,
     ROWS,
     TOLERANCE,
@@ -138,7 +138,7 @@ class Reproduction:
             list(named),
             folds,
             seeds,
-            MEASURES,
+            PAPER_MEASURES,
             {name: self._parameters(method) for name, method in named.items()},
             VALIDATION,
             _WATCH,
@@ -177,7 +177,7 @@ class ReproductionResults:
         if not self.reproduction.methods:
             return []
         results = self.results[-1]
-        evaluations = results.evaluations(MEASURES, CONVENTION)
+        evaluations = results.evaluations(PAPER_MEASURES, CONVENTION)
         measured = []
         for method in self.reproduction.methods:
             for name in systems(method, self.reproduction.architectures):
@@ -191,8 +191,8 @@ class ReproductionResults:
                         method,
                         None if trees else method_of(name).model,
                         evaluations[name],
-                        results.fold_means(name, MEASURES, CONVENTION),
-                        results.fold_means(name, MEASURES, AUTHOR),
+                        results.fold_means(name, PAPER_MEASURES, CONVENTION),
+                        results.fold_means(name, PAPER_MEASURES, AUTHOR),
                         _mean([float("-inf") if v is None else v for v in values]),
                         _mean([unit.tied_pairs for unit in units]),
                     )

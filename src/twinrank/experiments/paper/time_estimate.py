@@ -99,7 +99,7 @@ def _time(unit: Unit, sets: Mapping[str, Dataset]) -> tuple[float, float]:
 
 
 def _queries_with(data: Dataset, documents: int) -> int:
-    """The number of queries that have so many documents together."""
+    """The number of queries that have this number of documents together."""
     return max(1, data.queries * documents // max(data.documents, 1))
 
 

@@ -15,7 +15,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.support.arrays import Floats, Ints
 
 DEPTH = 10
-"""A ranking shows so many documents."""
+"""The number of documents that a ranking shows."""
 _FEATURES = 5  # for each pair of methods
 _DIGITS = 4
 

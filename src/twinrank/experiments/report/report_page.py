@@ -41,7 +41,7 @@ _DASHES = ("", "6 3", "1.5 2")  # LINE_STYLES of the figures, for the legend
 
 
 @dataclass(frozen=True)
-class Panel:
+class ReportFigure:
     """A figure with its title, a description for screen readers, and its values."""
 
     title: str
@@ -80,7 +80,7 @@ def render(content: ReportContent) -> str:
         costs=_costs(content),
         tables=[_split(title, table) for title, table in content.tables],
         figures=[
-            Panel(title, inline_svg(svg, f"extra-{i}-"), description)
+            ReportFigure(title, inline_svg(svg, f"extra-{i}-"), description)
             for i, (title, svg, description) in enumerate(content.figures)
         ],
         legend_style=_legend_style,
@@ -144,19 +144,19 @@ def _records(content: ReportContent) -> Iterator[Record]:
     return (record for runs in content.curves.values() for run in runs for record in run)
 
 
-def _cutoff_panels(content: ReportContent) -> Iterator[Panel]:
+def _cutoff_panels(content: ReportContent) -> Iterator[ReportFigure]:
     for i, (name, lines) in enumerate(by_cutoff(content).items()):
         svg = draw_lines(lines, content.methods, f"cutoff-{i}-", cutoffs=True)
-        yield Panel(name, svg, _describe(f"Mean {name} by cutoff", lines), lines)
+        yield ReportFigure(name, svg, _describe(f"Mean {name} by cutoff", lines), lines)
 
 
-def _group_panels(content: ReportContent) -> Iterator[Panel]:
+def _group_panels(content: ReportContent) -> Iterator[ReportFigure]:
     for i, (title, lines) in enumerate(
         (("By list length", by_length(content)), ("By highest label", by_grade(content)))
     ):
         if lines is not None:
             svg = draw_lines(lines, content.methods, f"group-{i}-")
-            yield Panel(title, svg, _describe(f"Mean {content.main_measure}", lines), lines)
+            yield ReportFigure(title, svg, _describe(f"Mean {content.main_measure}", lines), lines)
 
 
 def _describe(title: str, lines: Lines) -> str:
@@ -171,12 +171,12 @@ def _describe(title: str, lines: Lines) -> str:
     return f"{title}, {counted(len(lines.values), 'method')}: {'; '.join(leaders)}."
 
 
-def _curve_panels(content: ReportContent) -> Iterator[Panel]:
+def _curve_panels(content: ReportContent) -> Iterator[ReportFigure]:
     sets, bounds = sets_of(content.curves), limits(content.curves)
     for i, (method, runs) in enumerate(content.curves.items()):
         if svg := draw_curves(runs, sets, bounds, f"curve-{i}-"):
             sentences = [_describe_curve(method, runs, name) for name in (*sets, "loss")]
-            yield Panel(method, svg, ". ".join(filter(None, sentences)) + ".")
+            yield ReportFigure(method, svg, ". ".join(filter(None, sentences)) + ".")
 
 
 def _describe_curve(method: str, runs: Sequence[Sequence[Record]], name: str) -> str:

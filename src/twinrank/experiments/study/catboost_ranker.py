@@ -18,7 +18,7 @@ from twinrank.support.compiled import limit_of_threads
 from twinrank.support.errors import InputError, check_number, unknown
 from twinrank.support.versions import versions
 
-LOSSES = {
+CATBOOST_LOSSES = {
     "YetiRank": "YetiRank",
     "StochasticRank": "StochasticRank:metric=NDCG;type=Exp;top={top}",
     "LambdaMart": "LambdaMart",
@@ -81,8 +81,8 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
 
     def check_parameters(self) -> None:
         """Raise InputError if a parameter cannot be used, or if CatBoost is not installed."""
-        if self.loss not in LOSSES:
-            raise InputError(unknown("loss of CatBoost", str(self.loss), LOSSES))
+        if self.loss not in CATBOOST_LOSSES:
+            raise InputError(unknown("loss of CatBoost", str(self.loss), CATBOOST_LOSSES))
         check_number("n_estimators", self.n_estimators, whole=True, least=1)
         check_number("depth", self.depth, whole=True, least=1)
         if self.learning_rate != "auto":
@@ -142,7 +142,7 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
         top = measure(self.validation_measure).cutoff or -1
         patience = _EARLY_STOPPING if self.early_stopping == "auto" else self.early_stopping
         own = {
-            "loss_function": LOSSES[self.loss].format(top=top),
+            "loss_function": CATBOOST_LOSSES[self.loss].format(top=top),
             "eval_metric": f"NDCG:top={top};type=Exp",
             "iterations": self._rounds,
             "learning_rate": None if self.learning_rate == "auto" else float(self.learning_rate),

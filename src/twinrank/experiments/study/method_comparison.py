@@ -17,7 +17,7 @@ from twinrank.experiments.report.report_content import ReportContent
 from twinrank.experiments.study.catboost_ranker import INSTALL, is_installed
 from twinrank.experiments.study.methods import ENSEMBLE_SIZE, TREES, Method, method
 from twinrank.experiments.study.source import Source
-from twinrank.experiments.study.study import MEASURES, Study
+from twinrank.experiments.study.study import COMPARED_MEASURES, Study
 from twinrank.experiments.study.study_folder import Results
 from twinrank.learning.training.matched_data import papers_queries
 from twinrank.learning.training.settings import FEWEST
@@ -29,7 +29,7 @@ from twinrank.support.tables import Cell, Table, write_tables
 
 METHODS = ("LambdaMART", "CatBoost", "ListNet", "BoostedRanker", "Ranker", "Blend")
 _NETS = ("ListNet", "Ranker", "Blend")
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {TREES.name: {ENSEMBLE_SIZE: 1}}
+ONE_MODEL: Mapping[str, Mapping[str, Any]] = {TREES.name: {ENSEMBLE_SIZE: 1}}
 """Parameters of methods with an objective: one model is compared with one LambdaMART. Estimators
 such as "Ranker" have their own defaults."""
 QUICK: Mapping[str, Any] = {"epochs": 5, "n_estimators": 40}
@@ -62,7 +62,7 @@ def note_on_missing(study: Study) -> str:
 def comparison_study(
     source: Source,
     methods: Sequence[str] | None = None,
-    measures: Sequence[str] = MEASURES,
+    measures: Sequence[str] = COMPARED_MEASURES,
     folds: Sequence[int] | None = None,
     seeds: Sequence[int] = (0,),
     shared: Mapping[str, Any] | None = None,
@@ -80,7 +80,7 @@ def comparison_study(
     by_method = {str(method(name)): dict(values) for name, values in (own or {}).items()}
     parameters = {
         str(each): {
-            **(each.known(DEFAULTS.get(each.kind.name, {})) if each.objective else {}),
+            **(each.known(ONE_MODEL.get(each.kind.name, {})) if each.objective else {}),
             **(each.known(QUICK) if quick else {}),
             **each.known(shared),
             **by_method.pop(str(each), {}),
@@ -180,7 +180,7 @@ def write_comparison(results: Results, comparison: Comparison, out: Path) -> Non
 def report_content(
     results: Results, comparison: Comparison, command: str, queries: int = QUERIES
 ) -> ReportContent:
-    """The content of the HTML report, with at most so many single queries."""
+    """The content of the HTML report, with at most `queries` single queries."""
     study, names = results.study, results.methods
     return ReportContent(
         title=f"{counted(len(names), 'method')} on {study.source.name}",

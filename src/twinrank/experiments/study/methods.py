@@ -64,8 +64,8 @@ class ModelKind:
         return self.estimator.iterations_parameter()
 
 
-KINDS = {name: ModelKind(name) for name in kinds.KINDS}
-NET, TREES, BLEND = KINDS["net"], KINDS["trees"], KINDS["blend"]
+MODEL_KINDS = {name: ModelKind(name) for name in kinds.KINDS}
+NET, TREES, BLEND = MODEL_KINDS["net"], MODEL_KINDS["trees"], MODEL_KINDS["blend"]
 CATBOOST = ModelKind("catboost")
 ESTIMATORS = {"Ranker": NET, "BoostedRanker": TREES, "Blend": BLEND, "CatBoost": CATBOOST}
 """Methods that are estimators with their own defaults, by the name of the class."""

@@ -21,7 +21,7 @@ from twinrank.data.synthetic import synthetic_web_search
 from twinrank.support.errors import Argument, DataWarning, InputError, explained
 from twinrank.support.quantities import counted
 
-PARTS = ("train", "validation", "test")
+FOLD_PARTS = ("train", "validation", "test")
 _CACHING = ("cache", "cache_dir", "verify")  # arguments of `load` that `ReadOptions` lacks
 BUILT_IN = "built-in synthetic web search"
 
@@ -188,7 +188,7 @@ def _split_sets(split: Split, progress: bool | None) -> dict[str, Dataset]:
     training = read_data(path, reading, progress=progress)
     text = text_columns(training)
     if split.valid is None:
-        sets = dict(zip(PARTS[:2], training.split(0.8), strict=True))
+        sets = dict(zip(FOLD_PARTS[:2], training.split(0.8), strict=True))
     else:
         sets = {"train": training, "validation": read_data(split.valid, reading, text, progress)}
     if split.test is not None:
@@ -236,8 +236,8 @@ def _sets(source: Source, number: int) -> dict[str, Dataset]:
     if not source.has_folds:
         whole = _kept(_whole(source), source)
         if source.cut == 1:
-            return dict(zip(PARTS, whole.split(0.6, 0.2), strict=True))
-        return dict(zip(PARTS, whole.folds(source.cut)[number - 1], strict=True))  # type: ignore[arg-type]
+            return dict(zip(FOLD_PARTS, whole.split(0.6, 0.2), strict=True))
+        return dict(zip(FOLD_PARTS, whole.folds(source.cut)[number - 1], strict=True))  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         training, validation, test = source._folds()[number]
@@ -245,13 +245,15 @@ def _sets(source: Source, number: int) -> dict[str, Dataset]:
     assert test is not None
     if validation is None:
         training, validation = training.split(0.8)
-    return {n: _kept(d, source) for n, d in zip(PARTS, (training, validation, test), strict=True)}
+    return {
+        n: _kept(d, source) for n, d in zip(FOLD_PARTS, (training, validation, test), strict=True)
+    }
 
 
 @lru_cache(maxsize=64)
 def _fingerprint(source: Source, fold: int) -> str:
     if source.has_folds:
-        return ".".join(fingerprint(source.sets(fold)[part]) for part in PARTS)
+        return ".".join(fingerprint(source.sets(fold)[part]) for part in FOLD_PARTS)
     kept = f"{source.min_documents}-{source.min_relevant}"
     return f"{_whole_fingerprint(source)}.{kept}.{source.cut}-{fold}"
 

@@ -38,7 +38,7 @@ from twinrank.support.errors import FileError, InputError, explained
 from twinrank.support.files import check_format, read_json, remove, write_json
 from twinrank.support.locks import locked
 
-MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP", "nERR@10")
+COMPARED_MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP", "nERR@10")
 _FORMAT, _VERSION = "twinrank-study", 1
 _REMEDY = "Choose another --out, or pass --force to add these results to it."
 
@@ -61,7 +61,7 @@ class Study:
     folds: Sequence[int] | None = None
     """Their numbers; None for all folds of the source."""
     seeds: Sequence[int] = (0,)
-    measures: Sequence[str] = MEASURES
+    measures: Sequence[str] = COMPARED_MEASURES
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     validation_measure: str = "nDCG@5"
     watch: Sequence[str] = ("validation",)

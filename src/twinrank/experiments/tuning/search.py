@@ -22,7 +22,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from twinrank.core.measures import measure
-from twinrank.experiments.study.methods import BLEND, KINDS, NET, TREES
+from twinrank.experiments.study.methods import BLEND, MODEL_KINDS, NET, TREES
 from twinrank.experiments.study.scheduler import DIED, Item, Job, run_jobs
 from twinrank.experiments.study.source import Split
 from twinrank.experiments.study.study_folder import saved_settings
@@ -109,7 +109,7 @@ class Tuning:
 
     def parameters(self, model: str, drawn: dict[str, Any]) -> dict[str, Any]:
         """All parameters of the estimator except its number of threads."""
-        iterations = {KINDS[model].iterations_parameter: self.total(model)}
+        iterations = {MODEL_KINDS[model].iterations_parameter: self.total(model)}
         if model == BLEND.name:
             iterations = {"trees__n_estimators": self.rounds, "net__epochs": self.epochs}
         own = {"validation_measure": self.measure, "random_state": self.seed}
@@ -245,7 +245,7 @@ def _train(tuning: Tuning, model: str, parameters: Mapping[str, Any], trial: Tri
     # Values of single rankers say too little about their blend to prune it.
     callbacks = [] if model == BLEND.name else [ReportToTrial(trial, tuning.total(model))]
     with one_thread():
-        ranker = KINDS[model].estimator().set_params(**parameters)
+        ranker = MODEL_KINDS[model].estimator().set_params(**parameters)
         validation = {"validation": sets["validation"]}
         ranker.fit(sets["train"], eval_set=validation, callbacks=callbacks)
     value: float | None = ranker.best_score_

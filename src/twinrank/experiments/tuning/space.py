@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twinrank.experiments.study.methods import BLEND, ENSEMBLE_SIZE, KINDS, NET, TREES
+from twinrank.experiments.study.methods import BLEND, ENSEMBLE_SIZE, MODEL_KINDS, NET, TREES
 from twinrank.experiments.study.units import full_parameters
 from twinrank.learning.estimators.parameters import settings_of
 from twinrank.learning.models.architecture import Architecture
@@ -102,7 +102,7 @@ class Space:
                 )
             raise InputError(f"Only LightGBM has {name}: fix engine=lightgbm.")
         # Checked now, so that mistakes show before the search begins.
-        full_parameters(KINDS[self.model].estimator.__name__, self.start())
+        full_parameters(MODEL_KINDS[self.model].estimator.__name__, self.start())
 
     @cached_property
     def dimensions(self) -> dict[str, Dimension]:
@@ -198,7 +198,7 @@ def spaces_of(
 
 def known_names(model: str) -> list[str]:
     """The names that can be searched or fixed: parameters of the estimator, and parts of one."""
-    names = inspect.signature(KINDS[model].estimator).parameters
+    names = inspect.signature(MODEL_KINDS[model].estimator).parameters
     own = [name for name in names if name not in _SET_BY_OPTIONS]
     if model == BLEND.name:
         return own + [f"{part}__{n}" for part in (TREES.name, NET.name) for n in known_names(part)]
@@ -239,8 +239,8 @@ def _read(path: Path) -> dict[str, dict[str, Dimension]]:
 
 def _ranges(model: str, table: Any) -> dict[str, Dimension]:
     """The ranges of one kind of model."""
-    if model not in KINDS:
-        raise InputError(unknown("model", model, KINDS))
+    if model not in MODEL_KINDS:
+        raise InputError(unknown("model", model, MODEL_KINDS))
     if not isinstance(table, dict):
         raise InputError(f"{model} must be a table, such as [{model}].")
     for key in table:

@@ -37,7 +37,7 @@ LONG = 1500
 """From this length on `auto` interpolates if that is cheaper."""
 
 DEVICE_LONG = 8192
-"""From this length on `auto` interpolates on other devices. Not tuned: no GPU was at hand."""
+"""From this length on `auto` interpolates on other devices. Not tuned on a GPU."""
 
 KERNELS = ("auto", "torch", "triton", "numba", "long")
 

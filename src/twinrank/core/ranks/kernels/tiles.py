@@ -19,7 +19,7 @@ from twinrank.core.ranks.strategies import RankStrategy
 from twinrank.support.errors import InputError
 
 ROWS, COLUMNS = 32, 64
-"""The documents of a tile, and those that it meets at once. Not tuned: no GPU was at hand."""
+"""The documents of a tile, and those that it meets at once. Not tuned on a GPU."""
 
 COUNTED = 2048
 """Up to this length ranks are counted; longer lists are sorted."""
