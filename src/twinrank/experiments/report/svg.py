@@ -1,7 +1,7 @@
 """SVG inside an HTML page: page colours, unique ids, no scripts and no external files."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,35 +76,54 @@ def inline_svg(text: str, prefix: str, names: Mapping[int, str] | None = None) -
         raise InputError(f"A figure of the report is not SVG: {error}.") from error
     if _local(root.tag) != "svg":
         raise InputError(f"A figure of the report is not SVG but <{_local(root.tag)}>.")
-    _clean(root, prefix)
-    _drop_unused_ids(root)
-    _name_series(root, names or {})
+    used = {name for each in root.iter() for name in _references(each)}
+    _clean(root, prefix, used, names or {})
     _make_responsive(root)
     return ElementTree.tostring(root, encoding="unicode", method="html")
 
 
-def _clean(element: ElementTree.Element, prefix: str) -> None:
-    """Remove elements and attributes that are not allowed, recursively."""
+def _references(element: ElementTree.Element) -> Iterator[str]:
+    """The ids that an element refers to."""
+    for name, value in element.attrib.items():
+        yield from _REFERENCE.findall(value)
+        if _local(name) == "href":
+            yield value[1:]
+
+
+def _clean(
+    element: ElementTree.Element, prefix: str, used: Container[str], names: Mapping[int, str]
+) -> None:
+    """Remove elements and attributes that are not allowed, and ids that are not used, recursively.
+
+    A line gets the number of its method, for scripts, and the name as a tooltip.
+    """
     element.tag = _local(element.tag)
     element.text, element.tail = (_without_blanks(t) for t in (element.text, element.tail))
     attributes = {_local(name): value for name, value in element.attrib.items()}
     element.attrib.clear()
+    for child in list(element):
+        if isinstance(child.tag, str) and _local(child.tag) in _ALLOWED:
+            _clean(child, prefix, used, names)
+        else:
+            element.remove(child)
+    own = attributes.pop("id", "")
+    if own in used:
+        element.set("id", prefix + own)
     for name, value in attributes.items():
         if (kept := _attribute(name, value, prefix)) is not None:
             element.set(name, kept)
-    for child in list(element):
-        if isinstance(child.tag, str) and _local(child.tag) in _ALLOWED:
-            _clean(child, prefix)
-        else:
-            element.remove(child)
+    if match := _METHOD.fullmatch(own):
+        element.set("data-series", match[1])
+        if int(match[1]) in names:
+            title = ElementTree.Element("title")
+            title.text = names[int(match[1])]
+            element.insert(0, title)
 
 
 def _attribute(name: str, value: str, prefix: str) -> str | None:
     """The new value of an attribute; None to remove it."""
     if name.lower().startswith("on") or "javascript:" in value.lower():
         return None
-    if name == "id":
-        return value if _METHOD.fullmatch(value) else prefix + value
     if name == "href":
         embedded = value if value.startswith("data:image/") else None
         return f"#{prefix}{value[1:]}" if value.startswith("#") else embedded
@@ -119,33 +138,6 @@ def _attribute(name: str, value: str, prefix: str) -> str | None:
     if "url(" in value.replace("url(#", "") or "@import" in value:
         return None
     return _COLOUR.sub(lambda m: _VARIABLES.get(m[0].lower(), m[0]), value)
-
-
-def _drop_unused_ids(root: ElementTree.Element) -> None:
-    """Remove ids that are never referenced, to save space."""
-    used = set()
-    for element in root.iter():
-        for name, value in element.attrib.items():
-            used.update(_REFERENCE.findall(value))
-            if name == "href":
-                used.add(value[1:])
-    for element in root.iter():
-        own = element.get("id")
-        if own is not None and own not in used and not _METHOD.fullmatch(own):
-            del element.attrib["id"]
-
-
-def _name_series(root: ElementTree.Element, names: Mapping[int, str]) -> None:
-    """Mark each line with its method, for scripts and as a tooltip."""
-    for element in root.iter():
-        if match := _METHOD.fullmatch(element.get("id", "")):
-            number = int(match[1])
-            del element.attrib["id"]
-            element.set("data-series", str(number))
-            if number in names:
-                title = ElementTree.Element("title")
-                title.text = names[number]
-                element.insert(0, title)
 
 
 def _make_responsive(root: ElementTree.Element) -> None:
