@@ -23,7 +23,7 @@ from typing import Any
 
 import twinrank as tr
 from common import console, show_table
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import one_thread
 from twinrank.support.plots import COLOURS, drawing
 

@@ -19,7 +19,7 @@ from common import console, describe_environment, parser, save, show_table
 from quality import BUILT_IN_QUERIES, open_source
 from twinrank import BoostedRanker, Lists, Ranker
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_source import Source
 from twinrank.support.files import replacing
 from twinrank.support.quantities import counted
 from twinrank.training import Callback

@@ -18,7 +18,7 @@ from scipy.stats import kendalltau, rankdata
 import twinrank as tr
 from common import console
 from twinrank.experiments.study.method_comparison import comparison_study
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_source import Source
 
 METHODS = (
     "LambdaMART",

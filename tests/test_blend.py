@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 import twinrank as tr
 from twinrank.experiments.study.methods import method
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import Unit, train_unit
 from twinrank.experiments.tuning.search import Split, Tuning
 from twinrank.experiments.tuning.space import spaces_of

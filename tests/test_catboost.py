@@ -17,7 +17,7 @@ from twinrank.experiments.study.method_comparison import (
     note_on_missing,
 )
 from twinrank.experiments.study.methods import CATBOOST, Method, method
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import full_parameters
 
 TRAIN, VALID = tr.synthetic_web_search(queries=12).split(0.6, random_state=0)

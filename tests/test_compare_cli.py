@@ -17,7 +17,7 @@ import torch
 
 import twinrank as tr
 from twinrank.experiments.study.method_comparison import comparison_study, headline
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_source import Source
 
 SMALL = ["--methods", "AP-type3 (Linear); LambdaMART", "--epochs", "1", "--jobs", "1"]
 SMALL += ["--set", "n_estimators=2", "--measures", "nDCG@5; AP"]

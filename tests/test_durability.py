@@ -10,8 +10,8 @@ import pytest
 
 import twinrank as tr
 from twinrank import InputError
-from twinrank.experiments.study.source import Source
 from twinrank.experiments.study.study import Study
+from twinrank.experiments.study.study_source import Source
 from twinrank.support import files
 from twinrank.support.checksums import check_seal, checksum, sealed
 from twinrank.support.locks import LOCK, is_empty, locked

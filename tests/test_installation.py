@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from twinrank.experiments.study import method_comparison
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_source import Source
 
 ROOT = Path(__file__).parents[1]
 BLOCKED = """

@@ -5,7 +5,7 @@ import pytest
 import twinrank as tr
 from twinrank.experiments.study.method_comparison import METHODS, comparison_study
 from twinrank.experiments.study.methods import Method, method
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import full_parameters
 
 

@@ -16,9 +16,9 @@ import pytest
 import twinrank as tr
 from twinrank.experiments.study import study as study_module
 from twinrank.experiments.study.scheduler import Item, run_jobs, watching
-from twinrank.experiments.study.source import Source
 from twinrank.experiments.study.study import Study, UnitQueue, run_unit
 from twinrank.experiments.study.study_folder import Results, read_unit, status_path, write_failure
+from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import (
     StatusFile,
     Unit,

@@ -21,7 +21,7 @@ import pytest
 import twinrank as tr
 from twinrank.core.ranks.strategies import STRATEGIES
 from twinrank.experiments.study.methods import MODEL_KINDS
-from twinrank.experiments.study.source import Source, Split
+from twinrank.experiments.study.study_source import Source, Split
 from twinrank.experiments.study.units import full_parameters, one_thread
 from twinrank.experiments.tuning.search import (
     JOURNAL,

@@ -26,7 +26,7 @@ from twinrank.support.errors import (
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
-    from twinrank.experiments.study.source import Source
+    from twinrank.experiments.study.study_source import Source
 
 
 _Name = Annotated[str | None, typer.Option(metavar="NAME")]
@@ -142,7 +142,7 @@ def load_data(path: Path | None, reading: dict[str, Any], text: Sequence[str] = 
             data = load_data(file, {**reading, "cache": False}, text)
             data.name = "standard input"
             return data
-    from twinrank.experiments.study.source import read_data
+    from twinrank.experiments.study.study_source import read_data
 
     reading = {**reading, "features": features_of(path, reading["features"])}
     with warnings_as_notes(is_quiet()):
@@ -162,7 +162,7 @@ def load_unlabelled(path: Path, reading: dict[str, Any], text: Sequence[str] = (
 
 def source_of(data: Path | None, reading: dict[str, Any] | None, **choices: Any) -> "Source":
     """The data of a study: a folder with folds, a file, or the built-in data."""
-    from twinrank.experiments.study.source import Source, forget
+    from twinrank.experiments.study.study_source import Source, forget
 
     forget()
     options = dict(reading or {})

@@ -236,9 +236,9 @@ def _tracking(folder: Path, wanted: bool) -> "list[Callback]":
 def _text(value: Any) -> Any:
     if not isinstance(value, Path):
         return value
-    from twinrank.data.sources import address_of
+    from twinrank.experiments.study.study_source import absolute
 
-    return address_of(value) or str(value.absolute())
+    return absolute(value)
 
 
 def _note_changes(about: dict[str, Any], processes: int) -> None:

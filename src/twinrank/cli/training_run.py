@@ -126,7 +126,7 @@ def _load(source: dict[str, Any], group: "ProcessGroup") -> "dict[str, Dataset]"
 
 def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
     """Training and validation data, and perhaps test and unlabelled data."""
-    from twinrank.experiments.study.source import Split, text_columns
+    from twinrank.experiments.study.study_source import Split, text_columns
 
     try:
         data, reading = source["data"], source["reading"]

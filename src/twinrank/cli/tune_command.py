@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twinrank.cli.command_signatures import AtLeastOne, Jobs, Ray, Seed
-from twinrank.cli.data_options import show_notes, source_of, takes_data
+from twinrank.cli.data_options import show_notes, source_of, takes_data, warnings_as_notes
 from twinrank.cli.output_options import (
     is_quiet,
     resumable,
@@ -100,8 +100,7 @@ def tune(
         raise InputError(
             "Tuning needs Optuna; install it with pip install 'twinrank[tune]'."
         ) from error
-    from twinrank.data.sources import address_of
-    from twinrank.experiments.study.source import Split
+    from twinrank.experiments.study.study_source import Split, absolute
     from twinrank.experiments.tuning.search import Tuning
     from twinrank.experiments.tuning.space import spaces_of
     from twinrank.support.memory import keep_memory
@@ -112,20 +111,17 @@ def tune(
         raise InputError(unknown("model", model, _MODELS))
     few: dict[str, Any] = {"queries": _QUICK_QUERIES} if quick and data is None else {}
     source = source_of(data, reading, cut=1, **few)
-    validation = None
-    if valid is not None:
-        validation = address_of(valid) or str(valid.expanduser().absolute())
     default = _QUICK if quick else _DEFAULTS
     tuning = Tuning(
-        Split(source, fold, validation),
+        Split(source, fold, None if valid is None else absolute(valid)),
         spaces_of(_MODELS[model], fix or [], space),
         measure,
         epochs or default["epochs"],
         rounds or default["rounds"],
         seed,
     )
-    sets = tuning.split.sets()  # problems of the data show before anything is written
-    show_notes(sets["train"])
+    with warnings_as_notes(is_quiet()):
+        show_notes(tuning.split.sets()["train"])  # problems show before anything is written
     count = trials or default["trials"]
     with resumable(out):
         found = tuning.run(out, count, jobs, ray, timeout, progress=not is_quiet(), force=force)

@@ -10,7 +10,7 @@ import numpy as np
 
 from twinrank.data.dataset import Dataset
 from twinrank.experiments.study.methods import NET, TREES
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import Unit, one_thread
 from twinrank.learning.training.settings import resolve
 from twinrank.support.errors import TwinRankError

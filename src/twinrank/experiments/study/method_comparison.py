@@ -16,9 +16,9 @@ from twinrank.experiments.report.query_rankings import choice_note, chosen_queri
 from twinrank.experiments.report.report_content import ReportContent
 from twinrank.experiments.study.catboost_ranker import INSTALL, is_installed
 from twinrank.experiments.study.methods import ENSEMBLE_SIZE, TREES, Method, method
-from twinrank.experiments.study.source import Source
 from twinrank.experiments.study.study import COMPARED_MEASURES, Study
 from twinrank.experiments.study.study_folder import Results
+from twinrank.experiments.study.study_source import Source
 from twinrank.learning.training.matched_data import papers_queries
 from twinrank.learning.training.settings import FEWEST
 from twinrank.support.errors import InputError, Parts, has_torch, unknown

@@ -10,7 +10,6 @@ from typing import Any
 from twinrank.core.measures import measure
 from twinrank.experiments.study.methods import method
 from twinrank.experiments.study.scheduler import DIED, Item, Job, run_jobs
-from twinrank.experiments.study.source import Source, forget
 from twinrank.experiments.study.study_folder import (
     FAILURES,
     RUNNING,
@@ -26,6 +25,7 @@ from twinrank.experiments.study.study_folder import (
     write_failure,
     write_unit,
 )
+from twinrank.experiments.study.study_source import Source, forget
 from twinrank.experiments.study.units import (
     PROTOCOL,
     StatusFile,

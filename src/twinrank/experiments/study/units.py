@@ -19,7 +19,7 @@ from sklearn.base import clone
 from twinrank.core.lists import Lists
 from twinrank.data.dataset import Dataset
 from twinrank.experiments.study.methods import Method, ModelKind, method
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_source import Source
 from twinrank.learning.estimators.parameters import saved_parameters
 from twinrank.learning.training.callbacks import Callback
 from twinrank.support.arrays import Ints

@@ -7,6 +7,7 @@ OUT/trials.journal  every trial, from its beginning on
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -24,12 +25,13 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from twinrank.core.measures import measure
 from twinrank.experiments.study.methods import BLEND, MODEL_KINDS, NET, TREES
 from twinrank.experiments.study.scheduler import DIED, Item, Job, run_jobs
-from twinrank.experiments.study.source import Split
 from twinrank.experiments.study.study_folder import saved_settings
+from twinrank.experiments.study.study_source import Split
 from twinrank.experiments.study.units import one_thread
 from twinrank.experiments.tuning.space import Space
 from twinrank.learning.training.callbacks import Callback
 from twinrank.support.errors import (
+    DataWarning,
     InputError,
     TwinRankError,
     error_message,
@@ -241,7 +243,9 @@ def _sampler(study: optuna.Study, number: int, seed: int) -> optuna.samplers.Bas
 
 def _train(tuning: Tuning, model: str, parameters: Mapping[str, Any], trial: Trial) -> float:
     """The validation value of the model."""
-    sets = tuning.split.sets()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # the command has shown them
+        sets = tuning.split.sets()
     # Values of single rankers say too little about their blend to prune it.
     callbacks = [] if model == BLEND.name else [ReportToTrial(trial, tuning.total(model))]
     with one_thread():

@@ -12,7 +12,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.visualization import matplotlib as optuna_plots
 
 from twinrank.data.options import ReadOptions
-from twinrank.experiments.study.source import Source
+from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.tuning.search import TrialRecord, Tuning, best_of, open_search
 from twinrank.support.files import replacing, write_json, write_text
 from twinrank.support.tables import Cell, Table, csv_text

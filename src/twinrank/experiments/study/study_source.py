@@ -58,10 +58,8 @@ class Source:
     @classmethod
     def of(cls, path: Path | str | None, reading: Mapping[str, Any], **choices: Any) -> "Source":
         """The source at a path, made absolute, with `reading` in JSON types."""
-        place = (
-            None if path is None else address_of(path) or str(Path(path).expanduser().absolute())
-        )
-        return cls(place, json.loads(json.dumps(dict(reading), default=_plain)), **choices)
+        place = None if path is None else absolute(path)
+        return cls(place, json.loads(json.dumps(dict(reading), default=absolute)), **choices)
 
     @property
     def name(self) -> str:
@@ -138,8 +136,9 @@ def _number(name: str) -> int | None:
     return int(match[1]) if match and int(match[1]) > 0 else None
 
 
-def _plain(value: Any) -> str:
-    return str(value.expanduser().absolute()) if isinstance(value, Path) else str(value)
+def absolute(path: Path | str) -> str:
+    """The absolute path of a file or a folder, or an address, as text."""
+    return address_of(path) or str(Path(path).expanduser().absolute())
 
 
 @dataclass(frozen=True)
