@@ -37,6 +37,7 @@ from twinrank.experiments.paper.published import (
 from twinrank.experiments.paper.rank_error import RankError
 from twinrank.experiments.paper.reproduction import AUTHOR, CONVENTION, ReproductionResults
 from twinrank.experiments.report.report_content import ReportContent
+from twinrank.experiments.study.method_comparison import training_fields
 from twinrank.support.files import replacing, write_json, write_text
 from twinrank.support.quantities import counted
 from twinrank.support.tables import Cell, Table, csv_text, write_tables
@@ -323,19 +324,14 @@ def report_of(
         versions=about["versions"],
         comparison=compare(evaluations, level=SIGNIFICANCE) if evaluations else None,
         evaluations=evaluations,
-        curves={name: [unit.history for unit in trained] for name, trained in units.items()},
         list_sizes=last.list_sizes if evaluations else None,
         list_grades=last.list_grades if evaluations else None,
-        seconds={name: sum(unit.seconds for unit in trained) for name, trained in units.items()},
-        memory={
-            name: float(max(unit.peak_memory_bytes for unit in trained))
-            for name, trained in units.items()
-        },
         notes=notes_of(results),
         figures=_figures(out),
         tables=[(table.title, table) for section in sections for table in section.tables],
         measure=VALIDATION if evaluations else "",
         validation_measure=VALIDATION,
+        **training_fields(units),
     )
 
 

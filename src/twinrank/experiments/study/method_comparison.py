@@ -19,6 +19,7 @@ from twinrank.experiments.study.methods import ENSEMBLE_SIZE, TREES, Method, met
 from twinrank.experiments.study.study import COMPARED_MEASURES, Study
 from twinrank.experiments.study.study_folder import Results
 from twinrank.experiments.study.study_source import Source
+from twinrank.experiments.study.units import UnitResult
 from twinrank.learning.training.matched_data import papers_queries
 from twinrank.learning.training.settings import FEWEST
 from twinrank.support.errors import InputError, Parts, has_torch, unknown
@@ -191,16 +192,25 @@ def report_content(
         versions={name: ", ".join(values) for name, values in _versions(results).items()},
         comparison=comparison,
         evaluations=results.evaluations(at_cutoffs(study.measures)),
-        curves={name: [unit.history for unit in results.units_of(name)] for name in names},
         list_sizes=results.list_sizes,
         list_grades=results.list_grades,
-        seconds={name: results.seconds(name) for name in names},
-        memory={name: float(results.memory(name)) for name in names},
         notes=_notes(results),
         measure=main_measure(results),
         validation_measure=study.validation_measure,
+        **training_fields({name: results.units_of(name) for name in names}),
         **query_details(results, main_measure(results), queries),
     )
+
+
+def training_fields(units: Mapping[str, Sequence[UnitResult]]) -> dict[str, Any]:
+    """Fields of `ReportContent`: curves, time and peak memory of the units of each method."""
+    return {
+        "curves": {name: [unit.history for unit in own] for name, own in units.items()},
+        "seconds": {name: sum(unit.seconds for unit in own) for name, own in units.items()},
+        "memory": {
+            name: float(max(u.peak_memory_bytes for u in own)) for name, own in units.items()
+        },
+    }
 
 
 def _versions(results: Results) -> dict[str, list[str]]:

@@ -207,10 +207,6 @@ class Results:
         """The total training time of a method."""
         return sum(result.seconds for result in self.units_of(method))
 
-    def memory(self, method: str) -> int:
-        """The highest peak memory of a method's units, in bytes."""
-        return max((result.peak_memory_bytes for result in self.units_of(method)), default=0)
-
     @cached_property
     def tests(self) -> list[Dataset]:
         """The test data of every fold."""
