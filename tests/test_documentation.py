@@ -99,7 +99,7 @@ def test_files_of_a_page_are_read(page, tmp_path):
     for block in blocks(PAGES[page], "toml"):
         (tmp_path / "file.toml").write_text(block, "utf-8")
         if "methods" in block:
-            assert read_study_file(tmp_path / "file.toml").methods
+            assert read_study_file(tmp_path / "file.toml")["methods"]
         else:
             assert spaces_of(["net"], [], tmp_path / "file.toml")[0].own
 

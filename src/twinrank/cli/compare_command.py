@@ -116,29 +116,25 @@ def _study(
 ) -> "Study":
     """The study to run; options replace the values of a study file."""
     from twinrank.experiments.study import method_comparison as defaults
-    from twinrank.experiments.study.method_comparison import StudyFile, read_study_file
-    from twinrank.experiments.study.study import COMPARED_MEASURES
 
-    file = StudyFile()
+    file: dict[str, Any] = {}
     if data is not None and data.suffix == ".toml":
-        file = read_study_file(data)
-        data = None if file.data is None else Path(file.data)
-        reading = {**reading, **file.reading}  # an option cannot be distinguished from its default
-    chosen = {n: getattr(file, n) if value is None else value for n, value in options.items()}
-    built_in: dict[str, Any] = {}
+        file = defaults.read_study_file(data)
+        data = Path(file["data"]) if "data" in file else None
+        # An option for reading cannot be distinguished from its default.
+        reading = {**reading, **file.get("reading", {})}
+    chosen = {name: file[name] for name in options if name in file}
+    chosen |= {name: value for name, value in options.items() if value is not None}
+    cut = {"cut": chosen.pop("cut")} if "cut" in chosen else {}
     if data is None:
         queries = defaults.QUICK_QUERIES if quick else defaults.BUILT_IN_QUERIES
-        built_in = {"cut": defaults.BUILT_IN_FOLDS, "queries": queries}
-    cut = {} if chosen["cut"] is None else {"cut": chosen["cut"]}
+        cut = {"cut": defaults.BUILT_IN_FOLDS, "queries": queries, **cut}
     return defaults.comparison_study(
-        source_of(data, reading, **{**built_in, **cut}),
-        chosen["methods"],
-        COMPARED_MEASURES if chosen["measures"] is None else chosen["measures"],
-        chosen["folds"],
-        (0,) if chosen["seeds"] is None else chosen["seeds"],
-        {**file.parameters, **shared},
-        file.method,
-        quick,
+        source_of(data, reading, **cut),
+        **chosen,
+        shared={**file.get("parameters", {}), **shared},
+        own=file.get("method"),
+        quick=quick,
     )
 
 

@@ -3,8 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +18,7 @@ _SCORED = 12_000  # documents that are scored, as many as a training scores at a
 _ITERATIONS = 3  # the first, which loads and compiles, does not count
 
 
-@dataclass(frozen=True)
-class _Cost:
+class _Cost(NamedTuple):
     """How the time of an iteration of one kind of model is measured."""
 
     size: str
@@ -29,14 +27,6 @@ class _Cost:
     """The size of the sample that is timed."""
     evaluates: bool
     """True if an iteration is timed with its evaluation, as where each iteration has one."""
-
-    def size_of(self, data: Dataset) -> int:
-        return int(getattr(data, self.size))
-
-    def queries(self, data: Dataset) -> int:
-        """The number of queries of the sample."""
-        share = self.sample / max(self.size_of(data), 1)
-        return max(1, int(data.queries * min(share, 1.0)))
 
 
 _COSTS = {
@@ -61,7 +51,7 @@ def expected_seconds(units: Sequence[Unit], source: Source) -> dict[str, float]:
             timed[group] = _time(unit, sets)
         per_size, per_document = timed[group]
         iterations = _iterations(unit)
-        seconds = iterations * per_size * cost.size_of(sets["train"])
+        seconds = iterations * per_size * getattr(sets["train"], cost.size)
         if not cost.evaluates:
             evaluations = math.ceil(iterations / _parameter(unit, "validate_every"))
             seconds += evaluations * per_document * sum(sets[p].documents for p in unit.watch)
@@ -77,7 +67,8 @@ def in_parallel(seconds: Sequence[float], jobs: int) -> float:
 def _time(unit: Unit, sets: Mapping[str, Dataset]) -> tuple[float, float]:
     """Seconds per query (trees: per document) and iteration, and per document that is scored."""
     kind, cost, train = unit.kind, _COSTS[unit.kind.name], sets["train"]
-    queries = cost.queries(train)
+    share = min(cost.sample / max(getattr(train, cost.size), 1), 1.0)
+    queries = max(1, int(train.queries * share))
     sample = _sample(train, queries)
     share = queries / train.queries
     watched = {part: _sample(sets[part], int(sets[part].queries * share)) for part in unit.watch}
@@ -95,7 +86,7 @@ def _time(unit: Unit, sets: Mapping[str, Dataset]) -> tuple[float, float]:
         ranker.predict(scored)
         scoring = time.perf_counter() - begun
     iterations = max(len(history) - 1, 1)
-    return spent / iterations / cost.size_of(sample), scoring / scored.documents
+    return spent / iterations / getattr(sample, cost.size), scoring / scored.documents
 
 
 def _queries_with(data: Dataset, documents: int) -> int:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -327,22 +327,7 @@ def _first_seed(results: Results, method: str) -> Sequence[Any]:
     return [by_fold[fold] for fold in results.study.chosen_folds]
 
 
-@dataclass(frozen=True)
-class StudyFile:
-    """The content of a study file, None for absent keys."""
-
-    data: str | None = None
-    methods: Sequence[str] | None = None
-    measures: Sequence[str] | None = None
-    folds: Sequence[int] | None = None
-    cut: int | None = None
-    seeds: Sequence[int] | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    method: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    reading: Mapping[str, Any] = field(default_factory=dict)
-
-
-_KINDS: dict[str, tuple[type, type | None, str]] = {
+_KEYS: dict[str, tuple[type, type | None, str]] = {  # type, type of the items, description
     "data": (str, None, "the path of a file or folder"),
     "methods": (list, str, 'a list of names, such as ["AP-type3", "LambdaMART"]'),
     "measures": (list, str, 'a list of names, such as ["nDCG@5", "AP"]'),
@@ -355,7 +340,7 @@ _KINDS: dict[str, tuple[type, type | None, str]] = {
 }
 
 
-def read_study_file(path: Path) -> StudyFile:
+def read_study_file(path: Path) -> dict[str, Any]:
     """Read a study file: a comparison described in TOML. Every key is optional.
 
         data = "MQ2008"                       # relative to the file; without it, the built-in data
@@ -374,10 +359,10 @@ def read_study_file(path: Path) -> StudyFile:
     """
     content = read_toml(path)
     for key, value in content.items():
-        if key not in _KINDS:
-            raise InputError(f"{path}: {unknown('key', key, _KINDS)}")
-        if not _fits(value, *_KINDS[key][:2]):
-            raise InputError(f"{path}: {key} must be {_KINDS[key][2]}, not {value!r}.")
+        if key not in _KEYS:
+            raise InputError(f"{path}: {unknown('key', key, _KEYS)}")
+        if not _fits(value, *_KEYS[key][:2]):
+            raise InputError(f"{path}: {key} must be {_KEYS[key][2]}, not {value!r}.")
     known = list(inspect.signature(load).parameters)[1:]
     for key in content.get("reading", {}):
         if key not in known:
@@ -386,7 +371,7 @@ def read_study_file(path: Path) -> StudyFile:
         method(name)
     if "data" in content:
         content["data"] = str(path.absolute().parent / Path(content["data"]).expanduser())
-    return StudyFile(**content)
+    return content
 
 
 def _fits(value: Any, kind: type, item: type | None) -> bool:
