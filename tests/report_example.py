@@ -6,7 +6,7 @@ import twinrank as tr
 from twinrank.experiments.report.query_rankings import RankedQuery
 from twinrank.experiments.report.report_content import ReportContent
 from twinrank.support.plots import COLOURS, drawing
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, ResultTable
 
 METHODS = ("LambdaMART", "ListNet (R4.L)", "AP-type3 (CE4.L)")
 CUTOFFS = (1, 3, 10)
@@ -74,7 +74,7 @@ def example(folder, methods=METHODS, **others):
     """A report with every section."""
     found, sizes, grades = evaluations(methods)
     values = {name: {m: one.values[m] for m in MEASURES[:1]} for name, one in found.items()}
-    table = Table("A table", ["α", "error"], [[Cell("1"), Cell("0.5", best=True, mark="*")]])
+    table = ResultTable("A table", ["α", "error"], [[Cell("1"), Cell("0.5", best=True, mark="*")]])
     content = {
         "title": "Three methods",
         "headline": "One of them is best.",

@@ -26,7 +26,7 @@ from twinrank.experiments.report.report_figures import (
 from twinrank.experiments.report.report_page import render, write_report
 from twinrank.experiments.report.svg import inline_svg
 from twinrank.support.errors import InputError
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, ResultTable
 
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)> & </title></style> {{ 7*7 }}"
@@ -178,7 +178,9 @@ def test_what_comes_from_the_data_stays_text(tmp_path):
         curves={HOSTILE: [[{"iteration": 1, "loss": 1.0, HOSTILE: 0.5}]]},
         notes=[HOSTILE],
         figures=[(HOSTILE, '<svg xmlns="http://www.w3.org/2000/svg"/>', HOSTILE)],
-        tables=[(HOSTILE, Table(HOSTILE * 2, [HOSTILE], [[Cell(HOSTILE, mark="<")]], [HOSTILE]))],
+        tables=[
+            (HOSTILE, ResultTable(HOSTILE * 2, [HOSTILE], [[Cell(HOSTILE, mark="<")]], [HOSTILE]))
+        ],
     )
     html = render(content)
     page = Page(html)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, ResultTable
 
 NASTY = r"a<b>&c|d_e*f%g$h#i{j}~k^l\m[n]`o"
 
@@ -17,7 +17,7 @@ def table(*names, title="", notes=(), about_best="the best"):
         [Cell(name), Cell(f"{0.5 / (i + 1):.3f}", best=i == 0, mark="*" if i else "")]
         for i, name in enumerate(names or ("one", "another"))
     ]
-    return Table(title, ["", "nDCG@10"], rows, notes, about_best)
+    return ResultTable(title, ["", "nDCG@10"], rows, notes, about_best)
 
 
 def test_text():
@@ -34,7 +34,9 @@ def test_text():
 
 def test_text_fits_the_width():
     rows = [[Cell("method"), *(Cell(f"0.{i}000") for i in range(1, 6))]]
-    wide = Table("", ["", *(f"nDCG@{i}" for i in range(1, 6))], rows, ["A note of five words."])
+    wide = ResultTable(
+        "", ["", *(f"nDCG@{i}" for i in range(1, 6))], rows, ["A note of five words."]
+    )
     assert wide.to_text(width=24) == (
         "        nDCG@1  nDCG@2\n"
         "──────  ──────  ──────\n"
@@ -62,7 +64,7 @@ def test_text_in_colour():
 
 def test_figures_are_aligned_and_marks_hang_over():
     rows = [[Cell("a"), Cell("1,234", mark="*"), Cell("1")], [Cell("bb"), Cell("5"), Cell("22")]]
-    assert Table("", ["x", "y", "z"], rows).to_text() == (
+    assert ResultTable("", ["x", "y", "z"], rows).to_text() == (
         "x       y    z\n"
         "──  ──────  ──\n"
         "a   1,234*   1\n"
@@ -71,7 +73,7 @@ def test_figures_are_aligned_and_marks_hang_over():
 
 
 def test_nothing_is_said_about_the_best_where_none_is_shown():
-    plain = Table("", ["a"], [[Cell("x")]], about_best="the best")
+    plain = ResultTable("", ["a"], [[Cell("x")]], about_best="the best")
     for shown in (plain.to_text(), plain.to_markdown(), plain.to_latex(), plain.to_html()):
         assert "the best" not in shown
 

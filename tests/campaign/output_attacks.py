@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 
 import twinrank as tr
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, ResultTable
 from twinrank.support.terminal import printable
 
 from .harness import attack
@@ -42,7 +42,7 @@ def hostile_names(random, folder):
     """No markup, command or control sequence of a name survives."""
     while True:
         rows = [[Cell(name(random)), Cell(name(random), best=True)] for _ in range(3)]
-        table = Table(name(random), [name(random), name(random)], rows, [name(random)])
+        table = ResultTable(name(random), [name(random), name(random)], rows, [name(random)])
         tags = Tags(table.to_html()).tags
         known = {"table", "caption", "thead", "tbody", "tr", "th", "td", "strong", "p", "sup"}
         assert {tag for tag, _ in tags} <= known, tags

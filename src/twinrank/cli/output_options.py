@@ -21,7 +21,7 @@ from twinrank.support.files import json_text
 from twinrank.support.terminal import printable
 
 if TYPE_CHECKING:
-    from twinrank.support.tables import Table
+    from twinrank.support.tables import ResultTable
 
 OUTPUT_FORMATS = ("text", "json")
 STANDARD_OUTPUT = Path("-")
@@ -100,7 +100,7 @@ def show(text: str, err: bool = False) -> None:
         typer.echo(printable(text), err=err)
 
 
-def show_table(table: "Table", end: str = "") -> None:
+def show_table(table: "ResultTable", end: str = "") -> None:
     """Print a table no wider than the terminal; 80 columns where there is none."""
     width = get_terminal_size().columns
     show(table.to_text(colour=sys.stdout.isatty(), width=width) + end)

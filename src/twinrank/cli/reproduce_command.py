@@ -24,7 +24,7 @@ from twinrank.support.errors import InputError
 if TYPE_CHECKING:
     from twinrank.experiments.paper.paper_report import Section
     from twinrank.experiments.paper.reproduction import Reproduction
-    from twinrank.support.tables import Table
+    from twinrank.support.tables import ResultTable
 
 _TABLES, _FIGURES = (2, 3, 4, 5, 6, 7, 8), (1, 2)
 _QUICK_EPOCHS, _QUICK_FOLDS, _QUICK_QUERIES = 6, 2, 500
@@ -123,7 +123,7 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _content(table: "Table") -> dict[str, Any]:
+def _content(table: "ResultTable") -> dict[str, Any]:
     """A table as JSON: its columns, and its rows as text."""
     rows = [[cell.text for cell in row] for row in table.rows]
     return {"title": table.title, "columns": list(table.columns), "rows": rows}

@@ -20,7 +20,7 @@ from twinrank.support.arrays import Floats
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import json_text, json_types, write_text
 from twinrank.support.quantities import counted
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, ResultTable
 
 TABLE_FORMATS = {".txt": "to_text", ".md": "to_markdown", ".tex": "to_latex", ".html": "to_html"}
 _NAMES = {
@@ -99,7 +99,7 @@ class Comparison:
         """
         return _best(self.values, measure)
 
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """A table of systems by measures, with the best mean and significant differences marked."""
         means, best = self.means, {name: self.best(name) for name in self.measures}
         rows = [
@@ -107,7 +107,7 @@ class Comparison:
             for system in self.values
         ]
         best_of = f"best mean of its column ({self.lists_text()})"
-        return Table("", ["", *self.measures], rows, self._notes(), best_of)
+        return ResultTable("", ["", *self.measures], rows, self._notes(), best_of)
 
     def lists_text(self, unit: str = "list") -> str:
         """The number of lists that the means are over, in words."""

@@ -15,7 +15,7 @@ from twinrank.support.arrays import Bools, Floats, Ints
 from twinrank.support.errors import InputError
 from twinrank.support.files import json_text, json_types, write_text
 from twinrank.support.quantities import counted
-from twinrank.support.tables import Cell, Table, csv_text
+from twinrank.support.tables import Cell, ResultTable, csv_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Evaluation:
             raise KeyError(f"{name} was not measured; the measures are {', '.join(self.values)}")
         return mean_of(self.values[name])
 
-    def table(self) -> Table:
+    def table(self) -> ResultTable:
         """A table of the means, with the convention as a note."""
         rows = [
             [Cell(name), Cell(_format(total)), Cell(f"{self.lists:,}")]
@@ -92,7 +92,7 @@ class Evaluation:
             for name, mean in self.means.items()
         ]
         size = f"{counted(self.lists, 'list')}, {counted(self.documents, 'document')}"
-        return Table(
+        return ResultTable(
             title=f"{self.run}: {size}" if self.run else size,
             columns=["measure", "mean or sum" if self.counts else "mean", "lists"],
             rows=rows,
@@ -188,12 +188,12 @@ class Evaluation:
         cells = (column.tolist() for column in columns.values())
         return [["query", *columns], *map(list, zip(self._ids(), *cells, strict=True))]
 
-    def per_list_table(self) -> Table:
+    def per_list_table(self) -> ResultTable:
         """A table with the values of every list."""
         columns = self._columns()
         cells = ([Cell(_format(v)) for v in column.tolist()] for column in columns.values())
         rows = [list(row) for row in zip((Cell(str(i)) for i in self._ids()), *cells, strict=True)]
-        return Table("", ["query", *columns], rows)
+        return ResultTable("", ["query", *columns], rows)
 
     def trec_lines(self, per_list: bool = False) -> list[str]:
         """The output of trec_eval: lines of measure, query or `all`, and value.

@@ -34,7 +34,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """A table with a title and notes; the first column has names, the others have numbers."""
 
     title: str
@@ -116,12 +116,12 @@ class Table:
         return [*([f"{best}: {self.about_best}."] if has_best else []), *map(_line, self.notes)]
 
 
-def write_tables(folder: Path, name: str, tables: Sequence[Table], data: str = "") -> None:
+def write_tables(folder: Path, name: str, tables: Sequence[ResultTable], data: str = "") -> None:
     """Write tables, one after the other, as text, Markdown and LaTeX, and their data as CSV."""
     with explained("write", folder):
         folder.mkdir(parents=True, exist_ok=True)
     for suffix, render in (
-        ("txt", Table.to_text), ("md", Table.to_markdown), ("tex", Table.to_latex)
+        ("txt", ResultTable.to_text), ("md", ResultTable.to_markdown), ("tex", ResultTable.to_latex)
     ):  # fmt: skip
         write_text(folder / f"{name}.{suffix}", "\n\n".join(render(table) for table in tables))
     if data:

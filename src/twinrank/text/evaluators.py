@@ -16,12 +16,11 @@ from torch import nn
 from twinrank.core.measures import Measure
 from twinrank.evaluation.conventions import convention_of
 from twinrank.evaluation.run_evaluation import evaluate_run, parse_measures
-from twinrank.evaluation.trec_files import write_qrels, write_run
+from twinrank.evaluation.trec_files import Scores, write_qrels, write_run
 from twinrank.support.errors import InputError, check_number
 from twinrank.text.text_data import TextCollection, check_list, list_columns
 
 _log = logging.getLogger(__name__)
-Scores = dict[str, dict[str, float]]
 _QUERIES = 64  # scored against all documents at a time
 
 

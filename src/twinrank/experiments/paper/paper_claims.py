@@ -9,7 +9,7 @@ from twinrank.evaluation.significance import p_value
 from twinrank.experiments.paper.paper_tables import Measured, plus_minus, signed, spread
 from twinrank.experiments.paper.published import SIGNIFICANCE, VALIDATION
 from twinrank.experiments.paper.reproduction import ReproductionResults
-from twinrank.support.tables import Cell, Table, csv_text
+from twinrank.support.tables import Cell, ResultTable, csv_text
 
 _OBJECTIVES = ("Pre", "AP", "nERR@10", "nDCG")
 _SURROGATES = ("ListMLE", "ListNet", "WassRank")
@@ -74,7 +74,7 @@ def _claims_of(results: ReproductionResults) -> Iterator[Claim]:
                 yield Claim(claim, rows[better], rows[worse])
 
 
-def claim_table(claims: Sequence[Claim]) -> Table:
+def claim_table(claims: Sequence[Claim]) -> ResultTable:
     """Each claim with the difference in nDCG@5, its p-value and whether it holds."""
     rows = [
         [
@@ -87,7 +87,7 @@ def claim_table(claims: Sequence[Claim]) -> Table:
         ]
         for each in claims
     ]
-    return Table(
+    return ResultTable(
         f"Claims of the paper, in {VALIDATION}",
         ["claim", "better", "worse", "difference", "p", "holds"],
         rows,

@@ -13,7 +13,7 @@ from twinrank.experiments.paper.published import TREES_METHOD, VALIDATION
 from twinrank.support.arrays import Floats
 from twinrank.support.files import replacing
 from twinrank.support.plots import COLOURS, FORMATS, drawing, use_whole_numbers
-from twinrank.support.tables import Cell, Table, csv_text
+from twinrank.support.tables import Cell, ResultTable, csv_text
 
 _OUTPUT, _SECOND, _THIRD, _FOURTH = COLOURS[:4]
 _REACH = 4.0
@@ -210,7 +210,7 @@ def _panel(axes: Any, panel: Panel, letter: str) -> list[Any]:
     return lines
 
 
-def correlation_table(panels: Sequence[Panel]) -> Table:
+def correlation_table(panels: Sequence[Panel]) -> ResultTable:
     """The rank correlation of the objective with nDCG@5, and the roughness of its curves."""
     sets = [name for name in ("validation", "test") if any(name in p.measured for p in panels)]
     rows = []
@@ -221,7 +221,7 @@ def correlation_table(panels: Sequence[Panel]) -> Table:
         rows.append([Cell(panel.system), Cell(panel.optimised), *map(Cell, cells)])
     trainings = max(1 + len(panel.others) for panel in panels)
     mean = f"Means ± standard deviations over {trainings} trainings (folds and seeds). "
-    return Table(
+    return ResultTable(
         "Figure 2: does nDCG@5 follow the objective, and how smoothly?",
         ["", "objective", *(f"ρ, {n}" for n in sets), *(f"roughness, {n}" for n in sets)],
         rows,

@@ -40,7 +40,7 @@ from twinrank.experiments.report.report_content import ReportContent
 from twinrank.experiments.study.method_comparison import training_fields
 from twinrank.support.files import replacing, write_json, write_text
 from twinrank.support.quantities import counted
-from twinrank.support.tables import Cell, Table, csv_text, write_tables
+from twinrank.support.tables import Cell, ResultTable, csv_text, write_tables
 
 _TITLES = {2: "Table 2: ranks by a sigmoid", 3: "Table 3: ranks by the twin-sigmoid"}
 _OLD_LIGHTGBM = (
@@ -72,7 +72,7 @@ class Section:
     name: str
     """The name of their files."""
     title: str
-    tables: Sequence[Table]
+    tables: Sequence[ResultTable]
     data: str
 
     def write(self, out: Path) -> None:
@@ -94,7 +94,7 @@ def rank_error_section(number: int, cells: Sequence[RankError]) -> Section:
     title, columns = _TITLES[number], ["method", "documents", "measured L1", "± s.e.", "published"]
     head = ["method", "documents", "measured", "standard_error", "published"]
     data = csv_text([head, *([getattr(cell, name) for name in head] for cell in own)])
-    return Section(f"table-{number}", title, [Table(title, columns, rows)], data)
+    return Section(f"table-{number}", title, [ResultTable(title, columns, rows)], data)
 
 
 def write_figure_1(out: Path) -> list[Path]:

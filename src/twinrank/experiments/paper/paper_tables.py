@@ -25,7 +25,7 @@ from twinrank.experiments.paper.published import (
 )
 from twinrank.support.arrays import Floats
 from twinrank.support.quantities import counted
-from twinrank.support.tables import Cell, Table, csv_text
+from twinrank.support.tables import Cell, ResultTable, csv_text
 
 _PAPER_AP = (
     "MAP@k as in the paper: AP@k divided by the sum of the k highest graded labels (paperAP@k)."
@@ -126,11 +126,11 @@ class PaperTable:
             return f"Table 8: {TABLES[8]}"
         return f"Table {self.number}, {TABLES[self.number]}"
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[ResultTable]:
         """One table for each measure, so that it fits on a terminal."""
         return [self._table(family) for family in FAMILIES]
 
-    def _table(self, family: str) -> Table:
+    def _table(self, family: str) -> ResultTable:
         names = [f"{family}@{k}" for k in PAPER_CUTOFFS]
         beside = self.published and family != "nERR"
         rows, folds, seeds = [], self.rows[0].means[names[0]].shape[1], self._seeds
@@ -153,7 +153,7 @@ class PaperTable:
         notes += [_PAPER_AP] if family == "paperAP" else []
         notes += [_UNPUBLISHED] if family == "nERR" and self.published else []
         shown = FAMILIES[family]
-        return Table(
+        return ResultTable(
             f"{self.title}: {shown}",
             ["", *(f"{shown}@{k}" for k in PAPER_CUTOFFS)],
             rows,
@@ -240,7 +240,7 @@ def best_published(number: int, name: str) -> float:
     return max(row.values[name] for row in PUBLISHED.values() if row.table == number)
 
 
-def architecture_table(measured: Sequence[Measured], chosen: Mapping[str, Measured]) -> Table:
+def architecture_table(measured: Sequence[Measured], chosen: Mapping[str, Measured]) -> ResultTable:
     """All architectures of all methods, with validation values and shares of tied scores."""
     rows = []
     counts = Counter(row.method for row in measured)
@@ -258,7 +258,7 @@ def architecture_table(measured: Sequence[Measured], chosen: Mapping[str, Measur
                 Cell("chosen" if in_paper else ""),
             ]
         )
-    return Table(
+    return ResultTable(
         "Architectures",
         ["", f"validation {VALIDATION}", f"test {VALIDATION}", "tied pairs", "in the paper"],
         rows,

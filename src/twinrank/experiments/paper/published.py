@@ -20,7 +20,7 @@ FAMILIES = {"nDCG": "nDCG", "paperAP": "MAP", "nERR": "nERR"}
 PAPER_MEASURES = tuple(f"{name}@{k}" for name in FAMILIES for k in PAPER_CUTOFFS)
 VALIDATION = "nDCG@5"
 SIGNIFICANCE = 0.01
-EPOCHS, TREES, FOLDS = 100, 1000, 5
+EPOCHS, TREE_COUNT, FOLDS = 100, 1000, 5
 LEAST_HESSIAN = 200.0
 """The least hessian of a leaf of LambdaMART(L)."""
 FEWEST_DOCUMENTS, FEWEST_RELEVANT = FEWEST["paper"]
@@ -163,5 +163,5 @@ def architectures(text: str) -> list[str] | None:
 def parameters(method: str, epochs: int, rounds: int | None = None) -> dict[str, Any]:
     """The paper's settings (`mode="paper"`), by default with ten times as many trees as epochs."""
     if ROWS[method].architecture is None:
-        return {"mode": "paper", "n_estimators": rounds or TREES * epochs // EPOCHS}
+        return {"mode": "paper", "n_estimators": rounds or TREE_COUNT * epochs // EPOCHS}
     return {"mode": "paper", "epochs": epochs}

@@ -13,7 +13,7 @@ from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.experiments.report.query_rankings import RankedQuery
 from twinrank.support.arrays import Floats
 from twinrank.support.errors import InputError, unknown
-from twinrank.support.tables import Table
+from twinrank.support.tables import ResultTable
 
 Record = Mapping[str, Any]
 
@@ -47,7 +47,7 @@ class ReportContent:
     """Warnings for the reader, such as failed training runs."""
     figures: Sequence[tuple[str, str, str]] = ()
     """Additional figures: title, SVG and a description for screen readers."""
-    tables: Sequence[tuple[str, Table]] = ()
+    tables: Sequence[tuple[str, ResultTable]] = ()
     measure: str = ""
     """The measure of gains and query groups; by default the first of the comparison."""
     validation_measure: str = ""

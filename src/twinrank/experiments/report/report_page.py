@@ -32,7 +32,7 @@ from twinrank.experiments.report.svg import inline_svg
 from twinrank.support.files import replacing
 from twinrank.support.plots import COLOURS
 from twinrank.support.quantities import counted, format_bytes, format_seconds
-from twinrank.support.tables import Cell, Table
+from twinrank.support.tables import Cell, ResultTable
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -216,7 +216,7 @@ def _costs(content: ReportContent) -> list[dict[str, Any]]:
     return rows
 
 
-def _split(title: str, table: Table) -> dict[str, Any]:
+def _split(title: str, table: ResultTable) -> dict[str, Any]:
     """A table and its notes, separated so that only the table scrolls; `to_html` escapes them."""
     from markupsafe import Markup
 
@@ -241,7 +241,7 @@ class ResultCell(Cell):
 
 
 @dataclass(frozen=True)
-class ResultTable:
+class MethodsTable:
     """The table of results, sorted by one measure."""
 
     measures: list[str]
@@ -256,7 +256,7 @@ class ResultTable:
         return max(map(len, self.rows))
 
 
-def result_table(content: ReportContent) -> ResultTable | None:
+def result_table(content: ReportContent) -> MethodsTable | None:
     """The table of a report; None if nothing was compared."""
     comparison = content.results
     if comparison is None:
@@ -279,7 +279,7 @@ def result_table(content: ReportContent) -> ResultTable | None:
     order = np.argsort([-means[method][sorted_by] for method in rows], kind="stable")
     notes = [*([f"Bold: {table.about_best}."] if table.about_best else []), *table.notes]
     names = list(rows)
-    return ResultTable(measures, sorted_by, {names[i]: rows[names[i]] for i in order}, notes)
+    return MethodsTable(measures, sorted_by, {names[i]: rows[names[i]] for i in order}, notes)
 
 
 def _tooltip(

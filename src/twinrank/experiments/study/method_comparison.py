@@ -15,7 +15,7 @@ from twinrank.evaluation.evaluation_values import systems_csv
 from twinrank.experiments.report.query_rankings import choice_note, chosen_queries, ranked_query
 from twinrank.experiments.report.report_content import ReportContent
 from twinrank.experiments.study.catboost_ranker import INSTALL, is_installed
-from twinrank.experiments.study.methods import ENSEMBLE_SIZE, TREES, Method, method
+from twinrank.experiments.study.methods import SIZE_PARAMETER, TREES, Method, method
 from twinrank.experiments.study.study import COMPARED_MEASURES, Study
 from twinrank.experiments.study.study_folder import Results
 from twinrank.experiments.study.study_source import Source
@@ -26,11 +26,11 @@ from twinrank.support.errors import InputError, Parts, has_torch, unknown
 from twinrank.support.files import read_toml, write_text
 from twinrank.support.notation import parse
 from twinrank.support.quantities import counted
-from twinrank.support.tables import Cell, Table, write_tables
+from twinrank.support.tables import Cell, ResultTable, write_tables
 
 METHODS = ("LambdaMART", "CatBoost", "ListNet", "BoostedRanker", "Ranker", "Blend")
 _NETS = ("ListNet", "Ranker", "Blend")
-ONE_MODEL: Mapping[str, Mapping[str, Any]] = {TREES.name: {ENSEMBLE_SIZE: 1}}
+ONE_MODEL: Mapping[str, Mapping[str, Any]] = {TREES.name: {SIZE_PARAMETER: 1}}
 """Parameters of methods with an objective: one model is compared with one LambdaMART. Estimators
 such as "Ranker" have their own defaults."""
 QUICK: Mapping[str, Any] = {"epochs": 5, "n_estimators": 40}
@@ -128,7 +128,7 @@ def _check_known(methods: Sequence[Method], parameters: Mapping[str, Any]) -> No
             raise InputError(f"Methods cannot share {name}: pass {option} instead.")
 
 
-def table_of(results: Results, comparison: Comparison) -> Table:
+def table_of(results: Results, comparison: Comparison) -> ResultTable:
     """Methods by measures, with the number of epochs or rounds and the time of training."""
     plain = comparison.table()
     rows = []

@@ -70,7 +70,7 @@ CATBOOST = ModelKind("catboost")
 ESTIMATORS = {"Ranker": NET, "BoostedRanker": TREES, "Blend": BLEND, "CatBoost": CATBOOST}
 """Methods that are estimators with their own defaults, by the name of the class."""
 _MODELS = {_BOOSTED: TREES, **ESTIMATORS}
-ENSEMBLE_SIZE = "ensemble_size"
+SIZE_PARAMETER = "ensemble_size"
 """The parameter of estimators with the number of models in an ensemble."""
 
 
@@ -127,7 +127,7 @@ class Method:
 
     def has(self, parameter: str) -> bool:
         """True if the method has a parameter of this name."""
-        if parameter == ENSEMBLE_SIZE and self.objective in ENGINE_OBJECTIVES:
+        if parameter == SIZE_PARAMETER and self.objective in ENGINE_OBJECTIVES:
             return False
         if self.kind is BLEND:
             return bool(self.known({parameter: None}))
@@ -243,9 +243,9 @@ def _brackets(options: dict[str, Any]) -> str:
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Check the options that every name shows; the estimator checks the others."""
-    size, engine = options.get(ENSEMBLE_SIZE), options.get("engine", _ENGINE)
+    size, engine = options.get(SIZE_PARAMETER), options.get("engine", _ENGINE)
     if size is not None:
-        check_number(ENSEMBLE_SIZE, size, whole=True, least=1)
+        check_number(SIZE_PARAMETER, size, whole=True, least=1)
     if engine not in ENGINES:
         raise InputError(argument="engine", value=engine, choices=ENGINES)
 

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twinrank.experiments.study.methods import BLEND, ENSEMBLE_SIZE, MODEL_KINDS, NET, TREES
+from twinrank.experiments.study.methods import BLEND, MODEL_KINDS, NET, SIZE_PARAMETER, TREES
 from twinrank.experiments.study.units import full_parameters
 from twinrank.learning.estimators.parameters import settings_of
 from twinrank.learning.models.architecture import Architecture
@@ -30,7 +30,7 @@ _SET_BY_OPTIONS = {
     "n_jobs": "--jobs",
 }
 _NONE_IS_A_NAME = ("norm", "transforms")  # where "none" does not mean None
-_DIRECT = ("strategy", "perturbation", "samples", "alpha", ENSEMBLE_SIZE)
+_DIRECT = ("strategy", "perturbation", "samples", "alpha", SIZE_PARAMETER)
 """Parameters that only direct optimisation of a measure has."""
 _NESTED = {
     NET.name: [value.name for value in fields(Architecture)],
@@ -141,8 +141,8 @@ class Space:
         for name, dimension in self.dimensions.items():
             if _matters(name, values):
                 values[name] = choose(prefix + name, dimension)
-        if not _matters(ENSEMBLE_SIZE, values):  # fixed for other objectives
-            values.pop(ENSEMBLE_SIZE, None)
+        if not _matters(SIZE_PARAMETER, values):  # fixed for other objectives
+            values.pop(SIZE_PARAMETER, None)
         nested = {name: values.pop(name) for name in _NESTED[self.model] if name in values}
         if nested and self.model == NET.name:
             values["architecture"] = str(Term("MLP", nested))

@@ -15,7 +15,7 @@ from twinrank.data.options import ReadOptions
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.tuning.search import TrialRecord, Tuning, best_of, open_search
 from twinrank.support.files import replacing, write_json, write_text
-from twinrank.support.tables import Cell, Table, csv_text
+from twinrank.support.tables import Cell, ResultTable, csv_text
 
 _FEWEST = 5  # complete trials for the plot of importances
 
@@ -73,12 +73,14 @@ def write_trials(out: Path, trials: Sequence[TrialRecord]) -> None:
     write_text(out / "trials.csv", csv_text([[*columns, *names], *rows]))
 
 
-def best_table(tuning: Tuning, best: Sequence[TrialRecord]) -> Table:
+def best_table(tuning: Tuning, best: Sequence[TrialRecord]) -> ResultTable:
     """The best trials of one kind of model: a column per trial, a row per parameter."""
     rows = [[Cell(tuning.measure), *(Cell(f"{t.value:.4f}", t is best[0]) for t in best)]]
     for name in tuning.space(best[0].model).dimensions:
         rows.append([Cell(name), *(Cell(str(trial.chosen.get(name, "–"))) for trial in best)])
-    return Table(f"The best trials: {best[0].model}", ["", *(trial.name for trial in best)], rows)
+    return ResultTable(
+        f"The best trials: {best[0].model}", ["", *(trial.name for trial in best)], rows
+    )
 
 
 def summary(tuning: Tuning, trials: Sequence[TrialRecord]) -> str:
