@@ -11,21 +11,21 @@ from typing import Annotated
 import typer
 
 from twinrank import __version__
-from twinrank.cli import (
-    compare_command,
-    convert_command,
-    evaluate_command,
-    export_command,
-    inspect_command,
-    measures_command,
-    predict_command,
-    reproduce_command,
-    train_command,
-    tune_command,
-)
-from twinrank.cli.command_signatures import add_command
+from twinrank.cli.command_signatures import Command, Panels, add_command
+from twinrank.cli.compare_command import compare
+from twinrank.cli.convert_command import convert
 from twinrank.cli.data_options import as_option
+from twinrank.cli.evaluate_command import PANELS as EVALUATE_PANELS
+from twinrank.cli.evaluate_command import evaluate
+from twinrank.cli.export_command import export
+from twinrank.cli.inspect_command import inspect
+from twinrank.cli.measures_command import measures
 from twinrank.cli.output_options import show, show_error
+from twinrank.cli.predict_command import predict
+from twinrank.cli.reproduce_command import reproduce
+from twinrank.cli.train_command import PANELS as TRAIN_PANELS
+from twinrank.cli.train_command import train
+from twinrank.cli.tune_command import tune
 from twinrank.support.errors import TwinRankError, needing_torch
 
 EXIT_CODES = {
@@ -44,16 +44,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-add_command(app, compare_command.compare)
-add_command(app, convert_command.convert)
-add_command(app, evaluate_command.evaluate, evaluate_command.PANELS)
-add_command(app, export_command.export)
-add_command(app, inspect_command.inspect)
-add_command(app, measures_command.measures)
-add_command(app, predict_command.predict)
-add_command(app, reproduce_command.reproduce)
-add_command(app, train_command.train, train_command.PANELS)
-add_command(app, tune_command.tune)
+_PANELS: dict[Command, Panels] = {evaluate: EVALUATE_PANELS, train: TRAIN_PANELS}
+for _command in (
+    *(compare, convert, evaluate, export, inspect, measures),
+    *(predict, reproduce, train, tune),
+):
+    add_command(app, _command, _PANELS.get(_command, {}))
 
 
 def _print_version(requested: bool) -> None:

@@ -16,6 +16,8 @@ from typing import Annotated, Any, get_args
 import typer
 
 Command = Callable[..., None]
+Panels = Mapping[str, Sequence[str]]
+"""Titles in the help, each with the names of its options."""
 
 AtLeastOne = Annotated[int | None, typer.Option(min=1)]
 Count = Annotated[int, typer.Option(min=0)]
@@ -38,18 +40,14 @@ _SECTION = "\n\nParameters\n----------\n"
 _VALUES = {bool: " ", int: "N", float: "X", Path: "PATH"}  # names of values in the help
 
 
-def add_command(
-    app: typer.Typer, command: Command, panels: Mapping[str, Sequence[str]] | None = None
-) -> None:
-    """Add a command; `panels` are the titles in its help, each with the names of its options."""
+def add_command(app: typer.Typer, command: Command, panels: Panels) -> None:
+    """Add a command with the help of its docstring."""
     text = inspect.cleandoc(command.__doc__ or "").partition(_SECTION)[0]
-    _sign(command, declared(command, panels or {}))
+    _sign(command, declared(command, panels))
     app.command(help=text)(command)
 
 
-def declared(
-    command: Callable[..., Any], panels: Mapping[str, Sequence[str]]
-) -> list[inspect.Parameter]:
+def declared(command: Callable[..., Any], panels: Panels) -> list[inspect.Parameter]:
     """The parameters of a function as typer declares them, with the help of its docstring."""
     described = inspect.cleandoc(command.__doc__ or "").partition(_SECTION)[2]
     entries = re.findall(r"^(\S.*)\n((?:    .*(?:\n|$))+)", described, re.MULTILINE)

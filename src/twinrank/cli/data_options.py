@@ -103,19 +103,11 @@ def _reading(
 
 _NAMES = list(inspect.signature(_reading).parameters)
 _READING = declared(_reading, {"Options for reading data": _NAMES})
-_OWN_OPTIONS = {  # arguments of rankers and of `evaluate` that are options, and their names
-    "architecture": "architecture",
-    "convention": "convention",
-    "docids": "docid",
-    "empty": "empty",
-    "epochs": "epochs",
-    "objective": "objective",
-    "random_state": "seed",
-    "strategy": "strategy",
-    "teacher": "teacher",
-    "ties": "ties",
-    "unlabelled": "unlabelled",
-}
+_RENAMED = {"docids": "docid", "random_state": "seed"}
+_OWN_OPTIONS = (  # arguments of rankers and of `evaluate` that are options
+    *("architecture", "convention", "empty", "epochs", "objective", "strategy", "teacher"),
+    *("ties", "unlabelled", *_RENAMED),
+)
 
 
 def takes_data(**defaults: Any) -> Callable[[Command], Command]:
@@ -209,7 +201,7 @@ def as_option(argument: Argument) -> str:
         return "--paper"
     if name not in _NAMES and name not in _OWN_OPTIONS:
         return name if value is None else f"--set {shlex.quote(f'{name}={value}')}"
-    option = _OWN_OPTIONS.get(name, name).replace("_", "-")
+    option = _RENAMED.get(name, name).replace("_", "-")
     if value is None or isinstance(value, bool):
         return f"--no-{option}" if value is False else f"--{option}"
     values = value if isinstance(value, list | tuple) else [value]
