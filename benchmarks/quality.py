@@ -22,8 +22,7 @@ from twinrank.evaluation.comparison import compare
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.significance import p_value
 from twinrank.experiments.study.scheduler import cores
-from twinrank.experiments.study.study import train_units
-from twinrank.experiments.study.study_folder import read_unit
+from twinrank.experiments.study.study_folder import read_unit, train_units
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import Unit, UnitResult
 from twinrank.support.errors import InputError

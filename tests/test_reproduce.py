@@ -37,7 +37,7 @@ from twinrank.experiments.paper.published import (
 )
 from twinrank.experiments.paper.reproduction import Reproduction, ReproductionResults
 from twinrank.experiments.paper.time_estimate import expected_seconds, in_parallel
-from twinrank.experiments.study.study_folder import Results
+from twinrank.experiments.study.study import Results
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import Unit, one_thread
 from twinrank.support.errors import InputError

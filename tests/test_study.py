@@ -14,13 +14,19 @@ import numpy as np
 import pytest
 
 import twinrank as tr
-from twinrank.experiments.study import study as study_module
+from twinrank.experiments.study import study_folder
 from twinrank.experiments.study.scheduler import Item, run_jobs, watching
-from twinrank.experiments.study.study import Study, UnitQueue, run_unit
-from twinrank.experiments.study.study_folder import Results, read_unit, status_path, write_failure
+from twinrank.experiments.study.study import Results, Study
+from twinrank.experiments.study.study_folder import (
+    StatusFile,
+    UnitQueue,
+    read_unit,
+    run_unit,
+    status_path,
+    write_failure,
+)
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import (
-    StatusFile,
     Unit,
     full_parameters,
     one_thread,
@@ -52,7 +58,7 @@ def trained(monkeypatch):
         seen.append(unit)
         return train_unit(unit, source, callbacks)
 
-    monkeypatch.setattr(study_module, "train_unit", train)
+    monkeypatch.setattr(study_folder, "train_unit", train)
     return seen
 
 
@@ -284,7 +290,7 @@ class TestRunning:
             return train_unit(unit, source, callbacks)
 
         with monkeypatch.context() as patch:
-            patch.setattr(study_module, "train_unit", train)
+            patch.setattr(study_folder, "train_unit", train)
             found = small().run(tmp_path, jobs=1, progress=False)
         assert [str(one) for one in found.failures] == [
             f"{NET}, fold 2, seed 0: RuntimeError: a cosmic ray"
@@ -313,7 +319,7 @@ class TestRunning:
             return train_unit(unit, source, callbacks)
 
         with monkeypatch.context() as patch:
-            patch.setattr(study_module, "train_unit", train)
+            patch.setattr(study_folder, "train_unit", train)
             with pytest.raises(KeyboardInterrupt):
                 small().run(tmp_path, jobs=1, progress=False)
         assert not list((tmp_path / "running").iterdir())
@@ -370,7 +376,7 @@ class TestRunning:
                 os.kill(os.getpid(), signal.SIGKILL)
             run_unit(unit, source, out, leader)
 
-        monkeypatch.setattr(study_module, "run_unit", run)
+        monkeypatch.setattr(study_folder, "run_unit", run)
         found = study.run(tmp_path, jobs=2, progress=False)
         assert [one.unit.key for one in found.failures] == [doomed]
         assert "died" in found.failures[0].error
@@ -489,7 +495,7 @@ class TestProgress:
             read.append(unit)
             return read_unit(out, unit)
 
-        monkeypatch.setattr(study_module, "read_unit", record)
+        monkeypatch.setattr(study_folder, "read_unit", record)
         items = queue.items()
         assert [(item.name, item.ended) for item in items.values()] == [
             (str(failed), True),

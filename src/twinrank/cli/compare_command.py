@@ -30,8 +30,7 @@ from twinrank.cli.output_options import (
 from twinrank.support.errors import rendered
 
 if TYPE_CHECKING:
-    from twinrank.experiments.study.study import Study
-    from twinrank.experiments.study.study_folder import Results
+    from twinrank.experiments.study.study import Results, Study
 
 
 @takes_output

@@ -30,8 +30,8 @@ from twinrank.experiments.paper.published import (
     systems,
 )
 from twinrank.experiments.study.methods import method as method_of
-from twinrank.experiments.study.study import Study
-from twinrank.experiments.study.study_folder import Results, read_unit
+from twinrank.experiments.study.study import Results, Study
+from twinrank.experiments.study.study_folder import read_unit
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import Unit, UnitResult
 from twinrank.support.errors import InputError

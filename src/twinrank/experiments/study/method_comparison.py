@@ -16,8 +16,7 @@ from twinrank.experiments.report.query_rankings import choice_note, chosen_queri
 from twinrank.experiments.report.report_content import ReportContent
 from twinrank.experiments.study.catboost_ranker import INSTALL, is_installed
 from twinrank.experiments.study.methods import SIZE_PARAMETER, TREES, Method, method
-from twinrank.experiments.study.study import COMPARED_MEASURES, Study
-from twinrank.experiments.study.study_folder import Results
+from twinrank.experiments.study.study import COMPARED_MEASURES, Results, Study
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import UnitResult
 from twinrank.learning.training.matched_data import papers_queries

@@ -1,41 +1,37 @@
-"""A study: methods × folds × seeds. Each training is a unit that is saved when it ends."""
+"""A study: methods × folds × seeds, and its results.
+
+Each training is a unit that is saved when it ends.
+"""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from twinrank.core.measures import measure
+from twinrank.data.dataset import Dataset
+from twinrank.evaluation.comparison import Comparison, compare
+from twinrank.evaluation.conventions import Convention
+from twinrank.evaluation.evaluate import evaluate
+from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.experiments.study.methods import method
-from twinrank.experiments.study.scheduler import DIED, Item, Job, run_jobs
 from twinrank.experiments.study.study_folder import (
-    FAILURES,
-    RUNNING,
     SETTINGS,
-    UNITS,
     Failure,
-    Results,
-    failure_path,
     read_failure,
     read_unit,
     saved_settings,
-    status_path,
-    write_failure,
-    write_unit,
+    train_units,
 )
 from twinrank.experiments.study.study_source import Source, forget
-from twinrank.experiments.study.units import (
-    PROTOCOL,
-    StatusFile,
-    Unit,
-    UnitResult,
-    full_parameters,
-    train_unit,
-)
-from twinrank.support.errors import FileError, InputError, explained
-from twinrank.support.files import check_format, read_json, remove, write_json
+from twinrank.experiments.study.units import PROTOCOL, Unit, UnitResult, full_parameters
+from twinrank.support.arrays import Floats, Ints
+from twinrank.support.errors import InputError, explained
+from twinrank.support.files import check_format, write_json
 from twinrank.support.locks import locked
 
 COMPARED_MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP", "nERR@10")
@@ -120,7 +116,7 @@ class Study:
         ray: str | None = None,
         progress: bool = True,
         force: bool = False,
-    ) -> Results:
+    ) -> "Results":
         """Train the units that the folder `out` lacks; each is saved as soon as it has ended.
 
         `jobs` units are trained at a time, by default one per core. `ray` is the address of a Ray
@@ -134,10 +130,7 @@ class Study:
         units = self.units
         with locked(folder, "training"):
             self._claim(folder, force)
-            queue = UnitQueue(units, self.source, folder)
-            if queue.lacking:
-                queue.clear()
-                run_jobs(queue, jobs, ray, progress)
+            train_units(units, self.source, folder, jobs, ray, progress)
         return Results(self, folder)
 
     def to_json(self) -> dict[str, Any]:
@@ -185,94 +178,121 @@ class Study:
             raise InputError(f"{folder} contains results on other data. {_REMEDY}")
 
 
-class UnitQueue:
-    """Units as jobs of the scheduler and as items of the display."""
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The finished units of a study.
 
-    label = "units"
-
-    def __init__(self, units: Sequence[Unit], source: Source, out: Path) -> None:
-        self._source, self._out = source, out
-        by_key = {unit.key: unit for unit in units}
-        self.total = len(by_key)
-        self.lacking = {k: unit for k, unit in by_key.items() if read_unit(out, unit) is None}
-        self._ended = {k: Item(str(u), True) for k, u in by_key.items() if k not in self.lacking}
-
-    def clear(self) -> None:
-        """Remove what earlier runs left: failures, and the status files of killed processes."""
-        remove(self._out / RUNNING)
-        (self._out / RUNNING).mkdir(parents=True)
-        for unit in self.lacking.values():
-            failure_path(self._out, unit).unlink(missing_ok=True)
-
-    def pending(self) -> list[Job]:
-        """The units that have neither a result nor failed."""
-        return [self._job(unit) for unit in self._pending()]
-
-    def on_death(self, retry: Callable[[Job], bool]) -> None:
-        """Train the units that were running again, one at a time; a second death is a failure."""
-        pending = self._pending()
-        begun = [unit for unit in pending if status_path(self._out, unit).exists()]
-        for unit in begun or pending[:1]:
-            if not retry(self._job(unit)):
-                write_failure(self._out, unit, DIED)
-
-    def items(self) -> dict[str, Item]:
-        """The units that run or have ended."""
-        # Called twice a second for up to a thousand units: read only those that have files.
-        folders = (self._out / name for name in (UNITS, FAILURES, RUNNING))
-        begun = {path.stem for folder in folders for path in folder.glob("*")}
-        running = {}
-        for key, unit in self.lacking.items():
-            if key in self._ended or key not in begun:
-                continue
-            ended = read_unit(self._out, unit) or read_failure(self._out, unit)
-            if ended is not None:
-                self._ended[key] = Item(str(unit), True, _closing_line(ended))
-            elif (status := _status(self._out, unit)) is not None:
-                done, total, value = (status[name] for name in ("done", "total", "value"))
-                running[key] = Item(str(unit), done=done, total=total, value=value)
-        return {**self._ended, **running}
-
-    def headline(self) -> str:
-        """Empty: values of different methods and folds do not compare."""
-        return ""
-
-    def _pending(self) -> list[Unit]:
-        out, units = self._out, self.lacking.values()
-        return [unit for unit in units if not (read_unit(out, unit) or read_failure(out, unit))]
-
-    def _job(self, unit: Unit) -> Job:
-        return partial(run_unit, unit, self._source, self._out)
-
-
-def run_unit(unit: Unit, source: Source, out: Path, leader: int | None = None) -> None:
-    """Train a unit, and write its result or its failure.
-
-    `leader` is the process that started this one, which does not outlive it.
+    The values of a method cover the test queries of all folds, in the order of the folds. They are
+    means over the seeds, query by query. Methods with missing units have no values.
     """
-    status = StatusFile(status_path(out, unit), unit, leader)
-    try:
-        write_unit(out, train_unit(unit, source, [status]))
-    except Exception as error:  # any failure leaves the other units running
-        write_failure(out, unit, error)
-    finally:
-        status.remove()
 
+    study: Study
+    out: Path
 
-def _status(out: Path, unit: Unit) -> dict[str, Any] | None:
-    try:
-        status: dict[str, Any] = read_json(status_path(out, unit))
-    except (FileError, InputError):
-        return None
-    return status
+    @cached_property
+    def units(self) -> list[UnitResult]:
+        """All finished units, in the study's order."""
+        results = (read_unit(self.out, unit) for unit in self.study.units)
+        return [result for result in results if result is not None]
 
+    @cached_property
+    def failures(self) -> list[Failure]:
+        """The units that failed the last time."""
+        done = {result.unit.key for result in self.units}
+        missing = [unit for unit in self.study.units if unit.key not in done]
+        failures = (read_failure(self.out, unit) for unit in missing)
+        return [failure for failure in failures if failure is not None]
 
-def _closing_line(ended: UnitResult | Failure) -> str:
-    if isinstance(ended, Failure):
-        return f"{ended.unit} failed: {ended.error}"
-    best = ""
-    if ended.best_score is not None:
-        measure_name = ended.unit.parameters["validation_measure"]
-        iteration = f"{ended.unit.kind.unit} {ended.best_iteration}"
-        best = f"validation {measure_name} {ended.best_score:.4f} in {iteration}, "
-    return f"{ended.unit}: {best}{ended.seconds:.0f} s"
+    @property
+    def methods(self) -> list[str]:
+        """The methods of which all units are finished."""
+        count = len(self.study.chosen_folds) * len(self.study.seeds)
+        return [m for m in self.study.method_names if len(self.units_of(m)) == count]
+
+    def units_of(self, method: str) -> list[UnitResult]:
+        """The finished units of a method, by fold, then seed."""
+        return [result for result in self.units if result.unit.method == method]
+
+    def evaluations(
+        self, measures: Sequence[str] | None = None, convention: str | Convention = "twinrank"
+    ) -> dict[str, Evaluation]:
+        """The measures of the complete methods on all test queries."""
+        names = tuple(self.study.measures if measures is None else measures)
+        return {name: own for name, (own, _) in self._measured(names, convention).items()}
+
+    def fold_means(
+        self, method: str, measures: Sequence[str], convention: str | Convention = "twinrank"
+    ) -> dict[str, Floats]:
+        """The means of a complete method on each fold with each seed, [seeds, folds]."""
+        return self._measured(tuple(measures), convention)[method][1]
+
+    @cached_property
+    def _known(self) -> dict[Any, Any]:
+        return {}
+
+    def _measured(
+        self, measures: tuple[str, ...], convention: str | Convention
+    ) -> dict[str, tuple[Evaluation, dict[str, Floats]]]:
+        """The evaluations and the means by fold of all complete methods, computed once."""
+        key = measures, convention
+        if key not in self._known:
+            self._known[key] = {name: self._measure(name, *key) for name in self.methods}
+        return self._known[key]  # type: ignore[no-any-return]
+
+    def comparison(self, measures: Sequence[str] | None = None, **choices: Any) -> Comparison:
+        """The comparison of the complete methods; `choices` are those of `compare`."""
+        evaluations = self.evaluations(measures)
+        if not evaluations:
+            listed = (f"\n  {failure}" for failure in self.failures[:3])
+            raise InputError("No method of this study is complete.", *listed)
+        return compare(evaluations, **choices)
+
+    @cached_property
+    def list_sizes(self) -> Ints:
+        """The number of documents of every test query, in the order of the evaluations."""
+        return np.concatenate([np.asarray(test.lists.sizes) for test in self.tests])
+
+    @cached_property
+    def list_grades(self) -> Floats:
+        """The highest label of every test query."""
+        return np.concatenate([test.lists.max(test.y) for test in self.tests])
+
+    def seconds(self, method: str) -> float:
+        """The total training time of a method."""
+        return sum(result.seconds for result in self.units_of(method))
+
+    @cached_property
+    def tests(self) -> list[Dataset]:
+        """The test data of every fold."""
+        source = self.study.source
+        return [source.sets(fold)["test"] for fold in self.study.chosen_folds]
+
+    def _measure(
+        self, method: str, measures: tuple[str, ...], convention: str | Convention
+    ) -> tuple[Evaluation, dict[str, Floats]]:
+        by_fold = [
+            [
+                evaluate(result.scores, test.y, test.lists, measures, convention=convention)
+                for result in self.units_of(method)
+                if result.unit.fold == fold
+            ]
+            for fold, test in zip(self.study.chosen_folds, self.tests, strict=True)
+        ]
+        values = {
+            name: np.concatenate(
+                [np.mean([seed.values[name] for seed in by_seed], axis=0) for by_seed in by_fold]
+            )
+            for name in measures
+        }
+        means = {
+            name: np.array([[seed[name] for seed in by_seed] for by_seed in by_fold]).T
+            for name in measures
+        }
+        evaluation = Evaluation(
+            values,
+            by_fold[0][0].convention,
+            documents=sum(test.documents for test in self.tests),
+            empty_lists={n: sum(seeds[0].empty_lists[n] for seeds in by_fold) for n in measures},
+            query_ids=np.concatenate([test.query_ids for test in self.tests]),
+        )
+        return evaluation, means

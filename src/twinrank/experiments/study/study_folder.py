@@ -1,4 +1,4 @@
-"""The folder of a study: finished units, failures, and the measures computed from them.
+"""The folder of a study: finished units, failures, and the queue of the units that it lacks.
 
 OUT/study.json            the settings
 OUT/units/KEY/unit.json   the training of a unit
@@ -7,33 +7,40 @@ OUT/failures/KEY.json     the reason why a unit failed the last time
 OUT/running/KEY.json      the progress of a unit while it runs
 """
 
+import json
+import os
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinrank.data.dataset import Dataset
-from twinrank.evaluation.comparison import Comparison, compare
-from twinrank.evaluation.conventions import Convention
-from twinrank.evaluation.evaluate import evaluate
-from twinrank.evaluation.evaluation_values import Evaluation
-from twinrank.experiments.study.units import Scores, Unit, UnitResult
-from twinrank.support.arrays import Floats, Ints
-from twinrank.support.errors import FileError, InputError, Parts, error_message, explained
-from twinrank.support.files import check_format, new_folder, publish, read_json, write_json
+from twinrank.experiments.study.scheduler import DIED, Item, Job, run_jobs
+from twinrank.experiments.study.study_source import Source
+from twinrank.experiments.study.units import Scores, Unit, UnitResult, train_unit
+from twinrank.learning.training.callbacks import Callback
+from twinrank.support.errors import (
+    FileError,
+    InputError,
+    Parts,
+    error_message,
+    explained,
+)
+from twinrank.support.files import check_format, new_folder, publish, read_json, remove, write_json
 from twinrank.support.locks import is_empty
 
 if TYPE_CHECKING:
-    from twinrank.experiments.study.study import Study
+    from twinrank.learning.training.loop import Trainer
 
 
 UNITS, FAILURES, RUNNING, SETTINGS = "units", "failures", "running", "study.json"
 _FORMAT, _VERSION = "twinrank-unit", 1
+_WRITE_SECONDS = 0.5  # between writes of a status file
 _OLD_NAMES = {"best_epoch": "best_iteration", "best_value": "best_score"}  # in older unit files
 
 
@@ -124,121 +131,157 @@ def saved_settings(folder: Path, name: str, kind: str, remedy: Parts) -> Any:
     return None
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
-    """The finished units of a study.
+class StatusFile(Callback):
+    """A callback that writes the progress of a unit to a small file.
 
-    The values of a method cover the test queries of all folds, in the order of the folds. They are
-    means over the seeds, query by query. Methods with missing units have no values.
+    If the process that started this one has ended, this process ends too: no process waits for the
+    unit, and the next run of the study trains it again.
     """
 
-    study: "Study"
-    out: Path
+    def __init__(self, path: Path, unit: Unit, leader: int | None = None) -> None:
+        self.path, self._leader = path, leader
+        self._status: dict[str, Any] = {"unit": str(unit), "done": 0.0, "total": 0, "value": None}
+        self._written = 0.0
+        self._write(at_once=True)
 
-    @cached_property
-    def units(self) -> list[UnitResult]:
-        """All finished units, in the study's order."""
-        results = (read_unit(self.out, unit) for unit in self.study.units)
-        return [result for result in results if result is not None]
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Write the number of iterations."""
+        self._status["total"] = trainer.plan.iterations
+        self._write(at_once=True)
 
-    @cached_property
-    def failures(self) -> list[Failure]:
-        """The units that failed the last time."""
-        done = {result.unit.key for result in self.units}
-        missing = [unit for unit in self.study.units if unit.key not in done]
-        failures = (read_failure(self.out, unit) for unit in missing)
-        return [failure for failure in failures if failure is not None]
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """Write the progress within an epoch."""
+        progress = trainer.progress
+        self._status["done"] = progress.iteration + progress.step / max(trainer.steps, 1)
+        self._write()
 
-    @property
-    def methods(self) -> list[str]:
-        """The methods of which all units are finished."""
-        count = len(self.study.chosen_folds) * len(self.study.seeds)
-        return [m for m in self.study.method_names if len(self.units_of(m)) == count]
+    def on_iteration_end(self, _: "Trainer", record: dict[str, Any]) -> None:
+        """Write the progress and the last validation value."""
+        self._status["done"] = record["iteration"]
+        self._status["value"] = record.get("validation", self._status["value"])
+        self._write()
 
-    def units_of(self, method: str) -> list[UnitResult]:
-        """The finished units of a method, by fold, then seed."""
-        return [result for result in self.units if result.unit.method == method]
+    def remove(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)
 
-    def evaluations(
-        self, measures: Sequence[str] | None = None, convention: str | Convention = "twinrank"
-    ) -> dict[str, Evaluation]:
-        """The measures of the complete methods on all test queries."""
-        names = tuple(self.study.measures if measures is None else measures)
-        return {name: own for name, (own, _) in self._measured(names, convention).items()}
+    def _write(self, at_once: bool = False) -> None:
+        now = time.monotonic()
+        if not at_once and now - self._written < _WRITE_SECONDS:
+            return
+        self._written = now
+        if self._leader is not None and os.getppid() != self._leader:
+            os._exit(1)
+        partial = self.path.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):  # training does not fail because of its display
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps(self._status), "utf-8")
+            partial.replace(self.path)
 
-    def fold_means(
-        self, method: str, measures: Sequence[str], convention: str | Convention = "twinrank"
-    ) -> dict[str, Floats]:
-        """The means of a complete method on each fold with each seed, [seeds, folds]."""
-        return self._measured(tuple(measures), convention)[method][1]
 
-    @cached_property
-    def _known(self) -> dict[Any, Any]:
-        return {}
+def train_units(
+    units: Sequence[Unit],
+    source: Source,
+    out: Path,
+    jobs: int | None = None,
+    ray: str | None = None,
+    progress: bool = True,
+) -> None:
+    """Train the units that a folder lacks, `jobs` at a time or on a Ray cluster."""
+    queue = UnitQueue(units, source, out)
+    if queue.lacking:
+        queue.clear()
+        run_jobs(queue, jobs, ray, progress)
 
-    def _measured(
-        self, measures: tuple[str, ...], convention: str | Convention
-    ) -> dict[str, tuple[Evaluation, dict[str, Floats]]]:
-        """The evaluations and the means by fold of all complete methods, computed once."""
-        key = measures, convention
-        if key not in self._known:
-            self._known[key] = {name: self._measure(name, *key) for name in self.methods}
-        return self._known[key]  # type: ignore[no-any-return]
 
-    def comparison(self, measures: Sequence[str] | None = None, **choices: Any) -> Comparison:
-        """The comparison of the complete methods; `choices` are those of `compare`."""
-        evaluations = self.evaluations(measures)
-        if not evaluations:
-            listed = (f"\n  {failure}" for failure in self.failures[:3])
-            raise InputError("No method of this study is complete.", *listed)
-        return compare(evaluations, **choices)
+class UnitQueue:
+    """Units as jobs of the scheduler and as items of the display."""
 
-    @cached_property
-    def list_sizes(self) -> Ints:
-        """The number of documents of every test query, in the order of the evaluations."""
-        return np.concatenate([np.asarray(test.lists.sizes) for test in self.tests])
+    label = "units"
 
-    @cached_property
-    def list_grades(self) -> Floats:
-        """The highest label of every test query."""
-        return np.concatenate([test.lists.max(test.y) for test in self.tests])
+    def __init__(self, units: Sequence[Unit], source: Source, out: Path) -> None:
+        self._source, self._out = source, out
+        by_key = {unit.key: unit for unit in units}
+        self.total = len(by_key)
+        self.lacking = {k: unit for k, unit in by_key.items() if read_unit(out, unit) is None}
+        self._ended = {k: Item(str(u), True) for k, u in by_key.items() if k not in self.lacking}
 
-    def seconds(self, method: str) -> float:
-        """The total training time of a method."""
-        return sum(result.seconds for result in self.units_of(method))
+    def clear(self) -> None:
+        """Remove what earlier runs left: failures, and the status files of killed processes."""
+        remove(self._out / RUNNING)
+        (self._out / RUNNING).mkdir(parents=True)
+        for unit in self.lacking.values():
+            failure_path(self._out, unit).unlink(missing_ok=True)
 
-    @cached_property
-    def tests(self) -> list[Dataset]:
-        """The test data of every fold."""
-        source = self.study.source
-        return [source.sets(fold)["test"] for fold in self.study.chosen_folds]
+    def pending(self) -> list[Job]:
+        """The units that have neither a result nor failed."""
+        return [self._job(unit) for unit in self._pending()]
 
-    def _measure(
-        self, method: str, measures: tuple[str, ...], convention: str | Convention
-    ) -> tuple[Evaluation, dict[str, Floats]]:
-        by_fold = [
-            [
-                evaluate(result.scores, test.y, test.lists, measures, convention=convention)
-                for result in self.units_of(method)
-                if result.unit.fold == fold
-            ]
-            for fold, test in zip(self.study.chosen_folds, self.tests, strict=True)
-        ]
-        values = {
-            name: np.concatenate(
-                [np.mean([seed.values[name] for seed in by_seed], axis=0) for by_seed in by_fold]
-            )
-            for name in measures
-        }
-        means = {
-            name: np.array([[seed[name] for seed in by_seed] for by_seed in by_fold]).T
-            for name in measures
-        }
-        evaluation = Evaluation(
-            values,
-            by_fold[0][0].convention,
-            documents=sum(test.documents for test in self.tests),
-            empty_lists={n: sum(seeds[0].empty_lists[n] for seeds in by_fold) for n in measures},
-            query_ids=np.concatenate([test.query_ids for test in self.tests]),
-        )
-        return evaluation, means
+    def on_death(self, retry: Callable[[Job], bool]) -> None:
+        """Train the units that were running again, one at a time; a second death is a failure."""
+        pending = self._pending()
+        begun = [unit for unit in pending if status_path(self._out, unit).exists()]
+        for unit in begun or pending[:1]:
+            if not retry(self._job(unit)):
+                write_failure(self._out, unit, DIED)
+
+    def items(self) -> dict[str, Item]:
+        """The units that run or have ended."""
+        # Called twice a second for up to a thousand units: read only those that have files.
+        folders = (self._out / name for name in (UNITS, FAILURES, RUNNING))
+        begun = {path.stem for folder in folders for path in folder.glob("*")}
+        running = {}
+        for key, unit in self.lacking.items():
+            if key in self._ended or key not in begun:
+                continue
+            ended = read_unit(self._out, unit) or read_failure(self._out, unit)
+            if ended is not None:
+                self._ended[key] = Item(str(unit), True, _closing_line(ended))
+            elif (status := _status(self._out, unit)) is not None:
+                done, total, value = (status[name] for name in ("done", "total", "value"))
+                running[key] = Item(str(unit), done=done, total=total, value=value)
+        return {**self._ended, **running}
+
+    def headline(self) -> str:
+        """Empty: values of different methods and folds do not compare."""
+        return ""
+
+    def _pending(self) -> list[Unit]:
+        out, units = self._out, self.lacking.values()
+        return [unit for unit in units if not (read_unit(out, unit) or read_failure(out, unit))]
+
+    def _job(self, unit: Unit) -> Job:
+        return partial(run_unit, unit, self._source, self._out)
+
+
+def run_unit(unit: Unit, source: Source, out: Path, leader: int | None = None) -> None:
+    """Train a unit, and write its result or its failure.
+
+    `leader` is the process that started this one, which does not outlive it.
+    """
+    status = StatusFile(status_path(out, unit), unit, leader)
+    try:
+        write_unit(out, train_unit(unit, source, [status]))
+    except Exception as error:  # any failure leaves the other units running
+        write_failure(out, unit, error)
+    finally:
+        status.remove()
+
+
+def _status(out: Path, unit: Unit) -> dict[str, Any] | None:
+    try:
+        status: dict[str, Any] = read_json(status_path(out, unit))
+    except (FileError, InputError):
+        return None
+    return status
+
+
+def _closing_line(ended: UnitResult | Failure) -> str:
+    if isinstance(ended, Failure):
+        return f"{ended.unit} failed: {ended.error}"
+    best = ""
+    if ended.best_score is not None:
+        measure_name = ended.unit.parameters["validation_measure"]
+        iteration = f"{ended.unit.kind.unit} {ended.best_iteration}"
+        best = f"validation {measure_name} {ended.best_score:.4f} in {iteration}, "
+    return f"{ended.unit}: {best}{ended.seconds:.0f} s"

@@ -2,14 +2,12 @@
 
 import hashlib
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,21 +19,19 @@ from twinrank.data.dataset import Dataset
 from twinrank.experiments.study.methods import Method, ModelKind, method
 from twinrank.experiments.study.study_source import Source
 from twinrank.learning.estimators.parameters import saved_parameters
-from twinrank.learning.training.callbacks import Callback
 from twinrank.support.arrays import Ints
 from twinrank.support.compiled import threads_at_most
 from twinrank.support.errors import DataWarning, InputError, unknown
 from twinrank.support.memory import PeakMemory
 
 if TYPE_CHECKING:
-    from twinrank.learning.training.loop import Trainer
+    pass
 
 PROTOCOL = 2
 """Increased when a unit with the same settings would give other results than before."""
 
 Scores = npt.NDArray[np.float32]
 _NOT_IN_KEY = ("verbose", "n_jobs", "random_state")  # parameters that a unit sets itself
-_WRITE_SECONDS = 0.5  # between writes of a status file
 
 
 @dataclass(frozen=True)
@@ -176,54 +172,6 @@ def one_thread() -> Iterator[None]:
         one_torch_thread = nullcontext  # type: ignore[assignment]
     with one_torch_thread(), threads_at_most(1), threadpool_limits(1):
         yield
-
-
-class StatusFile(Callback):
-    """A callback that writes the progress of a unit to a small file.
-
-    If the process that started this one has ended, this process ends too: no process waits for the
-    unit, and the next run of the study trains it again.
-    """
-
-    def __init__(self, path: Path, unit: Unit, leader: int | None = None) -> None:
-        self.path, self._leader = path, leader
-        self._status: dict[str, Any] = {"unit": str(unit), "done": 0.0, "total": 0, "value": None}
-        self._written = 0.0
-        self._write(at_once=True)
-
-    def on_train_begin(self, trainer: "Trainer") -> None:
-        """Write the number of iterations."""
-        self._status["total"] = trainer.plan.iterations
-        self._write(at_once=True)
-
-    def on_step_end(self, trainer: "Trainer") -> None:
-        """Write the progress within an epoch."""
-        progress = trainer.progress
-        self._status["done"] = progress.iteration + progress.step / max(trainer.steps, 1)
-        self._write()
-
-    def on_iteration_end(self, _: "Trainer", record: dict[str, Any]) -> None:
-        """Write the progress and the last validation value."""
-        self._status["done"] = record["iteration"]
-        self._status["value"] = record.get("validation", self._status["value"])
-        self._write()
-
-    def remove(self) -> None:
-        """Remove the file."""
-        self.path.unlink(missing_ok=True)
-
-    def _write(self, at_once: bool = False) -> None:
-        now = time.monotonic()
-        if not at_once and now - self._written < _WRITE_SECONDS:
-            return
-        self._written = now
-        if self._leader is not None and os.getppid() != self._leader:
-            os._exit(1)
-        partial = self.path.with_suffix(f".{os.getpid()}")
-        with suppress(OSError):  # training does not fail because of its display
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps(self._status), "utf-8")
-            partial.replace(self.path)
 
 
 def tied_pairs(scores: Scores, data: Dataset) -> float:
