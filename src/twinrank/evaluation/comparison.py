@@ -109,9 +109,9 @@ class Comparison:
         best_of = f"best mean of its column ({self.lists_text()})"
         return ResultTable("", ["", *self.measures], rows, self._notes(), best_of)
 
-    def lists_text(self, unit: str = "list") -> str:
+    def lists_text(self, noun: str = "list") -> str:
         """The number of lists that the means are over, in words."""
-        counts, total = self.lists_in_means, counted(self.lists, unit)
+        counts, total = self.lists_in_means, counted(self.lists, noun)
         least, most = min(counts.values()), max(counts.values())
         if least == most == self.lists:
             return total

@@ -135,8 +135,8 @@ def table_of(results: Results, comparison: Comparison) -> ResultTable:
         name = row[0].text
         iterations = [len(result.history) for result in results.units_of(name)]
         rows.append([*row, Cell(_range(iterations)), Cell(f"{results.seconds(name):.1f} s")])
-    units = {f"{method(name).kind.unit}s" for name in comparison.values}
-    length = units.pop() if len(units) == 1 else "iterations"
+    names = {f"{method(name).kind.iteration}s" for name in comparison.values}
+    length = names.pop() if len(names) == 1 else "iterations"
     return replace(plain, columns=[*plain.columns, length, "time"], rows=rows)
 
 

@@ -54,8 +54,8 @@ class ModelKind:
         return [n for n in self.estimator._get_param_names() if n not in _NOT_IN_NAMES]
 
     @property
-    def unit(self) -> str:
-        """One iteration of training: "epoch" or "round"."""
+    def iteration(self) -> str:
+        """The name of one iteration of training: "epoch" or "round"."""
         return self.estimator.unit()
 
     @property

@@ -282,6 +282,6 @@ def _closing_line(ended: UnitResult | Failure) -> str:
     best = ""
     if ended.best_score is not None:
         measure_name = ended.unit.parameters["validation_measure"]
-        iteration = f"{ended.unit.kind.unit} {ended.best_iteration}"
+        iteration = f"{ended.unit.kind.iteration} {ended.best_iteration}"
         best = f"validation {measure_name} {ended.best_score:.4f} in {iteration}, "
     return f"{ended.unit}: {best}{ended.seconds:.0f} s"
