@@ -21,6 +21,14 @@ from twinrank.learning.training.console import JsonLines
 COMMANDS = typer.main.get_command(app).commands
 
 
+def test_every_option_and_argument_has_help():
+    for name, command in COMMANDS.items():
+        assert "Parameters" not in command.help, name
+        for option in command.params:
+            assert option.help, (name, option.name)
+            assert "----" not in option.help, (name, option.name)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with data and a model of trees."""

@@ -56,7 +56,7 @@ def declared(command: Callable[..., Any], panels: Panels) -> list[inspect.Parame
     parameters = []
     for parameter in inspect.signature(command).parameters.values():
         name, kind, info = parameter.name, *_annotation(parameter)
-        info.help = info.help or texts[name]
+        info.help = info.help or texts.get(name, "")  # python -OO drops docstrings
         info.rich_help_panel = titles.get(name, info.rich_help_panel)
         info.readable = False  # errors of the readers are clearer
         if "default:" in info.help.lower():
