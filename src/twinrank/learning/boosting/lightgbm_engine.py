@@ -40,6 +40,7 @@ _INEXACT = {
 }
 _SEEDS = ("bagging_seed", "feature_fraction_seed", "extra_seed", "objective_seed", "drop_seed")
 _ONCE = 2**31 - 1  # rounds between two draws
+_END = "end of trees"
 _SAMPLES_COLUMNS = ("feature_fraction", "feature_fraction_bynode", "extra_trees")
 
 
@@ -59,8 +60,10 @@ class LightGBMTrees:
     file = FILE
 
     def __init__(self, text: str) -> None:
-        with explained_by(NAME, (lgb.basic.LightGBMError, ValueError)):  # its parameters are JSON
-            self.booster = lgb.Booster(model_str=text)
+        # Without the parameters after the trees: scores need none, and damaged ones crash LightGBM.
+        header, trees, _ = _parsed(text)
+        with explained_by(NAME, lgb.basic.LightGBMError):
+            self.booster = lgb.Booster(model_str=_joined(header, trees, _END))
         self._text = text
 
     @property
@@ -305,7 +308,7 @@ def _scaled(tree: str, factor: float) -> str:
 
 def _parsed(text: str) -> tuple[str, list[str], str]:
     """LightGBM's text as the lines before the trees, the trees, and the lines after them."""
-    trees, end, tail = text.partition("end of trees")
+    trees, end, tail = text.partition(_END)
     header, *blocks = re.split(r"^Tree=\d+\n", trees, flags=re.MULTILINE)
     return header, blocks, end + tail
 
