@@ -13,8 +13,7 @@ import xgboost as xgb
 import twinrank as tr
 from twinrank.core.losses import loss
 from twinrank.data.transforms import transform
-from twinrank.learning.boosting.draws import draw_queries
-from twinrank.learning.boosting.engines import TreeSettings
+from twinrank.learning.boosting.engines import TreeSettings, draw_queries
 from twinrank.learning.boosting.newton import Newton
 from twinrank.learning.models.architecture import architecture
 from twinrank.learning.models.ensemble import build_net

@@ -51,7 +51,7 @@ def export(
 
     Example: twinrank export runs/ap -o model.onnx
     """
-    from twinrank.learning.estimators.model_loading import load_model
+    from twinrank.learning.estimators.base_ranker import load_model
 
     ranker = load_model(model)
     default_name, description, note = ranker.model_.describe_export(output)

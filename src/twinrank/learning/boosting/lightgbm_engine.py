@@ -9,7 +9,6 @@ import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.learning.boosting.draws import draw_queries
 from twinrank.learning.boosting.engine_objectives import LightGBMObjective
 from twinrank.learning.boosting.engines import (
     NO_TREE,
@@ -17,6 +16,7 @@ from twinrank.learning.boosting.engines import (
     Rows,
     TreeSettings,
     blocks_of,
+    draw_queries,
     explained_by,
     thread_count,
 )

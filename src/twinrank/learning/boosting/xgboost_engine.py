@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.learning.boosting.draws import draw_columns, draw_queries, sample_size
 from twinrank.learning.boosting.engine_objectives import XGBoostObjective
-from twinrank.learning.boosting.engines import Rows, TreeSettings, explained_by, thread_count
+from twinrank.learning.boosting.engines import (
+    Rows,
+    TreeSettings,
+    draw_columns,
+    draw_queries,
+    explained_by,
+    sample_size,
+    thread_count,
+)
 from twinrank.learning.boosting.tree_check import check_xgboost
 from twinrank.support.errors import InputError
 

@@ -18,7 +18,12 @@ from twinrank.evaluation.evaluate import evaluate
 from twinrank.learning.boosting.engines import NO_TREE, engine
 from twinrank.learning.boosting.tree_features import tree_transform
 from twinrank.learning.boosting.tree_model import TreeModel
-from twinrank.learning.distributed.dask_engines import dask_rows, grow_lightgbm, grow_xgboost
+from twinrank.learning.distributed.dask_engines import (
+    dask_rows,
+    grow_lightgbm,
+    grow_xgboost,
+    watched,
+)
 from twinrank.learning.distributed.dask_partitions import (
     Partition,
     Summary,
@@ -29,7 +34,6 @@ from twinrank.learning.distributed.dask_partitions import (
     query_in_two,
     summarise,
 )
-from twinrank.learning.distributed.dask_workers import watched
 from twinrank.learning.models.encoding import columns_of
 from twinrank.learning.training.tree_parameters import newton_of, tree_settings
 from twinrank.support.errors import Argument, InputError

@@ -15,14 +15,18 @@ from sklearn.base import clone
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.learning.estimators.base_ranker import BaseRanker, estimator_class
-from twinrank.learning.estimators.blend_training import train_ranker
+from twinrank.learning.estimators.blend_rankers import (
+    as_ranker,
+    check_shared,
+    named_rankers,
+    train_ranker,
+)
 from twinrank.learning.estimators.blend_weights import (
     best_weights,
     equal_weights,
     given_weights,
     spread,
 )
-from twinrank.learning.estimators.named_rankers import as_ranker, check_shared, named_rankers
 from twinrank.learning.estimators.parameters import saved_parameters
 from twinrank.learning.models.blend_model import BlendModel, check_names
 from twinrank.learning.models.encoding import Encoding, columns_of
@@ -35,12 +39,12 @@ from twinrank.learning.models.saved_model import (
 )
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.console import Bar, Lines
+from twinrank.learning.training.fit_arguments import TrainingSet
 from twinrank.learning.training.fitting import fingerprints, identities
 from twinrank.learning.training.learner import learner_class
 from twinrank.learning.training.matched_data import matched_sets, trainable_part
 from twinrank.learning.training.run_folder import Run
 from twinrank.learning.training.settings import Plan
-from twinrank.learning.training.training_set import TrainingSet
 from twinrank.learning.training.validation import selecting_set
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError, unknown

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from twinrank.core.lists import Lists
 from twinrank.learning.models.architecture import Architecture
 from twinrank.learning.models.context_layers import AttentionBlock, PooledLinear
-from twinrank.learning.models.device_batches import on_device
+from twinrank.learning.models.devices import on_device, threads_for
 from twinrank.learning.models.fused import can_fuse, fused
 from twinrank.learning.models.layers import (
     DropoutLinear,
@@ -21,7 +21,6 @@ from twinrank.learning.models.layers import (
     SeparateLinear,
     SharedLinear,
 )
-from twinrank.learning.models.threads import threads_for
 from twinrank.support.errors import InputError
 
 __all__ = ["QueryNorm", "Scorer", "SharedEnsemble", "checked_categories", "score_all"]

@@ -12,12 +12,12 @@ from twinrank.learning.models.encoding import Encoding
 from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.callbacks import Callback, TrainingInterrupted
 from twinrank.learning.training.checkpoints import load_checkpoint
+from twinrank.learning.training.fit_arguments import TrainingSet
 from twinrank.learning.training.learner import Task, learner_class
 from twinrank.learning.training.loop import Trainer
 from twinrank.learning.training.process_group import ProcessGroup
 from twinrank.learning.training.run_folder import Run
 from twinrank.learning.training.settings import Plan, is_auto
-from twinrank.learning.training.training_set import TrainingSet
 from twinrank.learning.training.validation import selecting_set
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError

@@ -17,20 +17,20 @@ from twinrank.data.batches import Batch, Batches
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.learning.models.architecture import is_custom
-from twinrank.learning.models.device_batches import DeviceBatches, batches_on, on_device
+from twinrank.learning.models.devices import DeviceBatches, batches_on, on_device, threads_for
 from twinrank.learning.models.encoding import check_columns
 from twinrank.learning.models.ensemble import Net, models_of, resolve_architecture
 from twinrank.learning.models.gradients import sampled_importances
 from twinrank.learning.models.net_model import SCORED_TOGETHER, NetModel
 from twinrank.learning.models.scorer import score_all
-from twinrank.learning.models.threads import threads_for
 from twinrank.learning.training.distillation import Teacher
-from twinrank.learning.training.initial_net import ensemble_size_of, initial_net
 from twinrank.learning.training.learner import Learner, Scores, Task, TrainingError
 from twinrank.learning.training.net_settings import (
     NetSettings,
     check_takes_weights,
     device_of,
+    ensemble_size_of,
+    initial_net,
     loss_of,
     seed_step,
 )

@@ -28,8 +28,8 @@ from torch.nn import functional
 from twinrank.core.lists import Lists
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform
+from twinrank.learning.models.devices import threads_for
 from twinrank.learning.models.ensemble import CustomNet, Net, models_of
-from twinrank.learning.models.threads import threads_for
 from twinrank.learning.training.learner import TrainingError
 from twinrank.learning.training.net_settings import NetSettings, seed_step
 from twinrank.support.errors import Argument, InputError

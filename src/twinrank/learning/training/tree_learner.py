@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from twinrank.data.transforms import Transform, transform
-from twinrank.learning.boosting.draws import deviation
 from twinrank.learning.boosting.engines import (
     NO_TREE,
     Grower,
     Rows,
     TreeSettings,
+    deviation,
     engine,
 )
 from twinrank.learning.boosting.tree_features import check_grades, rows_of, tree_transform
