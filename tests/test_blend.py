@@ -285,10 +285,10 @@ class InterruptAt(Callback):
         self.unit, self.iteration, self.begun = unit, iteration, []
 
     def on_train_begin(self, trainer):
-        self.begun.append(trainer.unit)
+        self.begun.append(trainer.iteration_name)
 
     def on_iteration_end(self, trainer, record):
-        if (trainer.unit, record["iteration"]) == (self.unit, self.iteration):
+        if (trainer.iteration_name, record["iteration"]) == (self.unit, self.iteration):
             trainer.interrupted = True
 
 

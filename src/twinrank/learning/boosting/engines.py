@@ -20,7 +20,7 @@ NO_TREE = (
 )
 
 _THREADS = 64
-"""Engines start so many threads on any machine; with a million they crash."""
+"""The most threads that an engine starts on any machine; with a million it crashes."""
 
 
 class Blocks(Protocol):
@@ -218,15 +218,3 @@ def sample_size(share: float, count: int) -> int:
 def _draw(count: int, share: float, *seeds: int) -> npt.NDArray[np.int64]:
     generator = np.random.default_rng(seeds)
     return np.sort(generator.choice(count, sample_size(share, count), replace=False))
-
-
-def deviation(scores: Any, lists: Lists) -> float:
-    """The standard deviation of scores within lists; 1 if it is 0.
-
-    >>> deviation([1.0, 3.0, 7.0, 9.0], Lists.from_sizes([2, 2]))
-    1.0
-    """
-    values = np.asarray(scores, np.float64)
-    means = lists.sum(values) / np.maximum(lists.sizes, 1)
-    found = float(np.sqrt(np.mean((values - lists.spread(means)) ** 2)))
-    return found if found > 0 else 1.0

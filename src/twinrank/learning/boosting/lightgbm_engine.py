@@ -322,7 +322,7 @@ def _joined(header: str, trees: list[str], tail: str) -> str:
 
 
 def from_bytes(content: bytes, features: int, _: tuple[int, ...]) -> LightGBMTrees:
-    """Read what `to_bytes` wrote, if it has so many features."""
+    """Read what `to_bytes` wrote, if it has this many features."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

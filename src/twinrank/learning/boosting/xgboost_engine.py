@@ -225,7 +225,7 @@ def _scaled(tree: dict[str, Any], factor: float) -> dict[str, Any]:
 
 
 def from_bytes(content: bytes, features: int, categorical: tuple[int, ...]) -> XGBoostTrees:
-    """Read what `to_bytes` wrote, if it has so many features."""
+    """Read what `to_bytes` wrote, if it has this many features."""
     if not content.startswith(b"{"):
         raise InputError(f"{FILE} is not an XGBoost model.")
     actual = check_xgboost(content, FILE)
@@ -242,7 +242,7 @@ def _loaded(content: bytes) -> Any:
 
 
 def params_of(settings: TreeSettings, features: int) -> dict[str, Any]:
-    """XGBoost's parameters for so many columns."""
+    """XGBoost's parameters for this many columns."""
     own: dict[str, Any] = {} if settings.objective is None else {"objective": settings.objective}
     if settings.objective is None or settings.ensemble_size > 1:
         own["base_score"] = 0.0

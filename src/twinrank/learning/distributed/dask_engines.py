@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.core.lists import Lists
 from twinrank.learning.boosting.engines import TreeSettings, explained_by
 from twinrank.learning.boosting.newton import Newton
 from twinrank.learning.distributed.dask_partitions import Summary, list_numbers
@@ -66,19 +65,6 @@ def _lightgbm_scores(X: Any, trees: str) -> Any:
     return lgb.Booster(model_str=trees).predict(X, raw_score=True)
 
 
-class DaskObjective:
-    """A measure as an objective of LightGBM's scikit-learn interface, which Dask uses."""
-
-    def __init__(self, newton: Newton) -> None:
-        self.newton = newton
-
-    def __call__(self, labels: Any, scores: Any, weights: Any, sizes: Any) -> Any:
-        """Gradient and hessian of the rows of a worker."""
-        lists = Lists.from_sizes(sizes)
-        per_list = None if weights is None else lists.max(weights)
-        return self.newton(scores, labels, lists, per_list)
-
-
 def _seed(settings: TreeSettings, start: str | None) -> int:
     """The seed of LightGBM's draws: another one in each part of the training."""
     trees = 0 if start is None else start.count("\nTree=")
@@ -97,13 +83,13 @@ def grow_lightgbm(
     from lightgbm.basic import LightGBMError
     from lightgbm.dask import DaskLGBMRanker
 
-    from twinrank.learning.boosting.lightgbm_engine import joined_trees, params_of
+    from twinrank.learning.boosting.lightgbm_engine import Objective, joined_trees, params_of
 
     params = params_of(settings)
     for name in ("num_threads", "seed"):  # Dask sets the threads of a worker
         del params[name]
     if newton is not None:
-        params["objective"] = DaskObjective(newton)
+        params["objective"] = Objective(newton)
     with explained_by("LightGBM", LightGBMError), warnings.catch_warnings():
         # LightGBM warns about its own default of n_jobs.
         warnings.filterwarnings("ignore", message="Parameter n_jobs will be ignored")

@@ -77,9 +77,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     random_state: Any
 
     @classmethod
-    def unit(cls) -> str:
+    def iteration_name(cls) -> str:
         """What one iteration is called: "epoch" or "round"."""
-        return learner_class(cls.kind).unit
+        return learner_class(cls.kind).iteration_name
 
     @classmethod
     def iterations_parameter(cls) -> str:
@@ -87,7 +87,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         return learner_class(cls.kind).iterations_parameter
 
     def check_parameters(self, documents: int = 0) -> dict[str, Any]:
-        """The parameters with "auto" resolved for so many documents.
+        """The parameters with "auto" resolved for this many documents.
 
         Raises
         ------
@@ -346,20 +346,26 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         self.model_.export(Path(path).expanduser())
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Self:
+    def load(cls, folder: str | os.PathLike[str], architecture: Any = None) -> Self:
         """Read a fitted ranker from a folder that `save`, `fit(run=…)` or `twinrank train` wrote.
+
+        Loading never executes code from the folder. If a net is your own, pass it.
 
         Parameters
         ----------
         folder : path
             The folder of the model or of the run.
+        architecture : torch.nn.Module, callable or str, optional
+            Your own net, as in the constructor of `Ranker`, if the model was trained with one.
 
         Returns
         -------
         ranker
             With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
         """
-        return cls._from_model(read_model(Path(folder).expanduser()), folder)
+        model = read_model(Path(folder).expanduser(), architecture)
+        own = {} if architecture is None else {"architecture": architecture}
+        return cls._from_model(model, folder, **own)
 
     @classmethod
     def _from_model(cls, model: Model, folder: Any, **parameters: Any) -> Self:

@@ -10,7 +10,7 @@ from twinrank.learning.estimators.parameters import loaded_parameters
 from twinrank.learning.models.saved_model import RUN_MODEL, needs_architecture, read_model
 from twinrank.learning.training.callbacks import Callback, TrainingInterrupted
 from twinrank.learning.training.fit_arguments import TrainingSet
-from twinrank.learning.training.run_folder import Run
+from twinrank.learning.training.run_folder import Run, explaining_resume
 from twinrank.support.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -98,12 +98,7 @@ def train_ranker(
         ranker._adopt(read_model(part.folder, ranker.architecture if own else None))
         return
     watch = _Interrupted()
-    try:
+    with explaining_resume(run):
         ranker._train(train, sets, [*callbacks, watch], part)
         if watch.interrupted:
             raise TrainingInterrupted(f"Stopped after the ranker {name}.")
-    except TrainingInterrupted as stop:
-        if run is None or run.source:
-            raise
-        how = f"fit(…, run={str(run.folder)!r}, resume=True)"
-        raise TrainingInterrupted(f"{stop} Continue with {how}.") from None

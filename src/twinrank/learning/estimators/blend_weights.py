@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.core.lists import Lists
 from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
@@ -16,21 +15,7 @@ from twinrank.learning.training.settings import is_auto
 from twinrank.support.errors import InputError
 
 _STEPS, _POINTS = 10, 100  # steps of 0.1, or larger ones if that makes too many combinations
-
-
 _ERRORS = 2  # standard errors; with one, a few queries already exclude equal weights
-
-
-def spread(scores: Scores, lists: Lists) -> float:
-    """The root mean square of score minus mean of the query; 1 if all of them are 0.
-
-    >>> spread(np.array([1, 3, 5, 5]), Lists.from_sizes([2, 2])) ** 2
-    0.5000000000000001
-    """
-    exact = np.asarray(scores, np.float64)
-    centred = exact - lists.spread(lists.sum(exact) / np.maximum(lists.sizes, 1))
-    root = float(np.sqrt(np.mean(centred**2))) if exact.size else 0.0
-    return root if root > 0 and np.isfinite(root) else 1.0
 
 
 def best_weights(

@@ -81,7 +81,7 @@ class BoostedRanker(BaseRanker):
     early_stopping : int, None or "auto" (50 / 200)
         Stop after this many rounds without improvement; None grows all rounds.
     tolerance : float or "auto" (1 / 0)
-        Keep the last round that is less than so many standard errors of the difference, paired
+        Keep the last round that is less than this many standard errors of the difference, paired
         by query, below the best; 0 keeps the best round. The default is 0 for the
         engine's own objectives and on Dask.
     n_jobs : int, optional

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,7 +12,7 @@ from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.learning.estimators.base_ranker import BaseRanker
-from twinrank.learning.models.saved_model import Model, read_model
+from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.fit_arguments import KnownColumns, TrainingSet, as_dataset, labelled
 from twinrank.learning.training.learner import learner_class
@@ -107,9 +106,9 @@ class Ranker(BaseRanker):
         The name of the evaluation set that selects the epoch; by default "validation", or
         else the first.
     early_stopping : int, None or "auto" (10 / None)
-        Stop after so many epochs without improvement; None trains all epochs.
+        Stop after this many epochs without improvement; None trains all epochs.
     tolerance : float or "auto" (1 / 0)
-        Keep the last epoch that is less than so many standard errors of the difference, paired
+        Keep the last epoch that is less than this many standard errors of the difference, paired
         by query, below the best; 0 keeps the best epoch.
     device : str, default "auto"
         "cpu", "cuda", "mps", "xpu", …; "auto" is a CUDA device if there is one.
@@ -347,28 +346,6 @@ class Ranker(BaseRanker):
         """How often `partial_fit` continued from the fitted model."""
         count = self.model_.provenance.get("partial_fits")
         return count if isinstance(count, int) and count > 0 else 0
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str], architecture: Any = None) -> Self:
-        """Read a fitted ranker from a folder that `save`, `fit(run=…)` or `twinrank train` wrote.
-
-        Loading never executes code from the folder. If the net is your own, pass it.
-
-        Parameters
-        ----------
-        folder : path
-            The folder of the model or of the run.
-        architecture : torch.nn.Module, callable or str, optional
-            Your own net, as in the constructor, if the model was trained with one.
-
-        Returns
-        -------
-        Ranker
-            With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
-        """
-        model = read_model(Path(folder).expanduser(), architecture)
-        own = {} if architecture is None else {"architecture": architecture}
-        return cls._from_model(model, folder, **own)
 
     def _continued_parameters(self, parameters: dict[str, Any], previous: Model) -> dict[str, Any]:
         """Without evaluation sets, nothing selects; "auto" is the previous architecture."""

@@ -68,7 +68,7 @@ def batches_on(
 
 
 def fits(size: int, device: torch.device) -> bool:
-    """True if so many bytes take at most half of the free memory of a device; a CPU needs no copy.
+    """True if this many bytes take at most half of a device's free memory; a CPU needs no copy.
 
     The other half is for the net, its gradients and the optimiser.
     """

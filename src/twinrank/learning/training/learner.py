@@ -67,21 +67,21 @@ class Learner(ABC):
 
     kind: ClassVar[str]
     """The name in `KINDS`."""
-    unit: ClassVar[str]
+    iteration_name: ClassVar[str]
     """What one iteration is called: "epoch" or "round"."""
     iterations_parameter: ClassVar[str]
     """The estimator's parameter for the number of iterations."""
     distributed: ClassVar[bool] = False
     """True if several processes can train one model."""
     report_every: ClassVar[int] = 1
-    """Progress is printed after so many iterations, where there is no live bar."""
+    """Progress is printed after this many iterations, where there is no live bar."""
 
     selected_models: int = 1
     """How many parts of the model are selected separately, each at an iteration of its own."""
 
     @classmethod
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
-        """The estimator's parameters with "auto" replaced, for so many documents."""
+        """The estimator's parameters with "auto" replaced, for this many documents."""
         return resolve(cls.kind, parameters, documents)
 
     @classmethod

@@ -50,7 +50,7 @@ class NetLearner(Learner):
     """
 
     kind: ClassVar[str] = "net"
-    unit: ClassVar[str] = "epoch"
+    iteration_name: ClassVar[str] = "epoch"
     iterations_parameter: ClassVar[str] = "epochs"
     distributed: ClassVar[bool] = True
 

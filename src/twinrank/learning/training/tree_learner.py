@@ -16,11 +16,11 @@ from twinrank.learning.boosting.engines import (
     Grower,
     Rows,
     TreeSettings,
-    deviation,
     engine,
 )
 from twinrank.learning.boosting.tree_features import check_grades, rows_of, tree_transform
 from twinrank.learning.boosting.tree_model import TreeModel
+from twinrank.learning.models.blend_model import deviation
 from twinrank.learning.training.learner import (
     Learner,
     LearnerExhausted,
@@ -56,7 +56,7 @@ class TreeLearner(Learner):
     """Grows trees on a measure, or on one of the engine's own objectives."""
 
     kind: ClassVar[str] = "trees"
-    unit: ClassVar[str] = "round"
+    iteration_name: ClassVar[str] = "round"
     iterations_parameter: ClassVar[str] = "n_estimators"
     report_every: ClassVar[int] = 10
 
