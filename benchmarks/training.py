@@ -40,6 +40,7 @@ from twinrank.data.transforms import transform
 from twinrank.learning.models.architecture import architecture
 from twinrank.learning.models.layers import DropoutLinear
 from twinrank.learning.models.scorer import Scorer
+from twinrank.learning.training.fit_arguments import TrainingSet
 from twinrank.learning.training.learner import Task
 from twinrank.learning.training.loop import Trainer
 from twinrank.learning.training.net_learner import NetLearner
@@ -68,7 +69,7 @@ def make_data(documents: int, seed: int = 0, equal: bool = False) -> tr.Dataset:
 
 def trainer(data: tr.Dataset, batch_documents: int = BATCH) -> Trainer:
     """The trainer of `Ranker.fit`: nDCG through type3 on CE4.L, per-query z-scores."""
-    task = Task(data, None, {}, Plan(iterations=1), ProcessGroup())
+    task = Task(TrainingSet(data), {}, Plan(iterations=1), ProcessGroup())
     fitted = transform("QueryZScore").fit(data.X, data.lists)
     net, settings = (
         Scorer(FEATURES, architecture("CE4.L")),

@@ -23,39 +23,11 @@ _THREADS = 64
 """The most threads that an engine starts on any machine; with a million it crashes."""
 
 
-class Blocks(Protocol):
-    """Features in blocks of whole queries, each of which is computed when it is read."""
-
-    shape: tuple[int, int]
-
-    @property
-    def blocks(self) -> int:
-        """The number of blocks."""
-
-    def queries(self, number: int) -> Any:
-        """The numbers of the queries of a block."""
-
-    def rows(self, number: int) -> slice:
-        """The rows of a block."""
-
-    def block(self, number: int) -> Any:
-        """The features of a block."""
-
-
-def blocks_of(X: Any) -> Iterator[Any]:
-    """The matrices of `Rows.X`, one after the other."""
-    if isinstance(X, np.ndarray):
-        yield X
-        return
-    for number in range(X.blocks):
-        yield X.block(number)
-
-
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Documents for an engine: labels are at least 0, weights are one per list or None.
 
-    `X` is a matrix of float32, or features that are too large for one: a `Blocks`.
+    `X` is a matrix of float32, or `StreamedFeatures` if it would be too large.
     """
 
     X: Any

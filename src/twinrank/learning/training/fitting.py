@@ -88,18 +88,7 @@ def train_model(
         for callback in callbacks if group.is_main else ():
             callback.on_pretrain_epoch(record)
 
-    task = Task(
-        train.data,
-        train.weights,
-        evaluation,
-        plan,
-        group,
-        previous,
-        unlabelled=train.unlabelled,
-        teacher=train.teacher,
-        report=report,
-        categories=encoding.counts,
-    )
+    task = Task(train, evaluation, plan, group, previous, report, encoding.counts)
     learner = learner_type.prepare(resolved, task)
     if run is not None:  # after all errors in data and parameters, so that they leave no folder
         run.begin(kind, about, prints)

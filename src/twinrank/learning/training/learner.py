@@ -20,6 +20,7 @@ from twinrank.support.errors import TwinRankError
 
 if TYPE_CHECKING:
     from twinrank.learning.models.saved_model import Model
+    from twinrank.learning.training.fit_arguments import TrainingSet
     from twinrank.learning.training.process_group import ProcessGroup
 
 Scores = npt.NDArray[np.float32]
@@ -37,21 +38,16 @@ class LearnerExhausted(Exception):  # noqa: N818 (an event, not an error)
 class Task:
     """What a learner learns from.
 
-    `data` holds trainable queries only, `weights` one weight per query or None. `evaluation` maps
-    names to evaluation sets. `previous` is the model that `partial_fit` continues. `unlabelled`
-    holds lists for pre-training, and `report` gets a record after each of its epochs. `teacher` has
-    a score for each document of `data`. Only nets use these three. `categories` has the number of
-    codes of each categorical column.
+    `train` holds trainable queries only. `evaluation` maps names to evaluation sets. `previous` is
+    the model that `partial_fit` continues. `report` gets a record after each epoch of pre-training.
+    `categories` has the number of codes of each categorical column.
     """
 
-    data: Dataset
-    weights: npt.NDArray[np.float64] | None
+    train: "TrainingSet"
     evaluation: Mapping[str, Dataset]
     plan: Plan
     group: "ProcessGroup"
     previous: "Model | None" = None
-    unlabelled: Dataset | None = None
-    teacher: Scores | None = None
     report: Callable[[dict[str, float]], None] = lambda _: None
     categories: Mapping[int, int] = field(default_factory=dict)
 

@@ -176,7 +176,7 @@ def ensemble_size_of(parameters: Mapping[str, Any]) -> int:
 
 
 def _fresh_net(parameters: Mapping[str, Any], chosen: Any, task: Task) -> tuple[Net, Transform]:
-    data = task.data
+    data = task.train.data
     generator = torch.Generator().manual_seed(seed_of(parameters["random_state"]))
     size = ensemble_size_of(parameters)
     categories = checked_categories(task.categories, data.features)
@@ -215,9 +215,9 @@ def _continued_net(
     """A copy of the previous net, so that a failure leaves the fitted model as it is."""
     previous = task.previous
     assert isinstance(previous, NetModel)
-    if previous.features != task.data.features:
+    if previous.features != task.train.data.features:
         raise InputError(
-            f"X has {task.data.features} features, but the model has {previous.features}."
+            f"X has {task.train.data.features} features, but the model has {previous.features}."
         )
     own = previous.net.architecture
     if path_of(chosen) != previous.custom if own is None else chosen != own:

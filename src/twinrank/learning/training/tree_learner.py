@@ -131,7 +131,7 @@ class TreeLearner(Learner):
     @classmethod
     def prepare(cls, parameters: Mapping[str, Any], task: Task) -> Self:
         """Fit the transform, and hand the rows to the engine."""
-        data = task.data
+        data = task.train.data
         newton = newton_of(parameters)
         columns = tuple(task.categories)
         fitted = tree_transform(transform(parameters["transforms"]), columns)
@@ -149,7 +149,7 @@ class TreeLearner(Learner):
         elif settings.n_jobs is None and data.documents * data.features < _WORTH_THREADS:
             jobs = 1
         settings = replace(settings, n_jobs=jobs)
-        rows = rows_of(data, fitted, columns, task.weights)
+        rows = rows_of(data, fitted, columns, task.train.weights)
         sets = {name: rows_of(other, fitted, columns) for name, other in task.evaluation.items()}
         objective = None if newton is None else module.Objective(newton)
         return cls(parameters["engine"], settings, objective, fitted, task, rows, sets, at_once)
@@ -190,7 +190,7 @@ class TreeLearner(Learner):
             raise LearnerExhausted(f"no split helps after {iteration + 1 - self._patience} rounds")
         self._rounds = iteration + 1
         self._deviations = [0.0] * self.selected_models
-        yield self._task.data.documents
+        yield self._task.train.data.documents
 
     def scores(self, name: str) -> Scores:
         """The scores of an evaluation set; those of each model of an ensemble are standardised."""
@@ -248,7 +248,7 @@ class TreeLearner(Learner):
         """
         self._check_trees()
         self._check_scores()
-        data, size = self._task.data, self.selected_models
+        data, size = self._task.train.data, self.selected_models
         models = [
             kept or own.model(count or own.count)
             for kept, own, count in zip(
