@@ -215,7 +215,7 @@ _word = compiled(random_word)
 
 def draw_dropout_key(p: float) -> DropoutKey:
     """Draw the random key of one dropout with probability p from torch's generator."""
-    seed = int(torch.randint(2**62, ()))
+    seed = int(torch.randint(2**62, ())) if p else 0
     low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
     return np.uint32(low), np.uint32(high), np.uint32(min(round(p * 2**32), 2**32 - 1))
 
