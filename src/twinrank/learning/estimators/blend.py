@@ -53,7 +53,7 @@ _SHARED = ("validation_measure", "select", "random_state")
 class Blend(BaseRanker):
     """Several rankers whose weighted scores rank, by default boosted trees and nets.
 
-    Each ranker is trained by itself. Its scores are divided by their standard deviation
+    Each ranker is trained alone. Its scores are divided by their standard deviation
     within queries, and then weighted. The weights "auto" are chosen on
     the evaluation set among weights in steps of 0.1: those whose measure differs from the best by
     at most two standard errors of the difference, paired by query, are averaged. With few queries

@@ -90,7 +90,7 @@ class Callback:
         """
 
     def on_train_end(self, trainer: "Trainer") -> None:
-        """Training has ended, for whatever reason: the moment to close files.
+        """Training has ended, also by an error: the moment to close files.
 
         Parameters
         ----------

@@ -123,7 +123,7 @@ def described(train: TrainingSet) -> dict[str, Any]:
 
 
 def fingerprints(train: TrainingSet, evaluation: Mapping[str, Dataset]) -> dict[str, str]:
-    """What tells apart training data and evaluation sets, by name."""
+    """Fingerprints of training data and evaluation sets by name, to notice other data."""
     own = fingerprint(train.data)
     if train.weights is not None:
         own = f"{own}-{_crc(train.weights)}"
@@ -141,7 +141,7 @@ def _crc(array: npt.NDArray[Any]) -> str:
 
 
 def identities(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """What tells apart the objectives and nets that JSON cannot hold."""
+    """Fingerprints of objectives and nets that JSON cannot hold."""
     identities = {}
     for name in ("objective", "architecture"):
         value = parameters.get(name)

@@ -101,7 +101,7 @@ class NetLearner(Learner):
 
     @classmethod
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
-        """Replace "auto"; only the default architecture becomes an ensemble by itself.
+        """Replace "auto"; only the default architecture is an ensemble by default.
 
         A user's own net may have been built for the number of features, which z-scores keep.
         """

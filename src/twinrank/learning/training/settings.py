@@ -21,7 +21,7 @@ SMALL_DATA = 100_000
 FEWEST = {"default": (2, 1), "paper": (10, 1)}
 """The fewest documents, and relevant documents, of a query that trains, by mode.
 
-The mode "paper" leaves other queries out of evaluation sets, too.
+The mode "paper" also leaves other queries out of evaluation sets.
 """
 
 

@@ -91,7 +91,7 @@ class TreeLearner(Learner):
 
     @classmethod
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
-        """Replace "auto"; only a measure as objective makes an ensemble by itself."""
+        """Replace "auto"; only with a measure as objective is an ensemble the default."""
         own = {**parameters, "engine_params": check_engine_params(parameters["engine_params"])}
         if str(own["objective"]) in ENGINE_OBJECTIVES and own["mode"] == "default":
             for name, parameter in TREE_PARAMETERS.items():

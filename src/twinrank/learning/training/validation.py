@@ -32,7 +32,7 @@ class Best:
     """The best measure of each model."""
 
     def text(self, iteration_name: str) -> str:
-        """The best value as people read it."""
+        """The best value, for progress messages."""
         if len(self.tops) > 1:
             return (
                 f"kept ensemble {self.value:.4f} (last gain in {iteration_name} {self.iteration})"
