@@ -22,7 +22,7 @@ from twinrank.learning.estimators.blend_rankers import (
 from twinrank.learning.estimators.blend_weights import (
     best_weights,
     equal_weights,
-    given_weights,
+    explicit_weights,
 )
 from twinrank.learning.estimators.parameters import saved_parameters
 from twinrank.learning.models.blend_model import BlendModel, check_names, deviation
@@ -189,7 +189,7 @@ class Blend(BaseRanker):
                 ranker.check_parameters(documents)
             except InputError as error:
                 raise InputError(f"Ranker {name!r}: ", *error.parts) from error
-        given_weights(self.weights, list(parameters["rankers"]))
+        explicit_weights(self.weights, list(parameters["rankers"]))
         self._plan()
         return parameters
 
@@ -266,7 +266,7 @@ class Blend(BaseRanker):
             else scores[selecting]
         )
         scales = tuple(deviation(column, data.lists) for column in selected)
-        chosen = given_weights(self.weights, list(rankers))
+        chosen = explicit_weights(self.weights, list(rankers))
         if chosen is None and selecting is None:
             chosen = equal_weights(len(rankers))
         elif chosen is None:

@@ -38,25 +38,25 @@ def best_weights(
     return tuple(grid[loss.mean(axis=1) <= _ERRORS * error].mean(axis=0).tolist())
 
 
-def given_weights(given: Any, names: Sequence[str]) -> tuple[float, ...] | None:
+def explicit_weights(weights: Any, names: Sequence[str]) -> tuple[float, ...] | None:
     """The user's weights, made to add up to 1; None if they are "auto"."""
-    if is_auto(given):
+    if is_auto(weights):
         return None
-    values = given
-    if isinstance(given, Mapping):
-        if given.keys() != set(names):
-            raise InputError(f"weights must have the keys {', '.join(names)}, not {given!r}.")
-        values = [given[name] for name in names]
+    values = weights
+    if isinstance(weights, Mapping):
+        if weights.keys() != set(names):
+            raise InputError(f"weights must have the keys {', '.join(names)}, not {weights!r}.")
+        values = [weights[name] for name in names]
     try:
         array = np.asarray(values, np.float64)
     except (TypeError, ValueError):
         array = np.empty(0)
     if array.shape != (len(names),):
         raise InputError(
-            f"weights must be 'auto', or a number for each of {', '.join(names)}, not {given!r}."
+            f"weights must be 'auto', or a number for each of {', '.join(names)}, not {weights!r}."
         )
     if not (np.isfinite(array).all() and (array >= 0).all() and array.any()):
-        raise InputError(f"weights must be finite, at least 0 and not all 0, not {given!r}.")
+        raise InputError(f"weights must be finite, at least 0 and not all 0, not {weights!r}.")
     return tuple((array / array.sum()).tolist())
 
 

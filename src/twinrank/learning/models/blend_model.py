@@ -141,8 +141,8 @@ def deviation(scores: Any, lists: Lists) -> float:
     """
     values = np.asarray(scores, np.float64)
     centred = values - lists.spread(lists.sum(values) / np.maximum(lists.sizes, 1))
-    found = float(np.sqrt(np.mean(centred**2))) if values.size else 0.0
-    return found if found > 0 and np.isfinite(found) else 1.0
+    root = float(np.sqrt(np.mean(centred**2))) if values.size else 0.0
+    return root if root > 0 and np.isfinite(root) else 1.0
 
 
 def weighted_sum(
