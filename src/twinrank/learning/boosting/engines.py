@@ -1,4 +1,8 @@
-"""The common interface of LightGBM and XGBoost: settings, training in rounds, trained trees."""
+"""The common interface of LightGBM and XGBoost: settings, training in rounds, trained trees.
+
+Random draws of queries and columns depend on the seed of a model and the number of the round alone,
+not on earlier draws or threads. So a resumed training has the same draws.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -19,6 +23,7 @@ NO_TREE = (
     "or min_sum_hessian_in_leaf in engine_params."
 )
 
+_QUERIES, _COLUMNS = 1, 2  # separate streams of random numbers
 _THREADS = 64
 """The most threads that an engine starts on any machine; with a million it crashes."""
 
@@ -158,9 +163,6 @@ def explained_by(
         lines = str(error).strip().splitlines()
         message = next((line for line in lines if line.strip()), type(error).__name__)
         raise InputError(f"{name}: {message.rstrip('.')}.") from error
-
-
-_QUERIES, _COLUMNS = 1, 2  # separate streams of random numbers
 
 
 def draw_queries(

@@ -1,4 +1,7 @@
-"""The Dask interfaces of LightGBM and XGBoost: rows on a cluster to trees."""
+"""The Dask interfaces of LightGBM and XGBoost: rows on a cluster to trees.
+
+A watch over the workers ends a training if one of them dies.
+"""
 
 import threading
 import warnings
@@ -14,6 +17,9 @@ from twinrank.learning.boosting.newton import Newton
 from twinrank.learning.distributed.dask_partitions import Summary, list_numbers
 from twinrank.learning.training.learner import TrainingError
 from twinrank.support.errors import Argument, InputError
+
+LOOK_SECONDS = 3.0
+"""The time between two looks at the workers; the scheduler knows of a death within seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +151,6 @@ def grow_xgboost(
         objective = None if newton is None else Objective(newton)
         result = xgb_dask.train(client, params, data, rounds, obj=objective, xgb_model=start)
     return result["booster"]
-
-
-LOOK_SECONDS = 3.0
-"""The time between two looks at the workers; the scheduler knows of a death within seconds."""
 
 
 def watched(client: Any, train: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,4 +1,8 @@
-"""Where a net computes: batches in the memory of a device, and the threads of torch on a CPU."""
+"""Where a net computes: batches in the memory of a device, and the threads of torch on a CPU.
+
+Features that fit are moved to a device once; others are copied while it works. Small batches use
+one thread.
+"""
 
 import threading
 from collections.abc import Generator, Iterator
@@ -24,6 +28,12 @@ _LARGEST = 1024**3
 
 _DOCUMENTS = 1 << 16
 """Documents that are transformed and moved together."""
+
+_MIN_PRODUCTS = 40_000_000  # products of a weight and an input, from which on threads pay
+
+_lock = threading.Lock()
+_active = 0  # contexts that are open
+_threads_before = 1
 
 
 class DeviceBatches:
@@ -87,13 +97,6 @@ def on_device(values: Any, device: torch.device) -> Tensor:
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
-
-
-_MIN_PRODUCTS = 40_000_000  # products of a weight and an input, from which on threads pay
-
-_lock = threading.Lock()
-_active = 0  # contexts that are open
-_threads_before = 1
 
 
 def threads_for(scorer: "Net", documents: int) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Input of `fit` and `predict` as datasets: arrays, sparse matrices, frames, evaluation sets."""
+"""Input of `fit` and `predict` as datasets: arrays, frames, evaluation sets, a teacher's scores."""
 
 import warnings
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a net is trained with: batches, the optimiser, the loss and the device."""
+"""What a net starts from: batches, the optimiser, the loss, the device, and its first weights."""
 
 import inspect
 import math
