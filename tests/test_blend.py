@@ -15,8 +15,8 @@ from twinrank.experiments.study.units import Unit, train_unit
 from twinrank.experiments.tuning.search import Split, Tuning
 from twinrank.experiments.tuning.space import spaces_of
 from twinrank.experiments.tuning.tuning_results import write_best
+from twinrank.learning.estimators.base_ranker import load_model
 from twinrank.learning.estimators.blend_weights import best_weights, simplex
-from twinrank.learning.estimators.model_loading import load_model
 from twinrank.learning.estimators.parameters import parameters_of
 from twinrank.learning.models.saved_model import needs_architecture
 from twinrank.learning.training import run_folder
@@ -285,10 +285,10 @@ class InterruptAt(Callback):
         self.unit, self.iteration, self.begun = unit, iteration, []
 
     def on_train_begin(self, trainer):
-        self.begun.append(trainer.unit)
+        self.begun.append(trainer.iteration_name)
 
     def on_iteration_end(self, trainer, record):
-        if (trainer.unit, record["iteration"]) == (self.unit, self.iteration):
+        if (trainer.iteration_name, record["iteration"]) == (self.unit, self.iteration):
             trainer.interrupted = True
 
 

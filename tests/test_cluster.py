@@ -12,11 +12,10 @@ import pandas as pd
 import pytest
 
 import twinrank as tr
-from twinrank.learning.boosting.draws import sample_size
-from twinrank.learning.boosting.engines import TreeSettings
+from twinrank.learning.boosting.engines import TreeSettings, sample_size
 from twinrank.learning.boosting.lightgbm_engine import joined_trees
 from twinrank.learning.boosting.xgboost_engine import params_of
-from twinrank.learning.distributed import dask_workers
+from twinrank.learning.distributed import dask_engines
 from twinrank.learning.distributed.dask_engines import DaskRows
 from twinrank.learning.distributed.dask_fit import _Course, _grow_and_stop
 from twinrank.learning.distributed.dask_partitions import (
@@ -478,7 +477,7 @@ class Cluster:
 
 @pytest.mark.parametrize("ends", ["waits", "fails"])
 def test_the_death_of_a_worker_is_an_error(monkeypatch, ends):
-    monkeypatch.setattr(dask_workers, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(dask_engines, "LOOK_SECONDS", 0.05)
     waiting = threading.Event()
 
     def train(number):
@@ -487,9 +486,9 @@ def test_the_death_of_a_worker_is_an_error(monkeypatch, ends):
         raise OSError(f"socket {number}")
 
     with pytest.raises(TrainingError, match="The Dask worker b died during training"):
-        dask_workers.watched(Cluster(), train, 7)
+        dask_engines.watched(Cluster(), train, 7)
     waiting.set()
-    assert dask_workers.watched(Cluster(), lambda number: number, 7) == 7
+    assert dask_engines.watched(Cluster(), lambda number: number, 7) == 7
 
 
 @pytest.mark.slow

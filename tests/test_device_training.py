@@ -7,8 +7,8 @@ import torch
 import twinrank as tr
 from test_training import DATA, EVALUATION, make_trainer, same, weights_of
 from twinrank.data.transforms import transform
-from twinrank.learning.models import device_batches
-from twinrank.learning.models.device_batches import DeviceBatches, fits, on_device
+from twinrank.learning.models import devices
+from twinrank.learning.models.devices import DeviceBatches, fits, on_device
 from twinrank.learning.models.scorer import score_all
 from twinrank.learning.training.learner import TrainingError
 from twinrank.support.arrays import device_path
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def _as_device(monkeypatch):
     """Features count as moved to a device."""
-    monkeypatch.setattr(device_batches, "fits", lambda *_: True)
+    monkeypatch.setattr(devices, "fits", lambda *_: True)
 
 
 def deferred(trainer):

@@ -17,9 +17,10 @@ from safetensors import safe_open
 
 import twinrank as tr
 from twinrank.data.transforms import transform
-from twinrank.learning.estimators.model_loading import load_model
+from twinrank.learning.estimators.base_ranker import load_model
 from twinrank.learning.models.architecture import architecture
 from twinrank.learning.models.scorer import Scorer
+from twinrank.learning.training.fit_arguments import TrainingSet
 from twinrank.learning.training.learner import Task, TrainingError
 from twinrank.learning.training.loop import Trainer
 from twinrank.learning.training.net_learner import NetLearner
@@ -60,7 +61,7 @@ def train(group, folder, mode):
         spoilt = mode == "error" and group.rank == group.size - 1
         return tr.DirectLoss("nDCG")(scores, labels, lists, weights) * (torch.nan if spoilt else 1)
 
-    task = Task(data, weights, {"validation": make_data(1500, 4)}, plan, group)
+    task = Task(TrainingSet(data, weights), {"validation": make_data(1500, 4)}, plan, group)
     learner = NetLearner(
         scorer,
         tr.DirectLoss("AP(rel=2)") if mode == "few" else loss,

@@ -13,12 +13,12 @@ import xgboost as xgb
 import twinrank as tr
 from twinrank.core.losses import loss
 from twinrank.data.transforms import transform
-from twinrank.learning.boosting.draws import draw_queries
-from twinrank.learning.boosting.engines import TreeSettings
+from twinrank.learning.boosting.engines import TreeSettings, draw_queries
 from twinrank.learning.boosting.newton import Newton
 from twinrank.learning.models.architecture import architecture
 from twinrank.learning.models.ensemble import build_net
 from twinrank.learning.training.checkpoints import load_checkpoint, save_checkpoint
+from twinrank.learning.training.fit_arguments import TrainingSet
 from twinrank.learning.training.learner import Task
 from twinrank.learning.training.loop import Trainer
 from twinrank.learning.training.net_learner import NetLearner
@@ -282,7 +282,7 @@ def make_trainer(net, evaluation=None, iterations=6, **changes):
     """Training without noise, so that ensembles and single nets can be compared."""
     settings = NetSettings(**{"batch_documents": 300, "learning_rate": 0.01, **changes})
     sets = {} if evaluation is None else {"validation": evaluation}
-    task = Task(DATA, None, sets, Plan(iterations=iterations), ProcessGroup())
+    task = Task(TrainingSet(DATA), sets, Plan(iterations=iterations), ProcessGroup())
     return Trainer(NetLearner(net, loss("MSE"), transform("QueryZScore"), task, settings), task)
 
 

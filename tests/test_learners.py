@@ -17,8 +17,7 @@ from safetensors.numpy import load_file, save_file
 import twinrank as tr
 from twinrank.core import measures
 from twinrank.learning.boosting.lightgbm_engine import Grower
-from twinrank.learning.estimators.base_ranker import estimator_class
-from twinrank.learning.estimators.model_loading import load_model
+from twinrank.learning.estimators.base_ranker import estimator_class, load_model
 from twinrank.learning.models.kinds import KINDS
 from twinrank.learning.training import run_folder
 from twinrank.learning.training.console import Bar, Lines
@@ -143,7 +142,7 @@ def test_every_kind_is_tested():
     for kind in KINDS:
         estimator = estimator_class(kind)
         assert estimator.kind == kind
-        assert estimator.unit() in ("epoch", "round", "stage")
+        assert estimator.iteration_name() in ("epoch", "round", "stage")
         assert estimator.iterations_parameter() in estimator().get_params()
 
 
@@ -559,7 +558,7 @@ def test_early_stopping(name, measured, capsys):
     measured(validation=[0.1, 0.3, 0.2, 0.3, 0.9])
     ranker = make(name, early_stopping=2, verbose=True).fit(TRAIN, eval_set=NEW)
     assert (ranker.best_iteration_, ranker.best_score_, len(ranker.history_)) == (2, 0.3, 4)
-    unit = ranker.unit()
+    unit = ranker.iteration_name()
     message = f"stopped: no better nDCG@5 than 0.3000 ({unit} 2) for 2 {unit}s"
     assert message in capsys.readouterr().err
     assert np.array_equal(ranker.predict(NEW), make(name, 2).fit(TRAIN).predict(NEW))
@@ -866,7 +865,7 @@ def test_checkpoints_with_missing_parts_are_refused(name, tmp_path):
 
 def test_console_output(name, capsys):
     ranker = make(name, verbose=True).fit(TRAIN, eval_set=NEW)
-    unit = ranker.unit()
+    unit = ranker.iteration_name()
     values = [record["validation"] for record in ranker.history_]
     best = f"best {max(values):.4f} ({unit} {values.index(max(values)) + 1})"
     if ranker.best_score_ < max(values):
@@ -883,14 +882,16 @@ def test_lines(name, capsys):
     ranker = make(name, 21).fit(TRAIN, callbacks=[Lines()])
     lines = capsys.readouterr().err.splitlines()
     printed = range(1, 22) if ranker.kind == "net" else (10, 20, 21)
-    assert [line.split()[:2] for line in lines] == [[ranker.unit(), f"{n}/21"] for n in printed]
+    assert [line.split()[:2] for line in lines] == [
+        [ranker.iteration_name(), f"{n}/21"] for n in printed
+    ]
 
 
 def test_bar(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     ranker = make(name).fit(TRAIN, eval_set=NEW, callbacks=[Bar()])
     output = capsys.readouterr().err
-    assert f"{ranker.unit().capitalize()} {ITERATIONS}/{ITERATIONS}" in output
+    assert f"{ranker.iteration_name().capitalize()} {ITERATIONS}/{ITERATIONS}" in output
     assert "docs/s" in output
     assert f"validation nDCG@5 {ranker.history_[-1]['validation']:.4f}" in output
 

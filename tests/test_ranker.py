@@ -840,7 +840,7 @@ def test_eval_fraction_holds_out_queries():
 
     class Looks(Callback):
         def on_train_begin(self, trainer):
-            sets = (trainer.learner.task.data, trainer.validation.sets["validation"])
+            sets = (trainer.learner.task.train.data, trainer.validation.sets["validation"])
             seen.append([data.query_ids for data in sets])
 
     shuffled = X[SCATTERED], Y[SCATTERED], QID[SCATTERED]

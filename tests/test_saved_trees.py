@@ -1,21 +1,39 @@
-"""Trees with random data and parameters: what is saved can be loaded, and scores the same."""
+"""Trees with random data and parameters: what is saved can be loaded, and scores the same.
+
+Resumed trainings give the same trees, and damaged files never end or stop the process.
+"""
 
 import json
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
+from sklearn.base import clone
 
 import twinrank as tr
 from twinrank.learning.boosting.lightgbm_engine import from_bytes as read_lightgbm
 from twinrank.learning.boosting.xgboost_engine import from_bytes as read_xgboost
+from twinrank.learning.training import run_folder
+from twinrank.training import Callback, TrainingInterrupted
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
 ENGINES = ("lightgbm", "xgboost")
 QUERIES, DOCUMENTS = 30, 12
 NO_TREE = "No tree could be grown"
+READERS = {"lightgbm": read_lightgbm, "xgboost": read_xgboost}
+
+
+@pytest.fixture(autouse=True)
+def _without_curves(monkeypatch):
+    """Plots take most of the time of a small run."""
+    monkeypatch.setattr(run_folder, "draw_history", lambda *_: None)
 
 
 def table(random):
@@ -97,12 +115,28 @@ def refusal(call):
     return None
 
 
-def check(seed, engine, folder):
-    """Fit, save, load and export; return False if no tree could be grown."""
+class InterruptAfter(Callback):
+    """Interrupts training after a round."""
+
+    def __init__(self, iteration):
+        self.iteration = iteration
+
+    def on_iteration_end(self, trainer, record):
+        if record["iteration"] == self.iteration:
+            trainer.interrupted = True
+
+
+def random_case(seed, engine):
+    """A ranker with random parameters, and its data."""
     random = np.random.default_rng(seed)
     X, y, qid = table(random)
     model = ranker(engine, random, bool(random.random() < 0.3))
-    data = tr.Dataset.from_arrays(X, y, qid=qid, non_finite="keep")
+    return model, tr.Dataset.from_arrays(X, y, qid=qid, non_finite="keep")
+
+
+def check(seed, engine, folder):
+    """Fit, save, load, export and resume; return False if no tree could be grown."""
+    model, data = random_case(seed, engine)
     if (reason := refusal(lambda: model.fit(data))) is not None:
         assert NO_TREE in reason
         return False
@@ -115,7 +149,19 @@ def check(seed, engine, folder):
     assert (folder / "again" / name).read_bytes() == (folder / "model" / name).read_bytes()
     check_own_file(model, engine, data, scores, folder / name)
     check_onnx(model, data, scores, folder / "model.onnx")
+    check_resumed(model, data, seed, folder)
     return True
+
+
+def check_resumed(model, data, seed, folder):
+    """A training that is interrupted after a random round and resumed gives the same trees."""
+    rounds = model.get_params()["n_estimators"]
+    stop = InterruptAfter(int(np.random.default_rng(seed).integers(1, rounds + 1)))
+    with suppress(TrainingInterrupted):  # after the last round there is nothing to interrupt
+        clone(model).fit(data, run=folder / "run", callbacks=[stop])
+    resumed = clone(model).fit(data, run=folder / "run", resume=True)
+    assert resumed.model_.trees.to_bytes() == model.model_.trees.to_bytes()
+    assert np.array_equal(resumed.predict(data), model.predict(data))
 
 
 def check_own_file(model, engine, data, scores, path):
@@ -197,3 +243,107 @@ def test_linear_trees_do_not_grow_in_parallel():
     )
     with pytest.raises(tr.InputError, match="ensemble_size > 1 needs linear_tree=False"):
         model.fit(np.nan_to_num(X), y, qid=qid)
+
+
+# Damaged files. Engines trust their files: without a check, many of these end the process.
+
+NUMBER = re.compile(rb"-?\b[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
+STRANGE = (
+    *(b"-1", b"0", b"1", b"nan", b"inf", b"-inf", b"99e308", b"1e300", b"null", b"x", b""),
+    *(b"%d" % (sign * 2**power + more) for power in (15, 31, 32, 63, 64)
+      for sign in (1, -1) for more in (-1, 0, 1)),
+)  # fmt: skip
+
+
+def mutated(content, random):
+    """A file with one or a few random changes."""
+    for _ in range(int(random.choice([1, 1, 1, 3]))):
+        content = MUTATIONS[random.integers(len(MUTATIONS))](content, random)
+    return content
+
+
+def flip_bits(content, random):
+    changed = bytearray(content)
+    for place in random.integers(0, len(changed), random.integers(1, 4)) if changed else ():
+        changed[place] ^= 1 << int(random.integers(8))
+    return bytes(changed)
+
+
+def change_lines(content, random):
+    """Drop, double or swap lines; XGBoost's file has none, but commas."""
+    mark = b"\n" if content.count(b"\n") > 5 else b","
+    lines = content.split(mark)
+    first, second = (int(i) for i in random.integers(0, len(lines), 2))
+    change = random.integers(3)
+    if change == 0:
+        del lines[first]
+    elif change == 1:
+        lines.insert(second, lines[first])
+    else:
+        lines[first], lines[second] = lines[second], lines[first]
+    return mark.join(lines)
+
+
+def change_number(content, random):
+    numbers = list(NUMBER.finditer(content))
+    if not numbers:
+        return content
+    chosen = numbers[random.integers(len(numbers))]
+    return content[: chosen.start()] + random.choice(STRANGE) + content[chosen.end() :]
+
+
+def truncate(content, random):
+    return content[: random.integers(0, len(content) + 1)]
+
+
+MUTATIONS = (flip_bits, change_lines, change_number, change_number, truncate)
+
+
+def trained(seed, engine):
+    """A model with random parameters, without transforms, and features for it."""
+    model, data = random_case(seed, engine)
+    own = {"transforms": "none", "objective": "nDCG", "num_leaves": 4, "learning_rate": 0.1}
+    return model.set_params(**own).fit(data).model_, data.X
+
+
+def read_mutated(engine, seeds):
+    """Read files with random changes, and predict with those that are accepted.
+
+    Each seed is printed before it is tried, so that the last one of a crash is known.
+    """
+    cases = [trained(case, engine) for case in range(8)]
+    accepted = 0
+    for seed in seeds:
+        random = np.random.default_rng(seed)
+        model, X = cases[seed % len(cases)]
+        content = mutated(model.trees.to_bytes(), random)
+        print(seed, flush=True)
+        with suppress(tr.InputError):
+            trees = READERS[engine](content, X.shape[1], tuple(model.encoding.columns))
+            assert trees.predict(X, 1).shape == (len(X),)
+            accepted += 1
+            assert trees.contributions(X[:5], 1).shape[0] == 5
+    print("accepted", accepted, flush=True)
+
+
+def read_in_a_process(engine, seeds, seconds):
+    """Run `read_mutated` in a process of its own, and return how many files were accepted."""
+    code = f"import test_saved_trees as t; t.read_mutated({engine!r}, {seeds!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parent, capture_output=True, text=True, timeout=seconds, check=False,
+    )  # fmt: skip
+    last = done.stdout.split("\n")[-2:]
+    assert done.returncode == 0, (done.returncode, last, done.stderr[-2000:])
+    return int(done.stdout.split()[-1])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_damaged_trees_are_refused_or_predict(engine):
+    assert 0 < read_in_a_process(engine, range(150), 60) < 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_many_damaged_trees_are_refused_or_predict(engine):
+    assert 0 < read_in_a_process(engine, range(1000, 9000), 900) < 8000

@@ -3,9 +3,12 @@
 import importlib.util
 import os
 import re
+import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +35,8 @@ def ranker():
 
 
 @pytest.fixture(scope="module")
-def client(ranker, tmp_path_factory):
+def server(ranker, tmp_path_factory):
+    """The process of the service, and its address as `address`."""
     model = tmp_path_factory.mktemp("model") / "model.onnx"
     ranker.export(model)
     words = ["uvicorn", "--factory", "service:create_app", "--app-dir", str(EXAMPLE)]
@@ -49,11 +53,18 @@ def client(ranker, tmp_path_factory):
             line = server.stderr.readline()
             assert line, log  # it ended
             log += line
-        with httpx.Client(base_url=address[1], trust_env=False, timeout=30) as client:
-            yield client
+        server.address = address[1]
+        yield server
     finally:
         server.terminate()
-        server.communicate(timeout=30)
+        _, log = server.communicate(timeout=30)
+    assert "Traceback" not in log
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with httpx.Client(base_url=server.address, trust_env=False, timeout=30) as client:
+        yield client
 
 
 def service():
@@ -82,7 +93,7 @@ def rankings(answer):
 
 def test_it_is_short_and_public():
     text = (EXAMPLE / "service.py").read_text("utf-8")
-    assert len(text.splitlines()) < 200
+    assert len(text.splitlines()) < 210
     assert set(re.findall(r"twinrank[.\w]*(?= as| import)", text)) == {"twinrank"}
 
 
@@ -233,6 +244,77 @@ def test_bodies_of_unknown_length_are_refused(client):
     answer = client.post("/rank", content=(part for part in [b"{}"]))
     assert answer.status_code == 411
     assert answer.json() == {"detail": "content-length is required"}
+
+
+def connect(client):
+    """A socket to the server."""
+    return socket.create_connection((client.base_url.host, client.base_url.port), timeout=30)
+
+
+def head(*headers):
+    """The first lines of a request to rank."""
+    lines = ["POST /rank HTTP/1.1", "Host: test", "Content-Type: application/json", *headers]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def read_to_the_end(connection):
+    answer = b""
+    with suppress(ConnectionResetError):  # closed with some of our bytes unread
+        while part := connection.recv(65536):
+            answer += part
+    return answer.decode()
+
+
+def test_two_lengths_are_refused(client):
+    """Proxies would disagree where the next request begins."""
+    with connect(client) as connection:
+        headers = head(f"Content-Length: {len(raw())}", "Transfer-Encoding: chunked")
+        connection.sendall(headers + b"%x\r\n%s\r\n0\r\n\r\n" % (len(raw()), raw()))
+        answer = read_to_the_end(connection)  # the server closes the connection
+    assert answer.startswith("HTTP/1.1 400 ")
+    assert "content-length and transfer-encoding exclude each other" in answer
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ["Content-Length: 100", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked"],
+        ["Content-Length: 1000000000000"],
+        ["Content-Length: 100"],
+    ],
+)
+def test_large_bodies_are_not_kept_in_memory(client, server, headers):
+    def resident():
+        status = Path(f"/proc/{server.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1000
+
+    client.get("/health")
+    before = resident()  # the most so far, in MB
+    part = b"%x\r\n" % 2**20 + b" " * 2**20 + b"\r\n"
+    with connect(client) as connection, suppress(ConnectionError):
+        connection.sendall(head(*headers))
+        for _ in range(100):
+            connection.sendall(part)
+    assert client.get("/health").status_code == 200
+    assert resident() < before + 20
+
+
+def test_a_client_that_disconnects_is_not_an_error_of_the_server(client):
+    def counts():
+        lines = re.findall(r'path="/rank",status="(\d+)"} (\d+)', client.get("/metrics").text)
+        return {status: int(count) for status, count in lines}
+
+    before = counts().get("499", 0)
+    with connect(client) as connection:
+        connection.sendall(head("Content-Length: 1000") + b'{"queries"')
+    for _ in range(100):
+        if counts().get("499", 0) > before:
+            break
+        time.sleep(0.05)
+    assert counts()["499"] == before + 1
+    assert "500" not in counts()
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity"])

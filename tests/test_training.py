@@ -19,6 +19,7 @@ from twinrank.learning.models.scorer import Scorer
 from twinrank.learning.training.callbacks import TrainingInterrupted
 from twinrank.learning.training.checkpoints import Checkpoints, load_checkpoint, save_checkpoint
 from twinrank.learning.training.console import Bar, Lines, console
+from twinrank.learning.training.fit_arguments import TrainingSet
 from twinrank.learning.training.learner import Task, TrainingError
 from twinrank.learning.training.loop import Trainer
 from twinrank.learning.training.net_learner import NetLearner
@@ -62,7 +63,7 @@ def make_trainer(
     plan = Plan(**{name: settings.pop(name) for name in PLAN & settings.keys()})
     scorer = Scorer(data.features, architecture(net), generator=torch.Generator().manual_seed(0))
     loss = loss or tr.DirectLoss("nDCG", perturbation=0.1, samples=2)
-    task = Task(data, weights, evaluation or {}, plan, ProcessGroup())
+    task = Task(TrainingSet(data, weights), evaluation or {}, plan, ProcessGroup())
     learner = NetLearner(
         scorer, loss, transform(transforms), task, NetSettings(**settings), ahead=ahead
     )

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import twinrank as tr
-from twinrank.learning.models.threads import one_torch_thread
+from twinrank.learning.models.devices import one_torch_thread
 from twinrank.learning.training.callbacks import Callback
 
 STRATEGIES = ("type1", "type2", "type3")

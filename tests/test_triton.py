@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from test_pairwise_losses import outcome as baseline_outcome
 from twinrank.core.losses import NAMES as ALL
 from twinrank.core.losses import loss
 from twinrank.core.ranks import kernels
-from twinrank.core.ranks.kernels import device_panels, pair_sum, tiles
+from twinrank.core.ranks.kernels import device_choice, device_panels, pair_sum, tiles
 from twinrank.core.ranks.kernels.curvature import curved_pair_sum
 from twinrank.core.ranks.kernels.device_panels import panel_sum
 from twinrank.support import random
@@ -28,6 +30,7 @@ from twinrank.support.arrays import device_path
 pytest.importorskip("triton", reason="Triton is not installed")
 
 STRATEGIES = ["type1", "type2", "type3"]
+CPU = torch.device("cpu")
 T = 16
 SIZES = [0, 1, 2, T - 1, T, 0, T + 1]
 """Around the size of a tile."""
@@ -265,6 +268,59 @@ def test_baselines(name, spread, dtype):
     with device_path("triton"):
         result = baseline_outcome(name, *data)
     assert_same(result, baseline_outcome(name, *data), 1e-4 if dtype == torch.float32 else 1e-10)
+
+
+# The comparison with plain torch at the first use on a device.
+
+
+@pytest.fixture
+def choose(monkeypatch):
+    """The kernel that "auto" takes on CUDA, for which the CPU with the interpreter stands."""
+    results = device_choice._results
+    monkeypatch.setattr(device_choice, "_results", lambda kernel, _: results(kernel, CPU))
+    on_a_gpu = SimpleNamespace(device=torch.device("cuda:0"))
+    device_choice.triton_works.cache_clear()
+    yield lambda: device_choice.device_kernel(on_a_gpu)
+    device_choice.triton_works.cache_clear()
+
+
+def test_kernels_that_agree_are_used(choose):
+    assert choose() == "triton"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("pair_sums", "swap_sums_in_tiles", "lambda_sums_in_tiles", "logistic_sum_in_tiles"),
+        *("soft_ranks_in_tiles", "perturbed", "counted_ranks"),
+    ],
+)
+@pytest.mark.parametrize("how", ["raises", "is wrong", "is NaN"])
+def test_kernels_that_fail_are_not_used(choose, name, how, monkeypatch):
+    own = getattr(tiles, name)
+
+    def broken(*arguments, **options):
+        if how == "raises":
+            raise RuntimeError("no such instruction")
+        results = own(*arguments, **options)
+        change = {"is wrong": 1.01, "is NaN": torch.nan}[how]
+        if name in ("perturbed", "counted_ranks"):  # whose order counts
+            change = -change
+        if isinstance(results, tuple):
+            return results[0] * change, *results[1:]
+        return results * change
+
+    monkeypatch.setattr(tiles, name, broken)
+    with pytest.warns(RuntimeWarning, match=r"The Triton kernels do not work on .*kernel='torch'"):
+        assert choose() == "torch"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert choose() == "torch"  # without a second warning
+
+
+def test_without_triton_plain_torch_is_used_silently(choose, monkeypatch):
+    monkeypatch.setattr(device_choice, "find_spec", lambda _: None)
+    assert choose() == "torch"
 
 
 # No synchronisation with the device.

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -172,14 +172,20 @@ def create_app() -> Starlette:
         return PlainTextResponse(metrics.text())
 
     async def rank_queries(request: Request) -> Response:
+        # Checked before the body is read. The server then reads no more bytes than this.
         length = request.headers.get("content-length", "")
+        if "transfer-encoding" in request.headers and length:
+            detail = "content-length and transfer-encoding exclude each other"
+            return JSONResponse({"detail": detail}, 400, {"connection": "close"})
         if not length.isdecimal():
             return JSONResponse({"detail": "content-length is required"}, 411)
-        if int(length) > most:  # before it is read
+        if int(length) > most:
             return JSONResponse({"detail": f"the body has more than {most} bytes"}, 413)
         try:
             queries = Queries.model_validate_json(await request.body()).queries
             return JSONResponse({"rankings": rank(queries, model)})
+        except ClientDisconnect:
+            return Response(status_code=499)  # nobody reads it, but metrics count it
         except ValidationError as error:
             return JSONResponse({"detail": explain(error)}, 422)
         except ValueError as error:  # TwinRank's errors are of this kind too

@@ -46,7 +46,7 @@ def export(
         (XGBoost). Default: model.onnx; for trees without transforms and categories, model.txt
         or model.json.
     """
-    from twinrank.learning.estimators.model_loading import load_model
+    from twinrank.learning.estimators.base_ranker import load_model
 
     ranker = load_model(model)
     default_name, description, note = ranker.model_.describe_export(output)

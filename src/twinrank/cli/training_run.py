@@ -86,7 +86,7 @@ def _result(ranker: "BaseRanker", folder: Path) -> dict[str, Any]:
     return {
         "model": folder / "model",
         "kind": ranker.kind,
-        "unit": ranker.unit(),
+        "unit": ranker.iteration_name(),
         "iterations": len(ranker.history_),
         "best_iteration": ranker.best_iteration_,
         "measure": str(ranker.validation_measure),
@@ -100,8 +100,8 @@ def _outcome(ranker: "BaseRanker") -> str:
     from twinrank.support.quantities import counted
 
     weights: dict[str, float] = getattr(ranker, "weights_", {})
-    length, place = counted(len(ranker.history_), ranker.unit()), ranker.best_iteration_
-    kept = f" in {ranker.unit()} {place}"
+    length, place = counted(len(ranker.history_), ranker.iteration_name()), ranker.best_iteration_
+    kept = f" in {ranker.iteration_name()} {place}"
     if weights:
         length = "weights " + " and ".join(f"{w:.2f} {name}" for name, w in weights.items())
         kept = ""

@@ -4,8 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache, wraps
-from importlib.util import find_spec
+from functools import wraps
 from itertools import count
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
@@ -84,18 +83,9 @@ def all_true(condition: Array) -> bool:
     return (is_tensor(condition) and not _validate.get()) or bool(condition.all())
 
 
-def device_kernel(x: "Tensor") -> str:
-    """The kernel for tensors of a device: "triton" on CUDA if Triton is installed, else "torch"."""
-    chosen = _device_kernel.get()
-    if chosen is not None:
-        return chosen
-    return "triton" if x.device.type == "cuda" and has_triton() else "torch"
-
-
-@cache
-def has_triton() -> bool:
-    """True if Triton can be imported."""
-    return find_spec("triton") is not None
+def chosen_kernel() -> str | None:
+    """The kernel of the innermost `device_path`, if there is one."""
+    return _device_kernel.get()
 
 
 def on_cpu(x: Array) -> bool:

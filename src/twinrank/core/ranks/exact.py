@@ -6,12 +6,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from twinrank.core.lists import Lists, check_lists
+from twinrank.core.ranks.kernels.device_choice import device_kernel
 from twinrank.support import random
 from twinrank.support.arrays import (
     Array,
     all_true,
     cast,
-    device_kernel,
     from_numpy,
     is_tensor,
     namespace,

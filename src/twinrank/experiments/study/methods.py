@@ -56,7 +56,7 @@ class ModelKind:
     @property
     def iteration(self) -> str:
         """The name of one iteration of training: "epoch" or "round"."""
-        return self.estimator.unit()
+        return self.estimator.iteration_name()
 
     @property
     def iterations_parameter(self) -> str:

@@ -167,7 +167,7 @@ def one_thread() -> Iterator[None]:
     from threadpoolctl import threadpool_limits
 
     try:
-        from twinrank.learning.models.threads import one_torch_thread
+        from twinrank.learning.models.devices import one_torch_thread
     except ImportError:  # then no method needs it
         one_torch_thread = nullcontext  # type: ignore[assignment]
     with one_torch_thread(), threads_at_most(1), threadpool_limits(1):

@@ -1,4 +1,8 @@
-"""The common interface of LightGBM and XGBoost: settings, training in rounds, trained trees."""
+"""The common interface of LightGBM and XGBoost: settings, training in rounds, trained trees.
+
+Random draws of queries and columns depend on the seed of a model and the number of the round alone,
+not on earlier draws or threads. So a resumed training has the same draws.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -19,43 +23,16 @@ NO_TREE = (
     "or min_sum_hessian_in_leaf in engine_params."
 )
 
+_QUERIES, _COLUMNS = 1, 2  # separate streams of random numbers
 _THREADS = 64
-"""Engines start so many threads on any machine; with a million they crash."""
-
-
-class Blocks(Protocol):
-    """Features in blocks of whole queries, each of which is computed when it is read."""
-
-    shape: tuple[int, int]
-
-    @property
-    def blocks(self) -> int:
-        """The number of blocks."""
-
-    def queries(self, number: int) -> Any:
-        """The numbers of the queries of a block."""
-
-    def rows(self, number: int) -> slice:
-        """The rows of a block."""
-
-    def block(self, number: int) -> Any:
-        """The features of a block."""
-
-
-def blocks_of(X: Any) -> Iterator[Any]:
-    """The matrices of `Rows.X`, one after the other."""
-    if isinstance(X, np.ndarray):
-        yield X
-        return
-    for number in range(X.blocks):
-        yield X.block(number)
+"""The most threads that an engine starts on any machine; with a million it crashes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Documents for an engine: labels are at least 0, weights are one per list or None.
 
-    `X` is a matrix of float32, or features that are too large for one: a `Blocks`.
+    `X` is a matrix of float32, or `StreamedFeatures` if it would be too large.
     """
 
     X: Any
@@ -186,3 +163,32 @@ def explained_by(
         lines = str(error).strip().splitlines()
         message = next((line for line in lines if line.strip()), type(error).__name__)
         raise InputError(f"{name}: {message.rstrip('.')}.") from error
+
+
+def draw_queries(
+    settings: TreeSettings, count: int, round_number: int
+) -> npt.NDArray[np.int64] | None:
+    """The numbers of the queries that a round learns from; None for all."""
+    if settings.subsample >= 1:
+        return None
+    draw = round_number // settings.subsample_freq if settings.subsample_freq else 0
+    return _draw(count, settings.subsample, settings.model_seed, _QUERIES, draw)
+
+
+def draw_columns(settings: TreeSettings, count: int, round_number: int) -> npt.NDArray[np.int64]:
+    """The numbers of the columns that a tree may split on."""
+    return _draw(count, settings.colsample_bytree, settings.model_seed, _COLUMNS, round_number)
+
+
+def sample_size(share: float, count: int) -> int:
+    """The size of a sample without replacement, at least 1.
+
+    >>> sample_size(0.5, 46), sample_size(0.01, 46)
+    (23, 1)
+    """
+    return max(1, round(share * count))
+
+
+def _draw(count: int, share: float, *seeds: int) -> npt.NDArray[np.int64]:
+    generator = np.random.default_rng(seeds)
+    return np.sort(generator.choice(count, sample_size(share, count), replace=False))

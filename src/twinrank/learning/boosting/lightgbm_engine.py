@@ -9,18 +9,17 @@ import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.learning.boosting.draws import draw_queries
 from twinrank.learning.boosting.engine_objectives import LightGBMObjective
 from twinrank.learning.boosting.engines import (
     NO_TREE,
-    Blocks,
     Rows,
     TreeSettings,
-    blocks_of,
+    draw_queries,
     explained_by,
     thread_count,
 )
 from twinrank.learning.boosting.tree_check import check_lightgbm
+from twinrank.learning.boosting.tree_features import StreamedFeatures
 from twinrank.support.errors import InputError, unknown
 
 NAME, FILE, SUFFIXES = "LightGBM", "model.txt", (".txt",)
@@ -40,6 +39,7 @@ _INEXACT = {
 }
 _SEEDS = ("bagging_seed", "feature_fraction_seed", "extra_seed", "objective_seed", "drop_seed")
 _ONCE = 2**31 - 1  # rounds between two draws
+_END = "end of trees"
 _SAMPLES_COLUMNS = ("feature_fraction", "feature_fraction_bynode", "extra_trees")
 
 
@@ -59,8 +59,10 @@ class LightGBMTrees:
     file = FILE
 
     def __init__(self, text: str) -> None:
-        with explained_by(NAME, (lgb.basic.LightGBMError, ValueError)):  # its parameters are JSON
-            self.booster = lgb.Booster(model_str=text)
+        # Without the parameters after the trees: scores need none, and damaged ones crash LightGBM.
+        header, trees, _ = _parsed(text)
+        with explained_by(NAME, lgb.basic.LightGBMError):
+            self.booster = lgb.Booster(model_str=_joined(header, trees, _END))
         self._text = text
 
     @property
@@ -100,10 +102,10 @@ class LightGBMTrees:
         self.__init__(state["text"])  # type: ignore[misc]
 
 
-class _Block(lgb.Sequence):
-    """A block of features, which LightGBM reads twice: rows for the bins, then all rows."""
+class _Chunk(lgb.Sequence):
+    """A chunk of features, which LightGBM reads twice: rows for the bins, then all rows."""
 
-    def __init__(self, features: Blocks, number: int) -> None:
+    def __init__(self, features: StreamedFeatures, number: int) -> None:
         self._features, self._number = features, number
         rows = features.rows(number)
         self.batch_size = rows.stop - rows.start
@@ -112,7 +114,7 @@ class _Block(lgb.Sequence):
         return self.batch_size
 
     def __getitem__(self, rows: Any) -> Any:
-        values = self._features.block(self._number)[rows]
+        values = self._features.chunk(self._number)[rows]
         return values.astype(np.float64) if values.ndim == 1 else values
 
 
@@ -144,13 +146,14 @@ class Data:
             return
         threads = thread_count(self._settings.n_jobs)
         # The sums of the same leaves in the same order have the same bits.
-        parts = [start.predict(X, raw_score=True, num_threads=threads) for X in blocks_of(rows.X)]
+        chunks = [rows.X] if isinstance(rows.X, np.ndarray) else rows.X
+        parts = [start.predict(X, raw_score=True, num_threads=threads) for X in chunks]
         data.set_init_score(np.concatenate(parts))
 
     def _dataset(self, rows: Rows, train: lgb.Dataset | None = None) -> lgb.Dataset:
         X, params = rows.X, self._params
         if not isinstance(X, np.ndarray):
-            X = [_Block(X, number) for number in range(X.blocks)]
+            X = [_Chunk(X, number) for number in range(len(X))]
             params = {"data_random_seed": _data_seed(params["seed"]), **params}
         return lgb.Dataset(
             X,
@@ -305,7 +308,7 @@ def _scaled(tree: str, factor: float) -> str:
 
 def _parsed(text: str) -> tuple[str, list[str], str]:
     """LightGBM's text as the lines before the trees, the trees, and the lines after them."""
-    trees, end, tail = text.partition("end of trees")
+    trees, end, tail = text.partition(_END)
     header, *blocks = re.split(r"^Tree=\d+\n", trees, flags=re.MULTILINE)
     return header, blocks, end + tail
 
@@ -319,7 +322,7 @@ def _joined(header: str, trees: list[str], tail: str) -> str:
 
 
 def from_bytes(content: bytes, features: int, _: tuple[int, ...]) -> LightGBMTrees:
-    """Read what `to_bytes` wrote, if it has so many features."""
+    """Read what `to_bytes` wrote, if it has this many features."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -367,7 +370,7 @@ def _seeds(settings: TreeSettings) -> dict[str, int]:
 def _data_seed(seed: int) -> int:
     """The seed of the rows that determine bins, as LightGBM derives it from the general seed.
 
-    It does so for a matrix, but not for blocks.
+    It does so for a matrix, but not for chunks.
     """
     return ((214013 * seed + 2531011) % 2**32 >> 16 & 0x7FFF) % 0x7FFF
 

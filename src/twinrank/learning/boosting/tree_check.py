@@ -6,6 +6,7 @@ fields that it does not know, infinite thresholds, and nodes that were pruned.
 """
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ import numpy.typing as npt
 from twinrank.support.errors import InputError
 
 Ints = npt.NDArray[np.int64]
+# Python also reads .5, 1_0 and the digits of other scripts, which LightGBM does not.
+_NO_NUMBER = re.compile(r"[^-+.0-9a-z ]|(?<![0-9])[.]", re.IGNORECASE)
+_WORDS = ("tree", "average_output")  # lines of LightGBM's header without a value
 _NO_PARENT = 2**31 - 1  # XGBoost's mark of the root
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -46,7 +50,8 @@ def check_xgboost(content: bytes, name: str) -> int:
     try:
         learner = json.loads(content)["learner"]
         features = _xgboost_features(learner)
-        for number, tree in enumerate(_xgboost_trees(learner["gradient_booster"])):  # noqa: B007
+        for number, tree in enumerate(_xgboost_trees(learner["gradient_booster"])):
+            _require(tree["id"] == number, f"its id is {tree['id']!r:.40}")
             _check_xgboost_tree(tree, features)
     except (*_UNREADABLE, _DamageError) as error:
         raise InputError(f"{name} is damaged: tree {number} is not valid ({error}).") from error
@@ -71,11 +76,19 @@ def _finite(values: Any) -> bool:
 
 
 def _lines(text: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
+    """The lines `key=value` up to the first empty one, where LightGBM stops."""
+    _require("\nparameters:" not in text, "parameters come before the end of the trees")
+    lines = text.partition("\n\n")[0].removesuffix("\n").split("\n")
+    pairs = [line.split("=", 1) for line in lines if line not in _WORDS]
+    _require(all(len(pair) == 2 for pair in pairs), "a line has no =")
+    _require(len({key for key, _ in pairs}) == len(pairs), "a line is there twice")
+    return dict(pairs)
 
 
 def _numbers(lines: dict[str, str], key: str, size: int, kind: Any = np.int64) -> Any:
-    values = np.array(lines[key].split(), kind)
+    words = lines[key]
+    _require(kind is np.str_ or not _NO_NUMBER.search(words), f"{key} is not a list of numbers")
+    values = np.array(words.split(), kind)
     _require(values.size == size, f"{key} has {values.size} values instead of {size}")
     return values
 
@@ -92,7 +105,10 @@ def _lightgbm_features(lines: dict[str, str]) -> int:
 
 
 def _check_lightgbm_tree(lines: dict[str, str], features: int) -> None:
-    leaves, categories = int(lines["num_leaves"]), int(lines["num_cat"])
+    leaves, categories = (_numbers(lines, key, 1)[0] for key in ("num_leaves", "num_cat"))
+    for key in ("shrinkage", "is_linear"):
+        if key in lines:
+            _require(_finite(_numbers(lines, key, 1, np.float64)), f"{key} is not finite")
     _require(leaves >= 1, "it has no leaf")
     _require(_finite(_numbers(lines, "leaf_value", leaves, np.float64)), "a leaf is not finite")
     for key in ("leaf_weight", "leaf_count"):
@@ -135,7 +151,8 @@ def _xgboost_features(learner: dict[str, Any]) -> int:
     features = int(shape["num_feature"])
     _require(0 < features < 2**24, f"{features} features")
     _require(
-        int(shape["num_class"]) <= 1 and int(shape.get("num_target", 1)) == 1, "several classes"
+        int(shape["num_class"]) in (0, 1) and int(shape.get("num_target", 1)) == 1,
+        "several classes",
     )
     for key in ("feature_names", "feature_types"):
         names = learner.get(key, [])
@@ -173,7 +190,7 @@ def _array(values: Any, kind: Any) -> Any:
 
 def _check_xgboost_tree(tree: dict[str, Any], features: int) -> None:
     nodes = int(tree["tree_param"]["num_nodes"])
-    _require(int(tree["tree_param"]["size_leaf_vector"]) <= 1, "leaves are vectors")
+    _require(int(tree["tree_param"]["size_leaf_vector"]) in (0, 1), "leaves are vectors")
     _require(int(tree["tree_param"]["num_feature"]) == features, "it has other features")
 
     def values(key: str, kind: Any = np.int64) -> Any:

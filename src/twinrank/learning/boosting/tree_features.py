@@ -15,7 +15,7 @@ from twinrank.learning.boosting.engines import Rows
 from twinrank.support.errors import InputError
 
 STREAMED = 1 << 30
-"""Bytes of features, as float32; the engines get more than these in blocks."""
+"""Bytes of features, as float32; the engines get more than these in chunks."""
 
 
 def tree_transform(transform: Transform, categorical: tuple[int, ...]) -> Transform:
@@ -24,15 +24,14 @@ def tree_transform(transform: Transform, categorical: tuple[int, ...]) -> Transf
 
 
 def features_of(data: Dataset, transform: Transform, categorical: tuple[int, ...]) -> Iterator[Any]:
-    """The transformed features, block by block; without a transform all at once, not copied.
+    """The transformed features, chunk by chunk; without a transform all at once, not copied.
 
     Missing values stay NaN. Infinite values, and categories that are not whole numbers, raise an
     error.
     """
     features = StreamedFeatures(data, transform, categorical)
     unchanged = transform == Compose() and not features.is_large
-    for number in range(features.blocks):
-        X = features.block(number)
+    for X in features:
         if not unchanged:
             yield X
     if unchanged and data.documents:
@@ -48,7 +47,7 @@ def rows_of(
 ) -> Rows:
     """All rows of a dataset; unjudged documents count as 0.
 
-    Large features are computed block by block whenever they are read, unless `in_memory`.
+    Large features are computed chunk by chunk whenever they are read, unless `in_memory`.
     """
     labels = np.maximum(data.y, 0)
     streamed = StreamedFeatures(data, transform, categorical)
@@ -56,7 +55,7 @@ def rows_of(
         return Rows(streamed, labels, data.lists, weights)
     parts = features_of(data, transform, categorical)
     X = next(parts)
-    if len(X) < data.documents:  # copy block by block: a second copy of all may need too much
+    if len(X) < data.documents:  # copy chunk by chunk: a second copy of all may need too much
         first, X = X, np.empty((data.documents, X.shape[1]), np.float32)
         place = 0
         for part in chain([first], parts):
@@ -66,9 +65,9 @@ def rows_of(
 
 
 class StreamedFeatures:
-    """Transformed features that are computed block by block, whenever they are read.
+    """Transformed features that are computed chunk by chunk, whenever they are read.
 
-    A block holds whole queries. The last block that was read stays in memory.
+    A chunk holds whole queries. The last chunk that was read stays in memory.
     """
 
     def __init__(self, data: Dataset, transform: Transform, categorical: tuple[int, ...]) -> None:
@@ -79,26 +78,27 @@ class StreamedFeatures:
 
     @property
     def is_large(self) -> bool:
-        """True if the engine should get the features in blocks."""
+        """True if the engine should get the features in chunks."""
         return 4 * self.shape[0] * self.shape[1] > STREAMED
 
-    @property
-    def blocks(self) -> int:
-        """The number of blocks."""
+    def __len__(self) -> int:
         return len(self._queries)
 
+    def __iter__(self) -> Iterator[Any]:
+        return (self.chunk(number) for number in range(len(self)))
+
     def queries(self, number: int) -> Any:
-        """The numbers of the queries of a block."""
+        """The numbers of the queries of a chunk."""
         return self._queries[number]
 
     def rows(self, number: int) -> slice:
-        """The rows of a block."""
+        """The rows of a chunk."""
         first, last = int(self._queries[number][0]), int(self._queries[number][-1])
         offsets = self._data.lists.offsets
         return slice(int(offsets[first]), int(offsets[last + 1]))
 
-    def block(self, number: int) -> Any:
-        """The features of a block, checked."""
+    def chunk(self, number: int) -> Any:
+        """The features of a chunk, checked."""
         if self._last[0] == number:
             return self._last[1]
         data, queries = self._data, self._queries[number]

@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.learning.boosting.draws import draw_columns, draw_queries, sample_size
 from twinrank.learning.boosting.engine_objectives import XGBoostObjective
-from twinrank.learning.boosting.engines import Rows, TreeSettings, explained_by, thread_count
+from twinrank.learning.boosting.engines import (
+    Rows,
+    TreeSettings,
+    draw_columns,
+    draw_queries,
+    explained_by,
+    sample_size,
+    thread_count,
+)
 from twinrank.learning.boosting.tree_check import check_xgboost
 from twinrank.support.errors import InputError
 
@@ -218,7 +225,7 @@ def _scaled(tree: dict[str, Any], factor: float) -> dict[str, Any]:
 
 
 def from_bytes(content: bytes, features: int, categorical: tuple[int, ...]) -> XGBoostTrees:
-    """Read what `to_bytes` wrote, if it has so many features."""
+    """Read what `to_bytes` wrote, if it has this many features."""
     if not content.startswith(b"{"):
         raise InputError(f"{FILE} is not an XGBoost model.")
     actual = check_xgboost(content, FILE)
@@ -235,7 +242,7 @@ def _loaded(content: bytes) -> Any:
 
 
 def params_of(settings: TreeSettings, features: int) -> dict[str, Any]:
-    """XGBoost's parameters for so many columns."""
+    """XGBoost's parameters for this many columns."""
     own: dict[str, Any] = {} if settings.objective is None else {"objective": settings.objective}
     if settings.objective is None or settings.ensemble_size > 1:
         own["base_score"] = 0.0
@@ -257,8 +264,8 @@ def params_of(settings: TreeSettings, features: int) -> dict[str, Any]:
     }
 
 
-class _BlockIterator(xgb.DataIter):
-    """Blocks of features, which XGBoost reads once for the bins and once for the rows."""
+class _Chunks(xgb.DataIter):
+    """Chunks of features, which XGBoost reads once for the bins and once for the rows."""
 
     def __init__(self, rows: Rows, categorical: tuple[int, ...]) -> None:
         super().__init__()
@@ -270,13 +277,13 @@ class _BlockIterator(xgb.DataIter):
         self._number = 0
 
     def next(self, input_data: Any) -> bool:
-        """Pass on the next block; False at the end."""
-        if self._number == self._rows.X.blocks:
+        """Pass on the next chunk; False at the end."""
+        if self._number == len(self._rows.X):
             return False
         place, queries = self._rows.X.rows(self._number), self._rows.X.queries(self._number)
         weights, lists = self._rows.weights, self._rows.lists
         input_data(
-            data=self._rows.X.block(self._number),
+            data=self._rows.X.chunk(self._number),
             label=self._rows.y[place],
             qid=np.repeat(queries, lists.sizes[queries]),
             weight=None if weights is None else np.asarray(weights)[queries],
@@ -299,7 +306,7 @@ def _binned(rows: Rows, settings: TreeSettings, train: Any = None) -> Any:
         sizes = rows.lists.sizes
         about = {"label": rows.y, "group": sizes, "weight": rows.weights, "feature_types": types}
         return xgb.QuantileDMatrix(rows.X, **about, **choices)
-    return xgb.QuantileDMatrix(_BlockIterator(rows, settings.categorical), **choices)
+    return xgb.QuantileDMatrix(_Chunks(rows, settings.categorical), **choices)
 
 
 def _labelled(rows: Rows, settings: TreeSettings) -> Any:

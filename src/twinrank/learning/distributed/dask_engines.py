@@ -1,16 +1,25 @@
-"""The Dask interfaces of LightGBM and XGBoost: rows on a cluster to trees."""
+"""The Dask interfaces of LightGBM and XGBoost: rows on a cluster to trees.
 
+A watch over the workers ends a training if one of them dies.
+"""
+
+import threading
 import warnings
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from twinrank.core.lists import Lists
 from twinrank.learning.boosting.engines import TreeSettings, explained_by
 from twinrank.learning.boosting.newton import Newton
 from twinrank.learning.distributed.dask_partitions import Summary, list_numbers
+from twinrank.learning.training.learner import TrainingError
 from twinrank.support.errors import Argument, InputError
+
+LOOK_SECONDS = 3.0
+"""The time between two looks at the workers; the scheduler knows of a death within seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,19 +71,6 @@ def _lightgbm_scores(X: Any, trees: str) -> Any:
     return lgb.Booster(model_str=trees).predict(X, raw_score=True)
 
 
-class DaskObjective:
-    """A measure as an objective of LightGBM's scikit-learn interface, which Dask uses."""
-
-    def __init__(self, newton: Newton) -> None:
-        self.newton = newton
-
-    def __call__(self, labels: Any, scores: Any, weights: Any, sizes: Any) -> Any:
-        """Gradient and hessian of the rows of a worker."""
-        lists = Lists.from_sizes(sizes)
-        per_list = None if weights is None else lists.max(weights)
-        return self.newton(scores, labels, lists, per_list)
-
-
 def _seed(settings: TreeSettings, start: str | None) -> int:
     """The seed of LightGBM's draws: another one in each part of the training."""
     trees = 0 if start is None else start.count("\nTree=")
@@ -93,13 +89,13 @@ def grow_lightgbm(
     from lightgbm.basic import LightGBMError
     from lightgbm.dask import DaskLGBMRanker
 
-    from twinrank.learning.boosting.lightgbm_engine import joined_trees, params_of
+    from twinrank.learning.boosting.lightgbm_engine import Objective, joined_trees, params_of
 
     params = params_of(settings)
     for name in ("num_threads", "seed"):  # Dask sets the threads of a worker
         del params[name]
     if newton is not None:
-        params["objective"] = DaskObjective(newton)
+        params["objective"] = Objective(newton)
     with explained_by("LightGBM", LightGBMError), warnings.catch_warnings():
         # LightGBM warns about its own default of n_jobs.
         warnings.filterwarnings("ignore", message="Parameter n_jobs will be ignored")
@@ -155,3 +151,40 @@ def grow_xgboost(
         objective = None if newton is None else Objective(newton)
         result = xgb_dask.train(client, params, data, rounds, obj=objective, xgb_model=start)
     return result["booster"]
+
+
+def watched(client: Any, train: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that trains on the workers; TrainingError if one of them dies.
+
+    The engines would wait for a dead worker for ever, or raise the error of a socket. They wait in
+    a thread of their own, which ends with this process.
+    """
+    before, result = _workers(client), Future[Any]()
+
+    def run() -> None:
+        try:
+            result.set_result(train(*arguments))
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="twinrank-dask").start()
+    lost: set[str] = set()
+    while not lost and not wait([result], timeout=LOOK_SECONDS).done:
+        lost = before - _workers(client)
+    wait([result], timeout=LOOK_SECONDS)  # it may have ended before the worker
+    problem = result.exception() if result.done() else None
+    if result.done() and problem is None:
+        return result.result()
+    if problem is not None and not lost:
+        lost = before - _workers(client)
+    if not lost and problem is not None:
+        raise problem
+    raise TrainingError(
+        f"The Dask worker {', '.join(sorted(lost))} died during training. Start again; if it ran "
+        f"out of memory, use smaller partitions or more workers."
+    ) from problem
+
+
+def _workers(client: Any) -> set[str]:
+    """The addresses of the workers that the scheduler knows."""
+    return set(client.scheduler_info(n_workers=-1)["workers"])

@@ -18,7 +18,12 @@ from twinrank.evaluation.evaluate import evaluate
 from twinrank.learning.boosting.engines import NO_TREE, engine
 from twinrank.learning.boosting.tree_features import tree_transform
 from twinrank.learning.boosting.tree_model import TreeModel
-from twinrank.learning.distributed.dask_engines import dask_rows, grow_lightgbm, grow_xgboost
+from twinrank.learning.distributed.dask_engines import (
+    dask_rows,
+    grow_lightgbm,
+    grow_xgboost,
+    watched,
+)
 from twinrank.learning.distributed.dask_partitions import (
     Partition,
     Summary,
@@ -29,7 +34,6 @@ from twinrank.learning.distributed.dask_partitions import (
     query_in_two,
     summarise,
 )
-from twinrank.learning.distributed.dask_workers import watched
 from twinrank.learning.models.encoding import columns_of
 from twinrank.learning.training.tree_parameters import newton_of, tree_settings
 from twinrank.support.errors import Argument, InputError
@@ -50,8 +54,34 @@ def train_on_dask(
     `resolve` gives the parameters for a number of documents; `saved` are the parameters as JSON.
     `evaluation` is X, y and qid of an evaluation set, which selects the best round.
     """
+    from dask import delayed
+
     client = _client()
     parameters = resolve(0)
+    _check_available(parameters)
+    held, rows = delayed(prepare_evaluation, pure=False), delayed_rows(X, y, qid, weights)
+    evaluated = [] if evaluation is None else delayed_rows(*evaluation)
+    trainable = _trainable(client, rows, parameters)
+    features, names = trainable[0][1].features, trainable[0][1].names
+    sets = [held(row, parameters, features, names) for row in evaluated]
+    sets = client.persist(sets) if sets else []
+    parameters = resolve(sum(summary.documents for _, summary in trainable))
+    if sets and saved["tolerance"] != "auto" and parameters["tolerance"]:
+        raise InputError(
+            "On a Dask cluster, the best round is kept. Choose tolerance=0, or leave it out."
+        )
+    if sets and parameters["ensemble_size"] > 1:
+        if saved["ensemble_size"] != "auto":
+            raise InputError(
+                "On a Dask cluster, an ensemble takes no evaluation set. Choose ensemble_size=1, "
+                "or leave eval_set out."
+            )
+        parameters["ensemble_size"] = 1
+    return _grow(client, parameters, saved, trainable, sets)
+
+
+def _check_available(parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters that need all the data in one place."""
     by_engine = parameters["engine"] == "lightgbm" and newton_of(parameters) is None
     if parameters["subsample"] < 1 and not by_engine:
         raise InputError(
@@ -63,13 +93,16 @@ def train_on_dask(
             " needs statistics of all the data, but each worker has only a part. Choose "
             "transforms per query or per value.",
         )
+
+
+def _trainable(
+    client: Any, rows: list[Any], parameters: dict[str, Any]
+) -> list[tuple[Any, Summary]]:
+    """The prepared partitions with trainable queries, and their summaries."""
     from dask import delayed
 
-    own, held = delayed(prepare, pure=False), delayed(prepare_evaluation, pure=False)
-    rows = delayed_rows(X, y, qid, weights)
-    evaluated = [] if evaluation is None else delayed_rows(*evaluation)
+    own, newton = delayed(prepare, pure=False), newton_of(parameters)
     partitions = client.persist([own(row, parameters) for row in rows])
-    newton = newton_of(parameters)
     summaries = client.gather(
         client.compute([delayed(summarise)(partition, newton) for partition in partitions])
     )
@@ -89,22 +122,7 @@ def train_on_dask(
         )
     if len({(summary.features, summary.names) for summary in summaries if summary.features}) > 1:
         raise InputError("Partitions have different features; all need the same columns.")
-    features, names = trainable[0][1].features, trainable[0][1].names
-    sets = [held(row, parameters, features, names) for row in evaluated]
-    sets = client.persist(sets) if sets else []
-    parameters = resolve(sum(summary.documents for _, summary in trainable))
-    if sets and saved["tolerance"] != "auto" and parameters["tolerance"]:
-        raise InputError(
-            "On a Dask cluster, the best round is kept. Choose tolerance=0, or leave it out."
-        )
-    if sets and parameters["ensemble_size"] > 1:
-        if saved["ensemble_size"] != "auto":
-            raise InputError(
-                "On a Dask cluster, an ensemble takes no evaluation set. Choose ensemble_size=1, "
-                "or leave eval_set out."
-            )
-        parameters["ensemble_size"] = 1
-    return _grow(client, parameters, saved, trainable, sets)
+    return trainable
 
 
 def dask_evaluation(eval_set: Any, eval_qid: Any) -> tuple[Any, Any, Any]:

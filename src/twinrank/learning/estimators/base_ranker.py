@@ -19,7 +19,6 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.sources import is_source, is_stream
 from twinrank.learning.estimators.data_warnings import warn_about_training
 from twinrank.learning.estimators.parameters import loaded_parameters, saved_parameters
-from twinrank.learning.estimators.teachers import teacher_scores
 from twinrank.learning.models.encoding import Encoding, check_columns, columns_of
 from twinrank.learning.models.kinds import KINDS, class_of
 from twinrank.learning.models.saved_model import CONFIG, Model, read_model, save_model
@@ -27,12 +26,14 @@ from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.console import console
 from twinrank.learning.training.fit_arguments import (
     KnownColumns,
+    TrainingSet,
     as_dataset,
     as_evaluation_sets,
     as_unlabelled,
     has_query_column,
     labelled,
     split_queries,
+    teacher_scores,
 )
 from twinrank.learning.training.fitting import check_parameters, train_model
 from twinrank.learning.training.learner import learner_class
@@ -46,7 +47,6 @@ from twinrank.learning.training.matched_data import (
     trainable_part,
 )
 from twinrank.learning.training.run_folder import Run, has_begun
-from twinrank.learning.training.training_set import TrainingSet
 from twinrank.support.errors import DataWarning, InputError
 
 
@@ -77,9 +77,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     random_state: Any
 
     @classmethod
-    def unit(cls) -> str:
+    def iteration_name(cls) -> str:
         """What one iteration is called: "epoch" or "round"."""
-        return learner_class(cls.kind).unit
+        return learner_class(cls.kind).iteration_name
 
     @classmethod
     def iterations_parameter(cls) -> str:
@@ -87,7 +87,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         return learner_class(cls.kind).iterations_parameter
 
     def check_parameters(self, documents: int = 0) -> dict[str, Any]:
-        """The parameters with "auto" resolved for so many documents.
+        """The parameters with "auto" resolved for this many documents.
 
         Raises
         ------
@@ -111,20 +111,63 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         run: str | os.PathLike[str] | Run | None = None,
         resume: bool = False,
     ) -> Self:
-        """Train on features, labels and queries, or on a Dataset; see `Ranker.fit`."""
-        others = (eval_set, eval_qid, eval_group, eval_fraction, callbacks, run, resume)
-        return self._fit(X, y, qid, group, sample_weight, *others)
+        """Train on features, labels and queries, or on a Dataset.
+
+        Queries with a single document, nothing relevant or weight 0 are ignored in training.
+        `BoostedRanker` also trains on a Dask cluster: Dask arrays or frames X, y, qid and
+        `sample_weight` (one per row) need the same partitions, cut between queries. The current
+        client's workers train on them. One evaluation set (X, y, qid) on Dask selects the best
+        round; the workers evaluate all `early_stopping` rounds.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
+            The features. A Dataset brings its own labels and queries.
+        y : array, shape (n_documents,)
+            Labels: at least 0. A `Dataset` may also have unjudged documents, which count as 0.
+        qid : array, shape (n_documents,)
+            The query of each document; rows of a query may be scattered.
+        group : array, shape (n_queries,)
+            Instead of `qid`: the number of documents of each query, in order.
+        sample_weight : array, shape (n_queries,) or (n_documents,), optional
+            Weights of queries, in the order in which queries first appear; or of documents, equal
+            within a query.
+        eval_set : optional
+            Evaluation sets: (X, y, qid), a Dataset, a dict of these by name, or [(X, y)] with
+            `eval_qid=[qid]` or `eval_group`. They are evaluated after every epoch or round. The
+            set "validation", or else the first, selects the one that is kept.
+        eval_qid, eval_group : list, optional
+            The queries of each set in a list `eval_set`.
+        eval_fraction : float, optional
+            Use this fraction of the queries as evaluation set instead.
+        callbacks : sequence of Callback, default ()
+            See `twinrank.training.Callback`.
+        run : path, optional
+            A folder for the history, checkpoints, curves and the model. Ctrl-C and SIGTERM then
+            finish the current step and save a checkpoint. Under torchrun, all processes train one
+            net together.
+        resume : bool, default False
+            Continue the training in the folder `run`, to the very same model. Parameters and data
+            must be those that it was started with.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If parameters or data cannot be used.
+        """
+        data = (X, y, qid, group, sample_weight)
+        return self._fit(
+            data, (eval_set, eval_qid, eval_group), eval_fraction, callbacks, run, resume
+        )
 
     def _fit(
         self,
-        X: Any,
-        y: Any,
-        qid: Any,
-        group: Any,
-        sample_weight: Any,
-        eval_set: Any,
-        eval_qid: Any,
-        eval_group: Any,
+        training: tuple[Any, Any, Any, Any, Any],
+        evaluation: tuple[Any, Any, Any],
         eval_fraction: float | None,
         callbacks: Sequence[Callback],
         run: str | os.PathLike[str] | Run | None,
@@ -132,16 +175,19 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         unlabelled: Any = None,
         teacher: Any = None,
     ) -> Self:
+        """Read the arguments of `fit`, and train."""
         check_callbacks(callbacks)
         known = KnownColumns(self._categorical_features())
-        data, weights = labelled(X, y, qid, group, sample_weight, known)
+        data, weights = labelled(*training, known)
         names = data.feature_names
         if names is not None:
             known = known._replace(text=tuple(names[column] for column in data.categories))
         lists = as_unlabelled(unlabelled, known)
-        scores = teacher_scores(teacher, data, own_order=data is X)
+        if isinstance(teacher, str | os.PathLike):
+            teacher = load_model(teacher)
+        scores = teacher_scores(teacher, data, own_order=data is training[0])
         train = TrainingSet(data, weights, scores, lists)
-        sets = as_evaluation_sets(eval_set, eval_qid, eval_group, known)
+        sets = as_evaluation_sets(*evaluation, known)
         if eval_fraction is not None:
             if sets:
                 raise InputError("Pass eval_set or eval_fraction, not both.")
@@ -300,20 +346,26 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         self.model_.export(Path(path).expanduser())
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Self:
+    def load(cls, folder: str | os.PathLike[str], architecture: Any = None) -> Self:
         """Read a fitted ranker from a folder that `save`, `fit(run=…)` or `twinrank train` wrote.
+
+        Loading never executes code from the folder. If a net is your own, pass it.
 
         Parameters
         ----------
         folder : path
             The folder of the model or of the run.
+        architecture : torch.nn.Module, callable or str, optional
+            Your own net, as in the constructor of `Ranker`, if the model was trained with one.
 
         Returns
         -------
         ranker
             With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
         """
-        return cls._from_model(read_model(Path(folder).expanduser()), folder)
+        model = read_model(Path(folder).expanduser(), architecture)
+        own = {} if architecture is None else {"architecture": architecture}
+        return cls._from_model(model, folder, **own)
 
     @classmethod
     def _from_model(cls, model: Model, folder: Any, **parameters: Any) -> Self:
@@ -460,3 +512,41 @@ def estimator_class(kind: str) -> type[BaseRanker]:
     """The estimator of a kind, by its name in `KINDS`."""
     estimator: type[BaseRanker] = class_of(kind, "estimator")
     return estimator
+
+
+def load_model(folder: str | os.PathLike[str], architecture: Any = None) -> BaseRanker:
+    """Read a fitted ranker of any kind from a folder that `save` or `twinrank train` wrote.
+
+    Loading executes no code from the folder. If the net is your own, pass it.
+
+    Parameters
+    ----------
+    folder : path
+        The folder of a model or of a run.
+    architecture : torch.nn.Module, callable or str, optional
+        Your own net, as in the constructor of `Ranker`, if the model was trained with one.
+
+    Returns
+    -------
+    Ranker, BoostedRanker or Blend
+        With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no model, or a damaged one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import twinrank as tr
+    >>> trees = tr.BoostedRanker(n_estimators=2).fit(tr.synthetic_web_search(queries=20))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     trees.save(f"{folder}/model")
+    ...     type(tr.load_model(f"{folder}/model")).__name__
+    'BoostedRanker'
+    """
+    path = Path(folder).expanduser()
+    model = read_model(path, architecture)
+    own = {} if architecture is None else {"architecture": architecture}
+    return estimator_class(model.kind)._from_model(model, path, **own)

@@ -1,11 +1,9 @@
 """`Blend`: several rankers, such as trees and nets, whose weighted scores rank as one model."""
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,32 +13,34 @@ from sklearn.base import clone
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.learning.estimators.base_ranker import BaseRanker, estimator_class
-from twinrank.learning.estimators.blend_training import train_ranker
+from twinrank.learning.estimators.blend_rankers import (
+    as_ranker,
+    check_shared,
+    named_rankers,
+    train_ranker,
+)
 from twinrank.learning.estimators.blend_weights import (
     best_weights,
     equal_weights,
-    given_weights,
-    spread,
+    explicit_weights,
 )
-from twinrank.learning.estimators.named_rankers import as_ranker, check_shared, named_rankers
 from twinrank.learning.estimators.parameters import saved_parameters
-from twinrank.learning.models.blend_model import BlendModel, check_names
+from twinrank.learning.models.blend_model import BlendModel, check_names, deviation
 from twinrank.learning.models.encoding import Encoding, columns_of
 from twinrank.learning.models.saved_model import (
     CONFIG,
     RUN_MODEL,
     Model,
-    read_model,
     save_model,
 )
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.console import Bar, Lines
-from twinrank.learning.training.fitting import fingerprints, identities
+from twinrank.learning.training.fit_arguments import TrainingSet
+from twinrank.learning.training.fitting import described, fingerprints, identities
 from twinrank.learning.training.learner import learner_class
 from twinrank.learning.training.matched_data import matched_sets, trainable_part
 from twinrank.learning.training.run_folder import Run
 from twinrank.learning.training.settings import Plan
-from twinrank.learning.training.training_set import TrainingSet
 from twinrank.learning.training.validation import selecting_set
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError, unknown
@@ -53,8 +53,8 @@ _SHARED = ("validation_measure", "select", "random_state")
 class Blend(BaseRanker):
     """Several rankers whose weighted scores rank, by default boosted trees and nets.
 
-    Each ranker is trained by itself. Its scores are divided by their spread within queries, the
-    root mean square of score minus query mean, and then weighted. The weights "auto" are chosen on
+    Each ranker is trained alone. Its scores are divided by their standard deviation
+    within queries, and then weighted. The weights "auto" are chosen on
     the evaluation set among weights in steps of 0.1: those whose measure differs from the best by
     at most two standard errors of the difference, paired by query, are averaged. With few queries
     the weights therefore stay nearly equal.
@@ -118,7 +118,7 @@ class Blend(BaseRanker):
         self.random_state = random_state
 
     @classmethod
-    def unit(cls) -> str:
+    def iteration_name(cls) -> str:
         """One iteration: a ranker, or at last the blend of all."""
         return "stage"
 
@@ -176,7 +176,7 @@ class Blend(BaseRanker):
         return np.average(shares, axis=0, weights=list(self.weights_.values()))
 
     def check_parameters(self, documents: int = 0) -> dict[str, Any]:
-        """The parameters; those of the rankers are checked for so many documents.
+        """The parameters; those of the rankers are checked for this many documents.
 
         Raises
         ------
@@ -189,31 +189,9 @@ class Blend(BaseRanker):
                 ranker.check_parameters(documents)
             except InputError as error:
                 raise InputError(f"Ranker {name!r}: ", *error.parts) from error
-        given_weights(self.weights, list(parameters["rankers"]))
+        explicit_weights(self.weights, list(parameters["rankers"]))
         self._plan()
         return parameters
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str], architecture: Any = None) -> Self:
-        """Read a fitted blend from a folder that `save`, `fit(run=…)` or `twinrank train` wrote.
-
-        Loading never executes code from the folder. If a net is your own, pass it.
-
-        Parameters
-        ----------
-        folder : path
-            The folder of the model or of the run.
-        architecture : torch.nn.Module, callable or str, optional
-            Your own net, if the blend was trained with one.
-
-        Returns
-        -------
-        Blend
-            With the saved parameters and all fitted rankers.
-        """
-        model = read_model(Path(folder).expanduser(), architecture)
-        own = {} if architecture is None else {"architecture": architecture}
-        return cls._from_model(model, folder, **own)
 
     @classmethod
     def _from_model(cls, model: Model, folder: Any, **parameters: Any) -> Self:
@@ -249,7 +227,7 @@ class Blend(BaseRanker):
             chosen = columns_of(ranker.categorical_features, data.features, data.feature_names)
             for part in (trainable.data, *sets.values()):
                 ranker._check_values(part, None, (*chosen, *data.categories))
-        about = self._about(rankers, trainable.data, plan)
+        about = self._about(rankers, trainable, plan)
         if run is not None:
             if run.group.size > 1:
                 raise InputError("Train a blend without torchrun, which trains nets only.")
@@ -287,8 +265,8 @@ class Blend(BaseRanker):
             if selecting is None
             else scores[selecting]
         )
-        scales = tuple(spread(column, data.lists) for column in selected)
-        chosen = given_weights(self.weights, list(rankers))
+        scales = tuple(deviation(column, data.lists) for column in selected)
+        chosen = explicit_weights(self.weights, list(rankers))
         if chosen is None and selecting is None:
             chosen = equal_weights(len(rankers))
         elif chosen is None:
@@ -315,16 +293,16 @@ class Blend(BaseRanker):
         return replace(model, history=history, best_iteration=len(history), best_score=best)
 
     def _about(
-        self, rankers: Mapping[str, BaseRanker], data: Dataset, plan: Plan
+        self, rankers: Mapping[str, BaseRanker], train: TrainingSet, plan: Plan
     ) -> dict[str, Any]:
         """How the blend is trained, for its configuration and its run."""
-        resolved = {name: r.check_parameters(data.documents) for name, r in rankers.items()}
+        resolved = {name: r.check_parameters(train.data.documents) for name, r in rankers.items()}
         used = [learner_class(r.kind).packages(resolved[name]) for name, r in rankers.items()]
         return {
             "parameters": saved_parameters(self._parameters()),
             "resolved": {},
             "plan": plan.to_json(),
-            "data": {"name": data.name, "queries": data.queries, "documents": data.documents},
+            **described(train),
             "threads": threads(),
             "versions": versions(*dict.fromkeys(package for each in used for package in each)),
         }

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.core.lists import Lists
 from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
@@ -16,21 +15,7 @@ from twinrank.learning.training.settings import is_auto
 from twinrank.support.errors import InputError
 
 _STEPS, _POINTS = 10, 100  # steps of 0.1, or larger ones if that makes too many combinations
-
-
 _ERRORS = 2  # standard errors; with one, a few queries already exclude equal weights
-
-
-def spread(scores: Scores, lists: Lists) -> float:
-    """The root mean square of score minus mean of the query; 1 if all of them are 0.
-
-    >>> spread(np.array([1, 3, 5, 5]), Lists.from_sizes([2, 2])) ** 2
-    0.5000000000000001
-    """
-    exact = np.asarray(scores, np.float64)
-    centred = exact - lists.spread(lists.sum(exact) / np.maximum(lists.sizes, 1))
-    root = float(np.sqrt(np.mean(centred**2))) if exact.size else 0.0
-    return root if root > 0 and np.isfinite(root) else 1.0
 
 
 def best_weights(
@@ -53,25 +38,25 @@ def best_weights(
     return tuple(grid[loss.mean(axis=1) <= _ERRORS * error].mean(axis=0).tolist())
 
 
-def given_weights(given: Any, names: Sequence[str]) -> tuple[float, ...] | None:
+def explicit_weights(weights: Any, names: Sequence[str]) -> tuple[float, ...] | None:
     """The user's weights, made to add up to 1; None if they are "auto"."""
-    if is_auto(given):
+    if is_auto(weights):
         return None
-    values = given
-    if isinstance(given, Mapping):
-        if given.keys() != set(names):
-            raise InputError(f"weights must have the keys {', '.join(names)}, not {given!r}.")
-        values = [given[name] for name in names]
+    values = weights
+    if isinstance(weights, Mapping):
+        if weights.keys() != set(names):
+            raise InputError(f"weights must have the keys {', '.join(names)}, not {weights!r}.")
+        values = [weights[name] for name in names]
     try:
         array = np.asarray(values, np.float64)
     except (TypeError, ValueError):
         array = np.empty(0)
     if array.shape != (len(names),):
         raise InputError(
-            f"weights must be 'auto', or a number for each of {', '.join(names)}, not {given!r}."
+            f"weights must be 'auto', or a number for each of {', '.join(names)}, not {weights!r}."
         )
     if not (np.isfinite(array).all() and (array >= 0).all() and array.any()):
-        raise InputError(f"weights must be finite, at least 0 and not all 0, not {given!r}.")
+        raise InputError(f"weights must be finite, at least 0 and not all 0, not {weights!r}.")
     return tuple((array / array.sum()).tolist())
 
 

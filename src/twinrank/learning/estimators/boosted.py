@@ -81,7 +81,7 @@ class BoostedRanker(BaseRanker):
     early_stopping : int, None or "auto" (50 / 200)
         Stop after this many rounds without improvement; None grows all rounds.
     tolerance : float or "auto" (1 / 0)
-        Keep the last round that is less than so many standard errors of the difference, paired
+        Keep the last round that is less than this many standard errors of the difference, paired
         by query, below the best; 0 keeps the best round. The default is 0 for the
         engine's own objectives and on Dask.
     n_jobs : int, optional
@@ -163,67 +163,20 @@ class BoostedRanker(BaseRanker):
         self.random_state = random_state
         self.engine_params = engine_params
 
-    def fit(
+    def _fit(
         self,
-        X: Any,
-        y: Any = None,
-        qid: Any = None,
-        group: Any = None,
-        sample_weight: Any = None,
-        eval_set: Any = None,
-        eval_qid: Any = None,
-        eval_group: Any = None,
-        eval_fraction: float | None = None,
-        callbacks: Sequence[Callback] = (),
-        run: str | os.PathLike[str] | Run | None = None,
-        resume: bool = False,
+        training: tuple[Any, Any, Any, Any, Any],
+        evaluation: tuple[Any, Any, Any],
+        eval_fraction: float | None,
+        callbacks: Sequence[Callback],
+        run: str | os.PathLike[str] | Run | None,
+        *others: Any,
     ) -> Self:
-        """Train on features, labels and queries, on a Dataset, or on a Dask cluster.
-
-        Queries with a single document, nothing relevant or weight 0 are ignored in training. Dask
-        arrays or frames X, y, qid and `sample_weight` (one per row) need the same partitions, cut
-        between queries. The current client's workers train on them. One evaluation set (X, y, qid)
-        on Dask selects the best round; the workers evaluate all `early_stopping` rounds.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, frame, Dataset or Dask collection, shape (n_documents, n_features)
-            The features. A Dataset brings its own labels and queries.
-        y : array, shape (n_documents,)
-            Labels: at least 0. A `Dataset` may also have unjudged documents, which count as 0.
-        qid : array, shape (n_documents,)
-            The query of each document; rows of a query may be scattered.
-        group : array, shape (n_queries,)
-            Instead of `qid`: the number of documents of each query, in order.
-        sample_weight : array, shape (n_queries,) or (n_documents,), optional
-            Weights of queries, in order of first appearance; or of documents, equal in a query.
-        eval_set : optional
-            Evaluation sets: (X, y, qid), a Dataset, a dict of these, or a list [(X, y)].
-        eval_qid, eval_group : list, optional
-            The queries of each set in a list `eval_set`.
-        eval_fraction : float, optional
-            Use this fraction of the queries as evaluation set instead.
-        callbacks : sequence of Callback, default ()
-            See `twinrank.training.Callback`; an iteration is a round of boosting.
-        run : path, optional
-            A folder for the history, checkpoints, curves and the model.
-        resume : bool, default False
-            Continue the training in the folder `run`, with the same parameters and data.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            If parameters or data cannot be used.
-        """
-        others = (eval_set, eval_qid, eval_group, eval_fraction)
+        """Train here, or on the workers that hold the data."""
+        X, y, qid, group, sample_weight = training
         if not is_dask(X):
-            return super().fit(
-                X, y, qid, group, sample_weight, *others, callbacks, run=run, resume=resume
-            )
+            return super()._fit(training, evaluation, eval_fraction, callbacks, run, *others)
+        eval_set, eval_qid, eval_group = evaluation
         if any(v is not None for v in (group, run, eval_group, eval_fraction)) or callbacks:
             raise InputError(
                 "On a Dask cluster, fit takes X, y, qid, sample_weight and one eval_set, as Dask "

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,13 +12,12 @@ from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.learning.estimators.base_ranker import BaseRanker
-from twinrank.learning.models.saved_model import Model, read_model
+from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.callbacks import Callback
-from twinrank.learning.training.fit_arguments import KnownColumns, as_dataset, labelled
+from twinrank.learning.training.fit_arguments import KnownColumns, TrainingSet, as_dataset, labelled
 from twinrank.learning.training.learner import learner_class
 from twinrank.learning.training.matched_data import check_values
 from twinrank.learning.training.run_folder import Run
-from twinrank.learning.training.training_set import TrainingSet
 from twinrank.support.errors import InputError
 
 
@@ -108,9 +106,9 @@ class Ranker(BaseRanker):
         The name of the evaluation set that selects the epoch; by default "validation", or
         else the first.
     early_stopping : int, None or "auto" (10 / None)
-        Stop after so many epochs without improvement; None trains all epochs.
+        Stop after this many epochs without improvement; None trains all epochs.
     tolerance : float or "auto" (1 / 0)
-        Keep the last epoch that is less than so many standard errors of the difference, paired
+        Keep the last epoch that is less than this many standard errors of the difference, paired
         by query, below the best; 0 keeps the best epoch.
     device : str, default "auto"
         "cpu", "cuda", "mps", "xpu", …; "auto" is a CUDA device if there is one.
@@ -221,34 +219,12 @@ class Ranker(BaseRanker):
 
         Parameters
         ----------
-        X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
-            The features. A Dataset brings its own labels and queries.
-        y : array, shape (n_documents,)
-            Labels: at least 0. A `Dataset` may also have unjudged documents, which count as 0.
-        qid : array, shape (n_documents,)
-            The query of each document; rows of a query may be scattered.
-        group : array, shape (n_queries,)
-            Instead of `qid`: the number of documents of each query, in order.
-        sample_weight : array, shape (n_queries,) or (n_documents,), optional
-            Weights of queries, in the order in which queries first appear; or of documents, equal
-            within a query.
-        eval_set : optional
-            Evaluation sets: (X, y, qid), a Dataset, a dict of these by name, or [(X, y)] with
-            `eval_qid=[qid]` or `eval_group`. They are evaluated after every epoch. The set
-            "validation", or else the first, selects the epoch that is kept.
-        eval_qid, eval_group : list, optional
-            The queries of each set in a list `eval_set`.
-        eval_fraction : float, optional
-            Use this fraction of the queries as evaluation set instead.
-        callbacks : sequence of Callback, default ()
-            See `twinrank.training.Callback`.
-        run : path, optional
-            A folder for the history, checkpoints, curves and the model. Ctrl-C and SIGTERM then
-            finish the current step and save a checkpoint. Under torchrun, all processes train one
-            net together.
-        resume : bool, default False
-            Continue the training in the folder `run`, to the very same model. Parameters and data
-            must be those that it was started with.
+        X, y, qid, group, sample_weight
+            The training data, as in `BoostedRanker.fit`.
+        eval_set, eval_qid, eval_group, eval_fraction
+            Evaluation sets, as in `BoostedRanker.fit`.
+        callbacks, run, resume
+            As in `BoostedRanker.fit`.
         unlabelled : Dataset, (X, qid) or (X, y, qid), optional
             Lists with the same features, for contrastive pre-training of the hidden layers (Hou et
             al. 2023). Labels in it are ignored. The transforms are fitted on the training data.
@@ -265,8 +241,9 @@ class Ranker(BaseRanker):
         InputError
             If parameters or data cannot be used.
         """
-        others = (eval_set, eval_qid, eval_group, eval_fraction, callbacks, run, resume)
-        return self._fit(X, y, qid, group, sample_weight, *others, unlabelled, teacher)
+        data, sets = (X, y, qid, group, sample_weight), (eval_set, eval_qid, eval_group)
+        others = (callbacks, run, resume, unlabelled, teacher)
+        return self._fit(data, sets, eval_fraction, *others)
 
     def partial_fit(
         self, X: Any, y: Any = None, qid: Any = None, group: Any = None, sample_weight: Any = None
@@ -369,28 +346,6 @@ class Ranker(BaseRanker):
         """How often `partial_fit` continued from the fitted model."""
         count = self.model_.provenance.get("partial_fits")
         return count if isinstance(count, int) and count > 0 else 0
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str], architecture: Any = None) -> Self:
-        """Read a fitted ranker from a folder that `save`, `fit(run=…)` or `twinrank train` wrote.
-
-        Loading never executes code from the folder. If the net is your own, pass it.
-
-        Parameters
-        ----------
-        folder : path
-            The folder of the model or of the run.
-        architecture : torch.nn.Module, callable or str, optional
-            Your own net, as in the constructor, if the model was trained with one.
-
-        Returns
-        -------
-        Ranker
-            With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
-        """
-        model = read_model(Path(folder).expanduser(), architecture)
-        own = {} if architecture is None else {"architecture": architecture}
-        return cls._from_model(model, folder, **own)
 
     def _continued_parameters(self, parameters: dict[str, Any], previous: Model) -> dict[str, Any]:
         """Without evaluation sets, nothing selects; "auto" is the previous architecture."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.core.lists import Lists
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose
 from twinrank.data.transforms import from_json as transform_from_json
@@ -41,7 +42,7 @@ class BlendModel(Model):
     models: Mapping[str, Model]
     weights: tuple[float, ...]
     scales: tuple[float, ...]
-    """The spread of each model's scores, by which they are divided."""
+    """The standard deviation of each model's scores within queries, which divides them."""
 
     @property
     def per_query(self) -> bool:
@@ -130,6 +131,18 @@ class BlendModel(Model):
 
     def _terms(self) -> Iterable[tuple[Model, float, float]]:
         return zip(self.models.values(), self.weights, self.scales, strict=True)
+
+
+def deviation(scores: Any, lists: Lists) -> float:
+    """The standard deviation of scores within lists; 1 if it is 0.
+
+    >>> deviation([1.0, 3.0, 7.0, 9.0], Lists.from_sizes([2, 2]))
+    1.0
+    """
+    values = np.asarray(scores, np.float64)
+    centred = values - lists.spread(lists.sum(values) / np.maximum(lists.sizes, 1))
+    root = float(np.sqrt(np.mean(centred**2))) if values.size else 0.0
+    return root if root > 0 and np.isfinite(root) else 1.0
 
 
 def weighted_sum(

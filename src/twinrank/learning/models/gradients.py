@@ -14,7 +14,7 @@ from torch import Tensor
 from twinrank.core.lists import Lists
 from twinrank.data.batches import Batch
 from twinrank.data.dataset import Dataset
-from twinrank.learning.models.threads import threads_for
+from twinrank.learning.models.devices import threads_for
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:

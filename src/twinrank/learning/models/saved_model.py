@@ -64,7 +64,7 @@ class Model(ABC):
         """The score of every document."""
 
     def transforms(self) -> str:
-        """The transforms as people read them."""
+        """The transforms in the notation that users write."""
         return str(self.transform)
 
     @property

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from twinrank.core.lists import Lists
 from twinrank.learning.models.architecture import Architecture
 from twinrank.learning.models.context_layers import AttentionBlock, PooledLinear
-from twinrank.learning.models.device_batches import on_device
-from twinrank.learning.models.fused import can_fuse, fused
+from twinrank.learning.models.devices import on_device, threads_for
 from twinrank.learning.models.layers import (
     DropoutLinear,
     NumericEmbedding,
@@ -21,7 +20,6 @@ from twinrank.learning.models.layers import (
     SeparateLinear,
     SharedLinear,
 )
-from twinrank.learning.models.threads import threads_for
 from twinrank.support.errors import InputError
 
 __all__ = ["QueryNorm", "Scorer", "SharedEnsemble", "checked_categories", "score_all"]
@@ -94,17 +92,8 @@ class Scorer(nn.Module):
     def _outputs(self, X: Tensor, lists: Lists | None) -> Tensor:
         """The output of the last layer, [documents, 1 or the number of nets]."""
         x = self._embedded(X) if self.categories or self.numbers is not None else X
-        left, dropped = list(self.layers), False
-        while left:
-            if self.training and can_fuse(x, left[:4], lists):
-                x, left, dropped = fused(x, left[:4], lists, dropped), left[3:], True
-                continue
-            layer = left.pop(0)
-            if isinstance(layer, DropoutLinear):
-                x = layer(x, dropped)
-            else:
-                x = layer(x, lists) if isinstance(layer, _WITH_LISTS) else layer(x)
-            dropped = False
+        for layer in self.layers:
+            x = layer(x, lists) if isinstance(layer, _WITH_LISTS) else layer(x)
         return x
 
     def _embedded(self, X: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ class Callback:
         """
 
     def on_train_end(self, trainer: "Trainer") -> None:
-        """Training has ended, for whatever reason: the moment to close files.
+        """Training has ended, also by an error: the moment to close files.
 
         Parameters
         ----------
@@ -130,11 +130,11 @@ class EarlyStopping(Callback):
             return
         if record["iteration"] - best.iteration < self.patience:
             return
-        measure, unit = trainer.plan.validation_measure, trainer.unit
-        what = f"no better {measure} than {best.tops[0]:.4f} ({unit} {best.iteration})"
+        measure, name = trainer.plan.validation_measure, trainer.iteration_name
+        what = f"no better {measure} than {best.tops[0]:.4f} ({name} {best.iteration})"
         if len(best.tops) > 1:
-            what = f"no model of the ensemble improved its {measure} after {unit} {best.iteration}"
-        trainer.stop_reason = f"{what} for {self.patience} {unit}s"
+            what = f"no model of the ensemble improved its {measure} after {name} {best.iteration}"
+        trainer.stop_reason = f"{what} for {self.patience} {name}s"
 
 
 class HistoryFile(Callback):

@@ -21,7 +21,7 @@ def values_of(trainer: "Trainer", record: Record) -> list[str]:
         for name in trainer.validation.sets
         if record.get(name) is not None
     ]
-    return parts if trainer.best is None else [*parts, trainer.best.text(trainer.unit)]
+    return parts if trainer.best is None else [*parts, trainer.best.text(trainer.iteration_name)]
 
 
 class Lines(Callback):
@@ -40,7 +40,7 @@ class Lines(Callback):
         number, last = record["iteration"], trainer.plan.iterations
         if number % trainer.learner.report_every and number < last and not trainer.stop_reason:
             return
-        parts = [f"{trainer.unit} {number}/{last}", *values_of(trainer, record)]
+        parts = [f"{trainer.iteration_name} {number}/{last}", *values_of(trainer, record)]
         line = "  ".join([*parts, f"{record['seconds']:.0f} s"])
         print(printable(line), file=sys.stderr, flush=True)
 
@@ -125,7 +125,7 @@ class Bar(Callback):
         self._bar.update(
             self._task,
             completed=state.iteration + state.step / max(trainer.steps, 1),
-            description=f"{trainer.unit.capitalize()} {number}/{last}",
+            description=f"{trainer.iteration_name.capitalize()} {number}/{last}",
             speed=f"{speed:,.0f} docs/s",
         )
 

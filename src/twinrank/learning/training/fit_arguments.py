@@ -1,13 +1,14 @@
-"""Input of `fit` and `predict` as datasets: arrays, sparse matrices, frames, evaluation sets."""
+"""Input of `fit` and `predict` as datasets: arrays, frames, evaluation sets, a teacher's scores."""
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.data.batches import rows_of
 from twinrank.data.dataset import Dataset
 from twinrank.data.folds import cut
 from twinrank.data.from_arrays import table_from_arrays
@@ -17,7 +18,7 @@ from twinrank.data.options import ReadOptions, odd_feature_notes
 from twinrank.data.sources import is_source, is_stream
 from twinrank.learning.training.settings import FEWEST
 from twinrank.support.arrays import refuse_dask, to_numpy
-from twinrank.support.errors import DataWarning, InputError
+from twinrank.support.errors import Argument, DataWarning, InputError
 
 _QUERY = "qid"  # the column of X with the query ids, if neither qid nor group is passed
 _FORMS = (
@@ -266,3 +267,63 @@ def split_queries(data: Dataset, fraction: float, seed: Any) -> list[npt.NDArray
     if data.queries < 2:
         raise InputError("eval_fraction needs at least two queries, but there is one.")
     return cut(data.queries, [1 - fraction], seed)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """Labelled queries and what belongs to them.
+
+    `weights` has a weight for each query, `teacher` a score for each document. `unlabelled` holds
+    lists for pre-training.
+    """
+
+    data: Dataset
+    weights: npt.NDArray[np.float64] | None = None
+    teacher: npt.NDArray[np.float32] | None = None
+    unlabelled: Dataset | None = None
+
+    def select(self, queries: Any) -> Self:
+        """The queries with these numbers, in this order; all unlabelled lists stay."""
+        weights, teacher = self.weights, self.teacher
+        return replace(
+            self,
+            data=self.data.select(queries),
+            weights=None if weights is None else weights[queries],
+            teacher=None if teacher is None else teacher[rows_of(self.data.lists, queries)],
+        )
+
+
+def teacher_scores(
+    teacher: Any, data: Dataset, own_order: bool = False
+) -> npt.NDArray[np.float32] | None:
+    """One score per document, in the order of the dataset; None without a teacher.
+
+    Scores in an array are in the order of the source, or with `own_order` in that of the dataset.
+    """
+    if teacher is None:
+        return None
+    if hasattr(teacher, "check_parameters"):  # a ranker
+        try:
+            return np.asarray(teacher.predict(data), np.float32)
+        except InputError as error:
+            raise InputError(
+                "The teacher cannot score the training data: ", *error.parts
+            ) from error
+    try:
+        scores = np.asarray(to_numpy(teacher), np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            Argument("teacher"),
+            f" must be a fitted ranker, the path of a saved one, or scores, not "
+            f"{type(teacher).__name__}.",
+        ) from error
+    if scores.shape != (data.documents,):
+        raise InputError(
+            Argument("teacher"),
+            f" has shape {scores.shape} but the training data has {data.documents} "
+            f"documents; it needs one score per document.",
+        )
+    if not np.isfinite(scores).all():
+        row = int(np.argmin(np.isfinite(scores)))
+        raise InputError(f"The teacher's score of row {row} is {scores[row]}; it must be finite.")
+    return scores if own_order else np.asarray(data.from_source_order(scores), np.float32)

@@ -5,19 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy.typing as npt
+
 from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.data.summary import fingerprint
 from twinrank.learning.models.encoding import Encoding
 from twinrank.learning.models.saved_model import Model
-from twinrank.learning.training.callbacks import Callback, TrainingInterrupted
+from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.checkpoints import load_checkpoint
+from twinrank.learning.training.fit_arguments import TrainingSet
 from twinrank.learning.training.learner import Task, learner_class
 from twinrank.learning.training.loop import Trainer
 from twinrank.learning.training.process_group import ProcessGroup
-from twinrank.learning.training.run_folder import Run
+from twinrank.learning.training.run_folder import Run, explaining_resume
 from twinrank.learning.training.settings import Plan, is_auto
-from twinrank.learning.training.training_set import TrainingSet
 from twinrank.learning.training.validation import selecting_set
 from twinrank.support.compiled import threads
 from twinrank.support.errors import InputError
@@ -28,11 +30,18 @@ def check_parameters(
     kind: str, parameters: Mapping[str, Any], documents: int = 0
 ) -> dict[str, Any]:
     """An estimator's parameters with "auto" resolved; InputError for those that cannot be used."""
+    return _checked(kind, parameters, documents)[0]
+
+
+def _checked(
+    kind: str, parameters: Mapping[str, Any], documents: int, calls: int = 0
+) -> tuple[dict[str, Any], Plan]:
+    """The resolved parameters, and their plan."""
     learner = learner_class(kind)
     resolved = learner.resolve(parameters, documents)
-    Plan.of(resolved, learner.iterations_parameter)
+    plan = Plan.of(resolved, learner.iterations_parameter, calls)
     learner.check(resolved)
-    return resolved
+    return resolved, plan
 
 
 def train_model(
@@ -54,68 +63,40 @@ def train_model(
     of `encoding`. `previous` is the model to continue from, and `calls` how often that has
     happened: each call has its own random numbers.
     """
-    data, unlabelled, teacher = train.data, train.unlabelled, train.teacher
-    resolved = check_parameters(kind, parameters, data.documents)
     learner_type = learner_class(kind)
-    plan = Plan.of(resolved, learner_type.iterations_parameter, calls)
+    resolved, plan = _checked(kind, parameters, train.data.documents, calls)
     selecting_set(plan, evaluation)
     group = ProcessGroup() if run is None else run.group
     if group.size > 1 and not learner_type.distributed:
         raise InputError("Train trees without torchrun, which trains nets only.")
-    about: dict[str, Any] = {
+    replaced = [name for name in resolved if is_auto(parameters[name])]
+    about = {
         "parameters": dict(saved),
-        "resolved": {
-            name: value
-            for name, value in resolved.items()
-            if is_auto(parameters[name]) and not is_auto(value)
-        },
+        "resolved": {name: resolved[name] for name in replaced if not is_auto(resolved[name])},
         "plan": plan.to_json(),
-        "data": _described(data),
+        **described(train),
         "threads": threads(),
         "versions": versions(*learner_type.packages(resolved)),
     }
-    if unlabelled is not None:
-        about["unlabelled"] = _described(unlabelled)
-    if teacher is not None:
-        about["teacher"] = f"{zlib.crc32(teacher.tobytes()):08x}"
+    prints = {} if run is None else fingerprints(train, evaluation) | identities(parameters)
     if run is not None:
-        prints = fingerprints(train, evaluation) | identities(parameters)
-        if unlabelled is not None:
-            prints["unlabelled"] = fingerprint(unlabelled)
-        if teacher is not None:
-            prints["teacher"] = about["teacher"]
         run.check(kind, about, prints)
-    resumes = run is not None and run.resume and run.checkpoint.exists()
+        if run.resume and run.checkpoint.exists():  # which holds the pre-trained weights
+            train = replace(train, unlabelled=None)
 
     def report(record: dict[str, float]) -> None:
         for callback in callbacks if group.is_main else ():
             callback.on_pretrain_epoch(record)
 
-    task = Task(
-        data,
-        train.weights,
-        evaluation,
-        plan,
-        group,
-        previous,
-        unlabelled=None if resumes else unlabelled,  # a checkpoint holds the pre-trained weights
-        teacher=teacher,
-        report=report,
-        categories=encoding.counts,
-    )
+    task = Task(train, evaluation, plan, group, previous, report, encoding.counts)
     learner = learner_type.prepare(resolved, task)
     if run is not None:  # after all errors in data and parameters, so that they leave no folder
         run.begin(kind, about, prints)
     trainer = Trainer(learner, task, callbacks if run is None else run.callbacks(callbacks))
-    if run is not None and resumes:
+    if run is not None and run.resume and run.checkpoint.exists():
         load_checkpoint(trainer, run.checkpoint)
-    try:
+    with explaining_resume(run):
         trainer.run()
-    except TrainingInterrupted as stop:
-        if run is None or run.source:
-            raise
-        how = f"fit(…, run={str(run.folder)!r}, resume=True)"
-        raise TrainingInterrupted(f"{stop} Continue with {how}.") from None
     best, history = trainer.best, trainer.progress.history
     model = replace(
         learner.finish(),
@@ -126,25 +107,41 @@ def train_model(
         provenance=about,
     )
     if run is not None and group.is_main:
-        run.complete(model, learner.unit, str(plan.validation_measure))
+        run.complete(model, learner.iteration_name, str(plan.validation_measure))
     return model
 
 
-def _described(data: Dataset) -> dict[str, Any]:
-    return {"name": data.name, "queries": data.queries, "documents": data.documents}
+def described(train: TrainingSet) -> dict[str, Any]:
+    """What a model was trained on, for its configuration."""
+    sets = {"data": train.data, "unlabelled": train.unlabelled}
+    about: dict[str, Any] = {
+        name: {"name": data.name, "queries": data.queries, "documents": data.documents}
+        for name, data in sets.items()
+        if data is not None
+    }
+    return about if train.teacher is None else {**about, "teacher": _crc(train.teacher)}
 
 
 def fingerprints(train: TrainingSet, evaluation: Mapping[str, Dataset]) -> dict[str, str]:
-    """What tells apart training data and evaluation sets, by name."""
+    """Fingerprints of training data and evaluation sets by name, to notice other data."""
     own = fingerprint(train.data)
     if train.weights is not None:
-        own = f"{own}-{zlib.crc32(train.weights.tobytes()):08x}"
-    sets = {name: fingerprint(part) for name, part in evaluation.items()}
-    return {**sets, "train": own}  # an evaluation set may be called "train" too
+        own = f"{own}-{_crc(train.weights)}"
+    prints = {name: fingerprint(part) for name, part in evaluation.items()}
+    prints["train"] = own  # an evaluation set may be called "train" too
+    if train.unlabelled is not None:
+        prints["unlabelled"] = fingerprint(train.unlabelled)
+    if train.teacher is not None:
+        prints["teacher"] = _crc(train.teacher)
+    return prints
+
+
+def _crc(array: npt.NDArray[Any]) -> str:
+    return f"{zlib.crc32(array.tobytes()):08x}"
 
 
 def identities(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """What tells apart the objectives and nets that JSON cannot hold."""
+    """Fingerprints of objectives and nets that JSON cannot hold."""
     identities = {}
     for name in ("objective", "architecture"):
         value = parameters.get(name)

@@ -20,6 +20,7 @@ from twinrank.support.errors import TwinRankError
 
 if TYPE_CHECKING:
     from twinrank.learning.models.saved_model import Model
+    from twinrank.learning.training.fit_arguments import TrainingSet
     from twinrank.learning.training.process_group import ProcessGroup
 
 Scores = npt.NDArray[np.float32]
@@ -37,21 +38,16 @@ class LearnerExhausted(Exception):  # noqa: N818 (an event, not an error)
 class Task:
     """What a learner learns from.
 
-    `data` holds trainable queries only, `weights` one weight per query or None. `evaluation` maps
-    names to evaluation sets. `previous` is the model that `partial_fit` continues. `unlabelled`
-    holds lists for pre-training, and `report` gets a record after each of its epochs. `teacher` has
-    a score for each document of `data`. Only nets use these three. `categories` has the number of
-    codes of each categorical column.
+    `train` holds trainable queries only. `evaluation` maps names to evaluation sets. `previous` is
+    the model that `partial_fit` continues. `report` gets a record after each epoch of pre-training.
+    `categories` has the number of codes of each categorical column.
     """
 
-    data: Dataset
-    weights: npt.NDArray[np.float64] | None
+    train: "TrainingSet"
     evaluation: Mapping[str, Dataset]
     plan: Plan
     group: "ProcessGroup"
     previous: "Model | None" = None
-    unlabelled: Dataset | None = None
-    teacher: Scores | None = None
     report: Callable[[dict[str, float]], None] = lambda _: None
     categories: Mapping[int, int] = field(default_factory=dict)
 
@@ -67,21 +63,21 @@ class Learner(ABC):
 
     kind: ClassVar[str]
     """The name in `KINDS`."""
-    unit: ClassVar[str]
+    iteration_name: ClassVar[str]
     """What one iteration is called: "epoch" or "round"."""
     iterations_parameter: ClassVar[str]
     """The estimator's parameter for the number of iterations."""
     distributed: ClassVar[bool] = False
     """True if several processes can train one model."""
     report_every: ClassVar[int] = 1
-    """Progress is printed after so many iterations, where there is no live bar."""
+    """Progress is printed after this many iterations, where there is no live bar."""
 
     selected_models: int = 1
     """How many parts of the model are selected separately, each at an iteration of its own."""
 
     @classmethod
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
-        """The estimator's parameters with "auto" replaced, for so many documents."""
+        """The estimator's parameters with "auto" replaced, for this many documents."""
         return resolve(cls.kind, parameters, documents)
 
     @classmethod

@@ -85,9 +85,9 @@ class Trainer:
         return self.validation.best
 
     @property
-    def unit(self) -> str:
+    def iteration_name(self) -> str:
         """What an iteration is called: "epoch" or "round"."""
-        return self.learner.unit
+        return self.learner.iteration_name
 
     @property
     def seconds(self) -> float:
@@ -145,12 +145,12 @@ class Trainer:
         if not any(self.group.all_reduce([self.interrupted])):
             return
         self._call("on_interrupt")
-        state, unit = self.progress, self.learner.unit
+        state, name = self.progress, self.learner.iteration_name
         if state.step:
             raise TrainingInterrupted(
-                f"Stopped in {unit} {state.iteration + 1}, step {state.step}."
+                f"Stopped in {name} {state.iteration + 1}, step {state.step}."
             )
-        raise TrainingInterrupted(f"Stopped after {unit} {state.iteration}.")
+        raise TrainingInterrupted(f"Stopped after {name} {state.iteration}.")
 
     def _call(self, event: str, *arguments: Any) -> None:
         for callback in self.callbacks:

@@ -15,9 +15,12 @@ from twinrank.data.transforms import Compose, Transform, Union
 from twinrank.data.transforms.except_columns import ExceptColumns
 from twinrank.learning.boosting.engines import ENGINES
 from twinrank.learning.training.callbacks import Callback
-from twinrank.learning.training.fit_arguments import has_query_column, trainable_queries
+from twinrank.learning.training.fit_arguments import (
+    TrainingSet,
+    has_query_column,
+    trainable_queries,
+)
 from twinrank.learning.training.settings import FEWEST
-from twinrank.learning.training.training_set import TrainingSet
 from twinrank.support.errors import Argument, InputError, Parts
 from twinrank.support.quantities import counted
 

@@ -17,20 +17,20 @@ from twinrank.data.batches import Batch, Batches
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.learning.models.architecture import is_custom
-from twinrank.learning.models.device_batches import DeviceBatches, batches_on, on_device
+from twinrank.learning.models.devices import DeviceBatches, batches_on, on_device, threads_for
 from twinrank.learning.models.encoding import check_columns
 from twinrank.learning.models.ensemble import Net, models_of, resolve_architecture
 from twinrank.learning.models.gradients import sampled_importances
 from twinrank.learning.models.net_model import SCORED_TOGETHER, NetModel
 from twinrank.learning.models.scorer import score_all
-from twinrank.learning.models.threads import threads_for
 from twinrank.learning.training.distillation import Teacher
-from twinrank.learning.training.initial_net import ensemble_size_of, initial_net
 from twinrank.learning.training.learner import Learner, Scores, Task, TrainingError
 from twinrank.learning.training.net_settings import (
     NetSettings,
     check_takes_weights,
     device_of,
+    ensemble_size_of,
+    initial_net,
     loss_of,
     seed_step,
 )
@@ -50,7 +50,7 @@ class NetLearner(Learner):
     """
 
     kind: ClassVar[str] = "net"
-    unit: ClassVar[str] = "epoch"
+    iteration_name: ClassVar[str] = "epoch"
     iterations_parameter: ClassVar[str] = "epochs"
     distributed: ClassVar[bool] = True
 
@@ -76,21 +76,23 @@ class NetLearner(Learner):
         net.to(self.device)
         self._weights = list(net.parameters())
         self._precision = self._weights[0].dtype
-        self._query_weights = _tensor(task.weights)
+        self._query_weights = _tensor(task.train.weights)
         self._teacher: Teacher | None = None
-        if task.teacher is not None:
-            self._teacher = Teacher(task.teacher, task.data.lists, settings.teacher_weight)
-        self._shares, self._counted = _shares_of(loss, task.data, task.weights)
+        if task.train.teacher is not None:
+            self._teacher = Teacher(
+                task.train.teacher, task.train.data.lists, settings.teacher_weight
+            )
+        self._shares, self._counted = _shares_of(loss, task.train.data, task.train.weights)
         self.optimiser = _optimiser(net, settings, self.device)
         self._wrapped = self.group.wrap(net)
-        self._host_batches = task.data.batches(
+        self._host_batches = task.train.data.batches(
             settings.batch_documents,
             random_state=task.plan.seed if settings.shuffle else None,
             transform=transform,
             ahead=ahead,
             keep=_KEEP_BYTES,
         )
-        self._batches = batches_on(self.device, self._host_batches, task.data, transform)
+        self._batches = batches_on(self.device, self._host_batches, task.train.data, transform)
         self._evaluated: dict[str, Batches | DeviceBatches] = {}
         self._deferred = self.device.type != "cpu" and self.group.size == 1
         self._checks = True
@@ -99,7 +101,7 @@ class NetLearner(Learner):
 
     @classmethod
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
-        """Replace "auto"; only the default architecture becomes an ensemble by itself.
+        """Replace "auto"; only the default architecture is an ensemble by default.
 
         A user's own net may have been built for the number of features, which z-scores keep.
         """
@@ -137,11 +139,13 @@ class NetLearner(Learner):
         """Build the net, fit the transform and choose the loss."""
         net, fitted, custom = initial_net(parameters, task)
         loss = loss_of(parameters)
-        if task.weights is not None:
+        if task.train.weights is not None:
             check_takes_weights(loss)
         settings, device = NetSettings.of(parameters), device_of(parameters["device"])
-        if task.unlabelled is not None:
-            pretrain(net, task.unlabelled, fitted, settings, task.plan.seed, device, task.report)
+        if task.train.unlabelled is not None:
+            pretrain(
+                net, task.train.unlabelled, fitted, settings, task.plan.seed, device, task.report
+            )
         return cls(net, loss, fitted, task, settings, device, custom=custom)
 
     def settings(self) -> dict[str, Any]:
@@ -169,7 +173,7 @@ class NetLearner(Learner):
         if self._deferred and isinstance(self.loss, RankingLoss):
             self.loss.validate = self._checks
         batches = self._batches.plan(iteration)[first:]
-        sizes = self.task.data.lists.sizes
+        sizes = self.task.train.data.lists.sizes
         shares = [self.group.share(queries, sizes[queries]) for queries in batches]
         made = closing(self._batches.made([queries for queries, _ in shares]))
         with self._threads(), made as own_batches:
@@ -239,18 +243,18 @@ class NetLearner(Learner):
             self.net.load_state_dict(self._best)
         net = self.net.cpu().eval()
         model = NetModel(
-            features=self.task.data.features,
-            feature_names=self.task.data.feature_names,
+            features=self.task.train.data.features,
+            feature_names=self.task.train.data.feature_names,
             transform=self.transform,
             ensemble_size=net.ensemble_size,
             net=net,
             custom=self.custom,
         )
-        return replace(model, importances=sampled_importances(model, self.task.data))
+        return replace(model, importances=sampled_importances(model, self.task.train.data))
 
     def _threads(self) -> AbstractContextManager[None]:
         """One thread for small steps, unless batches are prepared beside them."""
-        data = self.task.data
+        data = self.task.train.data
         kept = data.documents * self.net.features * 4 <= _KEEP_BYTES
         documents = max(self._settings.batch_documents, data.documents // max(data.queries, 1))
         return threads_for(self.net, documents) if kept else nullcontext()
@@ -338,7 +342,7 @@ class NetLearner(Learner):
         (host,) = self._host_batches.made([batch.queries])  # its features may be on a GPU
         infinite = batch.lists.any(~np.isfinite(host.X).all(axis=1))
         queries = batch.queries[infinite] if infinite.any() else batch.queries
-        names = ", ".join(map(str, self.task.data.query_ids[queries[:5]]))
+        names = ", ".join(map(str, self.task.train.data.query_ids[queries[:5]]))
         more = ", …" if queries.size > 5 else ""
         advice = "Check their features and labels, or lower the learning rate."
         if infinite.any():

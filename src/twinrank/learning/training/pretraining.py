@@ -1,14 +1,14 @@
 """Contrastive pre-training of nets on unlabelled lists (SimCLR-Rank).
 
 Two random views of each document go through the hidden layers of the net and a projection head,
-which is thrown away afterwards. The loss asks which document of the query the other view belongs
-to (InfoNCE):
+which is discarded afterwards. The loss asks which document of the query the other view belongs to
+(InfoNCE):
 
     L = −log exp(a_i·b_i / τ) / Σ_j exp(a_i·b_j / τ),   j over the documents of the query
 
 where a and b are the projections of the two views, of length 1. The other documents of the query
-are the only negatives: they are the ones that a ranker must tell apart, and the cost stays linear
-in the number of queries.
+are the only negatives: a ranker must distinguish exactly these, and the cost stays linear in the
+number of queries.
 
 Hou, Thekumparampil, Shavlovsky, Fanti, Dattatreya & Sanghavi, "Pretrained deep models outperform
 GBDTs in learning-to-rank under label scarcity" (2023), arXiv:2308.00177.
@@ -28,8 +28,8 @@ from torch.nn import functional
 from twinrank.core.lists import Lists
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform
+from twinrank.learning.models.devices import threads_for
 from twinrank.learning.models.ensemble import CustomNet, Net, models_of
-from twinrank.learning.models.threads import threads_for
 from twinrank.learning.training.learner import TrainingError
 from twinrank.learning.training.net_settings import NetSettings, seed_step
 from twinrank.support.errors import Argument, InputError
@@ -83,8 +83,8 @@ def pretrain(
     several = data.filter(min_documents=2)
     if not several.queries:
         raise InputError(
-            "The unlabelled data has no query with two documents: pre-training tells documents of "
-            "a query apart."
+            "The unlabelled data has no query with two documents: pre-training learns to "
+            "distinguish the documents of a query."
         )
     place = torch.device(device)
     net.to(place).train()
@@ -128,7 +128,7 @@ def pretrain(
                     "seconds": round(time.monotonic() - began, 3),
                 }
             )
-    for model in models:  # the head's gradient is of no use to the training that follows
+    for model in models:  # the training that follows does not need the head's gradient
         model.zero_grad()
 
 

@@ -17,7 +17,12 @@ from twinrank.learning.models.saved_model import (
     is_count,
     save_model,
 )
-from twinrank.learning.training.callbacks import Callback, HistoryFile, StopOnInterrupt
+from twinrank.learning.training.callbacks import (
+    Callback,
+    HistoryFile,
+    StopOnInterrupt,
+    TrainingInterrupted,
+)
 from twinrank.learning.training.checkpoints import Checkpoints
 from twinrank.learning.training.learner import learner_class
 from twinrank.learning.training.process_group import ProcessGroup, current_group
@@ -109,11 +114,11 @@ class Run:
         # The checkpoint comes last, so that it knows what other callbacks have decided.
         return [StopOnInterrupt(), history, *own, Checkpoints(self.checkpoint, self.save_every)]
 
-    def complete(self, model: Model, unit: str, measure: str) -> None:
+    def complete(self, model: Model, iteration_name: str, measure: str) -> None:
         """Write the model and the curves."""
         save_model(model, self.folder / RUN_MODEL)
         for suffix in (".svg", ".png"):
-            draw_history(model.history, unit, measure, self.folder / f"curves{suffix}")
+            draw_history(model.history, iteration_name, measure, self.folder / f"curves{suffix}")
 
     def _write(self, about: Mapping[str, Any]) -> None:
         content = sealed({"format": FORMAT, "version": VERSION, **about})
@@ -149,6 +154,18 @@ class Run:
                     f"The {what} has changed since the run in {self.folder} started. Pass the "
                     f"original one, or start a new run."
                 )
+
+
+@contextmanager
+def explaining_resume(run: Run | None) -> Iterator[None]:
+    """Say how an interrupted training continues, unless the caller of a run with a source does."""
+    try:
+        yield
+    except TrainingInterrupted as stop:
+        if run is None or run.source:
+            raise
+        how = f"fit(…, run={str(run.folder)!r}, resume=True)"
+        raise TrainingInterrupted(f"{stop} Continue with {how}.") from None
 
 
 def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,7 +221,9 @@ def read_run(folder: Path) -> dict[str, Any]:
     return about
 
 
-def draw_history(history: list[dict[str, Any]], unit: str, measure: str, path: Path) -> None:
+def draw_history(
+    history: list[dict[str, Any]], iteration_name: str, measure: str, path: Path
+) -> None:
     """Plot the loss, if there is one, and the measure on every evaluation set."""
     sets = [name for name in history[-1] if name not in RESERVED]
     panels = [*(["loss"] if "loss" in history[-1] else []), *(["sets"] if sets else [])]
@@ -215,11 +234,11 @@ def draw_history(history: list[dict[str, Any]], unit: str, measure: str, path: P
             use_whole_numbers(axis.xaxis)
             if panel == "loss":
                 _plot(axis, history, "loss", color=COLOURS[0])
-                axis.set(title="Training objective", xlabel=unit, ylabel="loss")
+                axis.set(title="Training objective", xlabel=iteration_name, ylabel="loss")
                 continue
             for i, name in enumerate(sets):
                 _plot(axis, history, name, color=COLOURS[i % len(COLOURS)], label=name)
-            axis.set(title=measure, xlabel=unit, ylabel=f"mean {measure}")
+            axis.set(title=measure, xlabel=iteration_name, ylabel=f"mean {measure}")
             axis.legend()
 
 

@@ -20,7 +20,7 @@ SMALL_DATA = 100_000
 FEWEST = {"default": (2, 1), "paper": (10, 1)}
 """The fewest documents, and relevant documents, of a query that trains, by mode.
 
-The mode "paper" leaves other queries out of evaluation sets, too.
+The mode "paper" also leaves other queries out of evaluation sets.
 """
 
 
@@ -182,9 +182,9 @@ class Plan:
     iterations: int
     """Epochs or rounds at most."""
     early_stopping: int | None = None
-    """Stop after so many iterations without a better validation value."""
+    """Stop after this many iterations without a better validation value."""
     tolerance: float = 0.0
-    """Keep the last iteration that is less than so many standard errors below the best."""
+    """Keep the last iteration that is less than this many standard errors below the best."""
     validation_measure: str | Measure = "nDCG@5"
     validate_every: int = 1
     select: str | None = None

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from twinrank.data.transforms import Transform, transform
-from twinrank.learning.boosting.draws import deviation
 from twinrank.learning.boosting.engines import (
     NO_TREE,
     Grower,
@@ -21,6 +20,7 @@ from twinrank.learning.boosting.engines import (
 )
 from twinrank.learning.boosting.tree_features import check_grades, rows_of, tree_transform
 from twinrank.learning.boosting.tree_model import TreeModel
+from twinrank.learning.models.blend_model import deviation
 from twinrank.learning.training.learner import (
     Learner,
     LearnerExhausted,
@@ -56,7 +56,7 @@ class TreeLearner(Learner):
     """Grows trees on a measure, or on one of the engine's own objectives."""
 
     kind: ClassVar[str] = "trees"
-    unit: ClassVar[str] = "round"
+    iteration_name: ClassVar[str] = "round"
     iterations_parameter: ClassVar[str] = "n_estimators"
     report_every: ClassVar[int] = 10
 
@@ -91,7 +91,7 @@ class TreeLearner(Learner):
 
     @classmethod
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
-        """Replace "auto"; only a measure as objective makes an ensemble by itself."""
+        """Replace "auto"; only with a measure as objective is an ensemble the default."""
         own = {**parameters, "engine_params": check_engine_params(parameters["engine_params"])}
         if str(own["objective"]) in ENGINE_OBJECTIVES and own["mode"] == "default":
             for name, parameter in TREE_PARAMETERS.items():
@@ -131,7 +131,7 @@ class TreeLearner(Learner):
     @classmethod
     def prepare(cls, parameters: Mapping[str, Any], task: Task) -> Self:
         """Fit the transform, and hand the rows to the engine."""
-        data = task.data
+        data = task.train.data
         newton = newton_of(parameters)
         columns = tuple(task.categories)
         fitted = tree_transform(transform(parameters["transforms"]), columns)
@@ -149,7 +149,7 @@ class TreeLearner(Learner):
         elif settings.n_jobs is None and data.documents * data.features < _WORTH_THREADS:
             jobs = 1
         settings = replace(settings, n_jobs=jobs)
-        rows = rows_of(data, fitted, columns, task.weights)
+        rows = rows_of(data, fitted, columns, task.train.weights)
         sets = {name: rows_of(other, fitted, columns) for name, other in task.evaluation.items()}
         objective = None if newton is None else module.Objective(newton)
         return cls(parameters["engine"], settings, objective, fitted, task, rows, sets, at_once)
@@ -190,7 +190,7 @@ class TreeLearner(Learner):
             raise LearnerExhausted(f"no split helps after {iteration + 1 - self._patience} rounds")
         self._rounds = iteration + 1
         self._deviations = [0.0] * self.selected_models
-        yield self._task.data.documents
+        yield self._task.train.data.documents
 
     def scores(self, name: str) -> Scores:
         """The scores of an evaluation set; those of each model of an ensemble are standardised."""
@@ -248,7 +248,7 @@ class TreeLearner(Learner):
         """
         self._check_trees()
         self._check_scores()
-        data, size = self._task.data, self.selected_models
+        data, size = self._task.train.data, self.selected_models
         models = [
             kept or own.model(count or own.count)
             for kept, own, count in zip(

@@ -31,12 +31,14 @@ class Best:
     tops: list[float]
     """The best measure of each model."""
 
-    def text(self, unit: str) -> str:
-        """The best value as people read it."""
+    def text(self, iteration_name: str) -> str:
+        """The best value, for progress messages."""
         if len(self.tops) > 1:
-            return f"kept ensemble {self.value:.4f} (last gain in {unit} {self.iteration})"
-        best = f"best {self.tops[0]:.4f} ({unit} {self.iteration})"
-        kept = f", kept {self.value:.4f} ({unit} {self.kept})"
+            return (
+                f"kept ensemble {self.value:.4f} (last gain in {iteration_name} {self.iteration})"
+            )
+        best = f"best {self.tops[0]:.4f} ({iteration_name} {self.iteration})"
+        kept = f", kept {self.value:.4f} ({iteration_name} {self.kept})"
         return best if self.kept == self.iteration else best + kept
 
 
@@ -75,7 +77,8 @@ class Validation:
         own = np.array([self._values(selecting, column) for column in columns])
         if not np.isfinite(own).any():
             raise InputError(
-                f"Evaluation set {selecting!r} cannot select the best {self._learner.unit}: "
+                f"Evaluation set {selecting!r} cannot select the best "
+                f"{self._learner.iteration_name}: "
                 f"{self._plan.validation_measure} has no value on any of its queries. "
                 f"Add queries with relevant documents."
             )
@@ -106,7 +109,7 @@ class Validation:
             if mean > self.best.tops[i]:
                 self.best.tops[i], self.top[i], self.best.iteration = mean, values[i], iteration
                 models.append(i)
-            elif _level(values[i], self.top[i], self._plan.tolerance):
+            elif _is_close(values[i], self.top[i], self._plan.tolerance):
                 models.append(i)
         return self.best, models
 
@@ -125,8 +128,8 @@ class Validation:
         return result.values[str(measure)]
 
 
-def _level(values: Values, top: Values, tolerance: float) -> bool:
-    """True if the values are less than so many standard errors below the best, by query."""
+def _is_close(values: Values, top: Values, tolerance: float) -> bool:
+    """True if the values are less than this many standard errors below the best, by query."""
     if not tolerance:
         return False
     loss = (top - values)[~np.isnan(values)]

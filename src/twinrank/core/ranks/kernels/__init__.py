@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from twinrank.core.lists import Lists
+from twinrank.core.ranks.kernels.device_choice import device_kernel
 from twinrank.core.ranks.strategies import RankStrategy
 from twinrank.support.arrays import (
     Array,
     cast,
-    device_kernel,
     from_numpy,
     is_tensor,
     on_cpu,

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from twinrank.core.lists import Lists
+from twinrank.core.ranks.kernels.device_choice import device_kernel
 from twinrank.core.ranks.kernels.logistic import log_one_plus
-from twinrank.support.arrays import Array, as_float, device_kernel, namespace, on_cpu
+from twinrank.support.arrays import Array, as_float, namespace, on_cpu
 from twinrank.support.compiled import compiled, compiled_sums, in_threads, spans
 
 _WIDEST = 600.0

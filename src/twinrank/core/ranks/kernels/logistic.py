@@ -17,6 +17,7 @@ import numpy as np
 
 from twinrank.core.lists import Lists
 from twinrank.core.ranks.kernels import LONG
+from twinrank.core.ranks.kernels.device_choice import device_kernel
 from twinrank.core.ranks.kernels.pairs import bounds_of, by_grade, row_spans
 from twinrank.core.ranks.kernels.panels import (
     Panels,
@@ -28,7 +29,7 @@ from twinrank.core.ranks.kernels.panels import (
     polynomials,
     read_field,
 )
-from twinrank.support.arrays import Array, as_float, device_kernel, on_cpu, to_numpy
+from twinrank.support.arrays import Array, as_float, on_cpu, to_numpy
 from twinrank.support.compiled import compiled, compiled_sums, in_threads
 from twinrank.support.segments import grades_of
 

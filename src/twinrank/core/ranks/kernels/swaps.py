@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from twinrank.core.lists import Lists
-from twinrank.support.arrays import device_kernel, on_cpu
+from twinrank.core.ranks.kernels.device_choice import device_kernel
+from twinrank.support.arrays import on_cpu
 from twinrank.support.compiled import compiled, in_threads, spans
 
 _PAIRS_PER_THREAD = 100_000

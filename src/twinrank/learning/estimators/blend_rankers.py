@@ -1,12 +1,20 @@
-"""The rankers of a blend by name, from every form in which users can write them."""
+"""The rankers of a blend: by name, from every form in which users write them, and trained."""
 
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from twinrank.data.dataset import Dataset
 from twinrank.learning.estimators.base_ranker import BaseRanker, estimator_class
 from twinrank.learning.estimators.parameters import loaded_parameters
+from twinrank.learning.models.saved_model import RUN_MODEL, needs_architecture, read_model
+from twinrank.learning.training.callbacks import Callback, TrainingInterrupted
+from twinrank.learning.training.fit_arguments import TrainingSet
+from twinrank.learning.training.run_folder import Run, explaining_resume
 from twinrank.support.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from twinrank.learning.training.loop import Trainer
 
 
 def named_rankers(rankers: Any) -> dict[str, BaseRanker]:
@@ -63,3 +71,34 @@ def check_shared(name: str, ranker: BaseRanker, key: str, value: Any) -> None:
             f"Ranker {name!r} has {key}={own!r}, but the blend sets {key}={value!r} for all "
             f"rankers: pass {key} to Blend."
         )
+
+
+class _Interrupted(Callback):
+    """Remembers an interrupt in the last iteration of a ranker, which completes its training."""
+
+    interrupted = False
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """Keep the flag."""
+        self.interrupted = trainer.interrupted
+
+
+def train_ranker(
+    ranker: BaseRanker,
+    name: str,
+    train: TrainingSet,
+    sets: dict[str, Dataset],
+    callbacks: Sequence[Callback],
+    run: Run | None,
+) -> None:
+    """Train a ranker, in its own run if the blend has one; a finished one is only loaded."""
+    part = None if run is None else run.part(name)
+    if part is not None and part.resume and (part.folder / RUN_MODEL).is_dir():
+        own = needs_architecture(part.folder)
+        ranker._adopt(read_model(part.folder, ranker.architecture if own else None))
+        return
+    watch = _Interrupted()
+    with explaining_resume(run):
+        ranker._train(train, sets, [*callbacks, watch], part)
+        if watch.interrupted:
+            raise TrainingInterrupted(f"Stopped after the ranker {name}.")

@@ -1,7 +1,13 @@
-"""Batches on a device: features that fit are moved there once, others are copied while it works."""
+"""Where a net computes: batches in the memory of a device, and the threads of torch on a CPU.
 
-from collections.abc import Generator
-from typing import Any
+Features that fit are moved to a device once; others are copied while it works. Small batches use
+one thread.
+"""
+
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +19,21 @@ from twinrank.data.batches import Batch, Batches, rows_of
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform
 
+if TYPE_CHECKING:
+    from twinrank.learning.models.ensemble import Net
+
+
 _LARGEST = 1024**3
 """Bytes of features on a device that does not tell how much memory is free."""
 
 _DOCUMENTS = 1 << 16
 """Documents that are transformed and moved together."""
+
+_MIN_PRODUCTS = 40_000_000  # products of a weight and an input, from which on threads pay
+
+_lock = threading.Lock()
+_active = 0  # contexts that are open
+_threads_before = 1
 
 
 class DeviceBatches:
@@ -62,7 +78,7 @@ def batches_on(
 
 
 def fits(size: int, device: torch.device) -> bool:
-    """True if so many bytes take at most half of the free memory of a device; a CPU needs no copy.
+    """True if this many bytes take at most half of a device's free memory; a CPU needs no copy.
 
     The other half is for the net, its gradients and the optimiser.
     """
@@ -81,3 +97,42 @@ def on_device(values: Any, device: torch.device) -> Tensor:
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def threads_for(scorer: "Net", documents: int) -> AbstractContextManager[None]:
+    """A context in which torch uses one thread if the net and the batch are small.
+
+    More threads are no faster there, and much slower on busy cores, since they wait for each other.
+    """
+    weights = list(scorer.parameters())
+    if weights[0].device.type != "cpu":
+        return nullcontext()
+    number, size = sum(w.numel() for w in weights), scorer.ensemble_size
+    if scorer.architecture is not None and scorer.architecture.shared:
+        products = number * size  # all nets use the same weights, in one product
+    else:
+        products = number // size  # the nets of an ensemble run one after the other
+    is_small = documents * products < _MIN_PRODUCTS
+    return one_torch_thread() if is_small else nullcontext()
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Use one thread in torch, and in compiled loops, which follow torch's number.
+
+    The number belongs to the whole process. If several contexts overlap, the first to open stores
+    the number and the last to close restores it.
+    """
+    global _active, _threads_before
+    with _lock:
+        _active += 1
+        if _active == 1:
+            _threads_before = torch.get_num_threads()
+            torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _lock:
+            _active -= 1
+            if not _active:
+                torch.set_num_threads(_threads_before)
