@@ -5,7 +5,7 @@ what it changed. `checked` looks at one block, in any thread; `TableBuilder` joi
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from twinrank.data.block import Block, Place, lost_digits
 from twinrank.data.options import ReadOptions
-from twinrank.data.store import Sink
+from twinrank.data.store import BlockSink, Sink
 from twinrank.data.table import Arrays, Floats, Ints, Texts, facts
 from twinrank.support.errors import Argument, InputError, Parts
 from twinrank.support.quantities import counted
@@ -122,24 +122,32 @@ def _labels(block: Block, unjudged: str) -> Floats:
 class TableBuilder:
     """Joins the checked blocks of all parts, in order.
 
-    Rows and runs of query ids grow in the sink. `counts` is everything else that the builder knows,
-    as plain JSON. With both, another builder can continue after a finished part.
+    Rows and runs of query ids grow in the sink. `counts` and the texts are everything else that the
+    builder knows, as plain JSON. With both, another builder can continue after a finished part.
     """
 
     def __init__(
-        self, sink: Sink, options: ReadOptions, counts: dict[str, Any] | None = None
+        self,
+        sink: Sink | BlockSink,
+        options: ReadOptions,
+        finished: Mapping[str, Any] | None = None,
     ) -> None:
         self.sink, self.options = sink, options
         self.counts: dict[str, Any] = {
-            "documents": 0, "comment_bytes": 0, "id_bytes": 0, "missing": 0, "infinite": 0,
-            "dropped": 0, "inexact": [], "inexact_values": 0, "inexact_labels": False,
-            "numeric": [], "kinds": [], "ends": [], "texts": {}, **(counts or {}),
+            "documents": 0, "runs": 0, "comment_bytes": 0, "id_bytes": 0, "missing": 0,
+            "infinite": 0, "dropped": 0, "inexact": [], "inexact_values": 0,
+            "inexact_labels": False, "numeric": [], "kinds": [], "ends": [], "texts": {},
+            **(finished or {}),
         }  # fmt: skip
         self._texts = {
             int(column): {text: code for code, text in enumerate(own)}
             for column, own in self.counts.pop("texts").items()
         }
-        self._recorded = {column: len(own) for column, own in self._texts.items()}
+
+    @property
+    def parts(self) -> int:
+        """The number of finished parts."""
+        return len(self.counts["ends"])
 
     def add(self, block: Block) -> None:
         """Add a checked block."""
@@ -162,15 +170,12 @@ class TableBuilder:
 
     def end_part(self) -> None:
         """Close a part."""
-        self.counts["ends"].append(self.sink.rows("run_starts"))
+        self.counts["ends"].append(self.counts["runs"])
 
-    def recorded(self) -> dict[str, Any]:
-        """Return the counts, with the texts that are new since the last call."""
-        added = {}
-        for column, known in self._texts.items():
-            added[str(column)] = list(known)[self._recorded.get(column, 0) :]
-            self._recorded[column] = len(known)
-        return {**self.counts, "texts": added}
+    def state(self) -> dict[str, Any]:
+        """Return what another builder needs to continue after a finished part."""
+        texts = {str(column): list(known) for column, known in self._texts.items()}
+        return {**self.counts, "texts": texts}
 
     def finish(
         self, parts: Sequence[str], features: Sequence[str] | None, notes: Iterable[Parts] = ()
@@ -227,6 +232,7 @@ class TableBuilder:
         sink.append("run_texts", texts.content)
         sink.append("run_ends", texts.ends + counts["id_bytes"])
         counts["id_bytes"] += texts.content.size
+        counts["runs"] += runs.starts.size
         if block.weights is not None:
             sink.append("run_weights", _run_weights(block))
 

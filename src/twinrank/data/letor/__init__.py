@@ -4,7 +4,7 @@ Internal: import public names from `twinrank`.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from twinrank.data.block import Block, Place, Runs
-from twinrank.data.builder import as_ids
+from twinrank.data.builder import as_ids, checked
 from twinrank.data.letor import letor_rows as rows
 from twinrank.data.letor.tokens import POWERS
 from twinrank.data.options import NON_FINITE, UNJUDGED, ReadOptions
-from twinrank.data.streams import ByteStream, FileState, opened
+from twinrank.data.streams import ByteStream, check_unchanged, opened, settled_state
 from twinrank.data.table import Texts
 from twinrank.support.errors import Argument, InputError, Parts
 
@@ -56,11 +56,10 @@ class _Text:
     size: int
 
 
-class LetorPart:
-    """A file of LETOR text as a part: its pieces, and the names of its features.
+class LetorReader:
+    """Reads a file of LETOR text. The width is estimated from the beginning of the file."""
 
-    The width is estimated from the beginning of the file.
-    """
+    notes: Sequence[Parts] = ()
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         if options.features is not None and not isinstance(options.features, int):
@@ -68,25 +67,27 @@ class LetorPart:
                 f"{path} has no column names; ", Argument("features"), " must be a number here."
             )
         options.refuse_columns(f"{path} is LETOR text, which has no columns")
-        self.name, self.path = str(path), path
-        self.state: FileState | None = FileState.settled(path)
+        self.path, self._state = path, settled_state(path)
         self._options, self._first = options, 0 if options.zero_based else 1
         with opened(path) as source:
             beginning = next(_texts(source), None)
-        self._names = None if beginning is None else _names(path, beginning)
-        highest = -1 if beginning is None else self._highest(beginning)
+        self._names, highest = None, -1
+        if beginning is not None:
+            self._names = _names(path, beginning)
+            highest = int(_parsed(beginning, 0, 1, options)[-1][rows.HIGHEST])  # up to an error
         self._width = options.features or max(highest - self._first + 1, 1)
         self._indices: list[int] = []  # the highest of each block
 
-    def pieces(self) -> Iterator[tuple[float, Callable[[], Block]]]:
+    def pieces(self, _: object) -> Iterator[tuple[float, Callable[[], Block]]]:
         """The share of the file up to the end of each piece, and a function that parses it."""
         lines = 0
-        assert self.state is not None
         with opened(self.path) as source:
             for text in _texts(source):
-                yield source.consumed / self.state.size, partial(self._parse, text, 0, lines)
+                yield source.share, partial(self._parse, text, 0, lines)
                 lines += text.content.count(b"\n", 0, text.size)
+        check_unchanged(self.path, self._state)
 
+    @property
     def features(self) -> list[str] | None:
         """The names of the features, after all pieces were parsed."""
         if not self._indices:
@@ -108,12 +109,8 @@ class LetorPart:
             )
         return self._names
 
-    def _highest(self, text: _Text) -> int:
-        """The highest index in a text, up to its first error."""
-        return int(_parsed(text, 0, 1, self._options)[-1][rows.HIGHEST])
-
     def _parse(self, text: _Text, begin: int, lines: int) -> Block:
-        """Parse a text from a position on, until it ends or the block is full."""
+        """Parse and check a text from a position on, until it ends or the block is full."""
         options = self._options
         X, y, starts, ids, comments, report = _parsed(text, begin, self._width, options)
         lines += int(report[rows.LINES])
@@ -124,11 +121,11 @@ class LetorPart:
         names = as_ids([bytes(text.content[a:b]).decode() for a, b in ids])
         kind, names = ("integer", names) if names.dtype == np.int64 else ("text", names.astype("O"))
         resume = int(report[rows.RESUME])
-        return Block(
+        block = Block(
             X=X,
             y=y,
             runs=Runs(starts, names, kind),
-            place=Place(self._names, self.name),
+            place=Place(self._names, str(self.path)),
             docids=comments,
             inexact_values=int(report[rows.INEXACT]),
             inexact_labels=bool(report[rows.INEXACT_LABELS]),
@@ -137,6 +134,7 @@ class LetorPart:
             infinite=int(report[rows.INFINITE]),
             rest=partial(self._parse, text, resume, lines) if resume < text.size else None,
         )
+        return checked(block, options)
 
     def _problem(self, text: _Text, line: int, report: Any) -> InputError:
         """Return the error that a parser's report describes."""
