@@ -674,7 +674,7 @@ def test_damaged_records_start_again(tmp_path, base, monkeypatch, started):
     names = {path.stem for path in (unfinished / "arrays").glob("*.npy")}
     assert names == {
         "X", "y", "comments", "comment_ends",
-        "run_starts", "run_numbers", "run_texts", "run_ends", "run_weights",
+        "row_weights", "run_starts", "run_numbers", "run_texts", "run_ends",
     }  # fmt: skip
     (entry,) = elsewhere.iterdir()
     cases, count = list(damages(unfinished / "arrays")), 0

@@ -234,7 +234,7 @@ class TableBuilder:
         counts["id_bytes"] += texts.content.size
         counts["runs"] += runs.starts.size
         if block.weights is not None:
-            sink.append("run_weights", _run_weights(block))
+            sink.append("row_weights", block.weights)
 
     def _kinds(self, block: Block) -> list[str]:
         """Return the types of query ids so far; types that cannot be compared raise an error."""
@@ -259,8 +259,9 @@ class TableBuilder:
         runs, query_ids = _by_appearance(numbers)
         spread, notes = self._spread(runs, query_ids, parts)
         begins = np.append(True, runs[1:] != runs[:-1])  # a run may continue in the next block
-        if "run_weights" in sink:
-            sink.append("weights", _weights(sink.take("run_weights"), runs, query_ids))
+        if "row_weights" in sink:
+            query_of_rows = np.repeat(runs, np.diff(starts, append=documents))
+            sink.append("weights", _weights(sink.take("row_weights"), query_of_rows, query_ids))
         order, offsets = _grouped_rows(starts[begins], runs[begins], documents)
         sink.append("offsets", offsets)
         sink.append("query_ids", query_ids)
@@ -362,36 +363,20 @@ def _mixed_types(place: Place, column: int, is_text: bool) -> InputError:
     )
 
 
-def _run_weights(block: Block) -> npt.NDArray[np.float64]:
-    """Return the weight of each run; all its rows must have the same."""
-    starts, weights = block.runs.starts, block.weights
-    assert weights is not None
-    if not starts.size:
-        return weights
-    low, high = np.minimum.reduceat(weights, starts), np.maximum.reduceat(weights, starts)
-    if (differ := low != high).any():
-        raise _unequal_weights(block.runs.ids[int(np.argmax(differ))])
-    return high
-
-
 def _weights(
-    of_runs: npt.NDArray[np.float64], runs: Ints, query_ids: npt.NDArray[Any]
+    of_rows: npt.NDArray[np.float64], query_of_rows: Ints, query_ids: npt.NDArray[Any]
 ) -> npt.NDArray[np.float64]:
-    """Return the weight of each query; all its runs must have the same."""
+    """Return the weight of each query; all its rows must have the same."""
     weights = np.empty(query_ids.size)
-    weights[runs] = of_runs
-    if (differ := weights[runs] != of_runs).any():
-        raise _unequal_weights(query_ids[runs[int(np.argmax(differ))]])
+    weights[query_of_rows] = of_rows
+    if (differ := weights[query_of_rows] != of_rows).any():
+        raise InputError(
+            f"The rows of query {query_ids[query_of_rows[int(np.argmax(differ))]]} have different "
+            f"weights. Weights are those of queries: give all rows of a query the same weight."
+        )
     if not weights.any():
         raise InputError("The weights of all queries are 0; at least one must be positive.")
     return weights
-
-
-def _unequal_weights(query: Any) -> InputError:
-    return InputError(
-        f"The rows of query {query} have different weights. Weights are those of queries: give all "
-        f"rows of a query the same weight."
-    )
 
 
 def _are_numbers(names: Sequence[str]) -> bool:

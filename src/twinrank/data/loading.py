@@ -232,7 +232,10 @@ def _read(
     in memory. `record` gets the builder after each part; `finished` is the state of an earlier one.
     """
     workers = min(threads(), _MOST_THREADS)
-    builder, pool = TableBuilder(sink, options, finished), ThreadPoolExecutor(workers, "load")
+    builder, pool = (
+        TableBuilder(sink, options, finished),
+        ThreadPoolExecutor(workers, "twinrank-load"),
+    )
     waiting: deque[tuple[int, float, Future[Block] | None]] = deque()
     try:
         reader = _reader(parts[0], options)

@@ -3,14 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from twinrank.core.lists import Lists
-from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import Argument, InputError, Parts
 
 Ints = npt.NDArray[np.int64]
@@ -192,60 +190,3 @@ def _note(plain: Any) -> Parts:
     if isinstance(plain, str):
         return [plain]
     return [part if isinstance(part, str) else Argument(str(part[0]), part[1]) for part in plain]
-
-
-class Selection:
-    """Queries of a table, in any order: those with the given numbers, or all for None."""
-
-    def __init__(self, table_lists: Lists, numbers: Ints | None = None) -> None:
-        self.numbers = numbers
-        self._table_lists = table_lists
-
-    @property
-    def queries(self) -> int:
-        """Number of selected queries."""
-        return self._table_lists.sizes.size if self.numbers is None else self.numbers.size
-
-    def select(self, queries: Any) -> Ints:
-        """Return the table's numbers of selected queries, given by number, mask or slice."""
-        numbers: Ints = np.arange(self.queries)
-        if not isinstance(queries, slice):
-            queries = to_numpy(queries)
-            queries = queries.astype(np.int64) if queries.size == 0 else queries
-        try:
-            numbers = numbers[queries]
-        except IndexError as error:
-            raise InputError(f"select: {error}; there are {self.queries:,} queries.") from error
-        if numbers.ndim != 1:
-            raise InputError(
-                f"select takes a one-dimensional array of query numbers, not shape {numbers.shape}."
-            )
-        return numbers if self.numbers is None else self.numbers[numbers]
-
-    @cached_property
-    def lists(self) -> Lists:
-        """The lists of the selected queries."""
-        if self.numbers is None:
-            return self._table_lists
-        return Lists.from_sizes(self._table_lists.sizes[self.numbers])
-
-    @cached_property
-    def rows(self) -> Any:
-        """The table's rows of the selected queries: a slice if they are adjacent, or an array."""
-        if self.numbers is None:
-            return slice(None)
-        numbers, offsets = self.numbers, self._table_lists.offsets
-        if numbers.size == 0:
-            return slice(0, 0)
-        if (np.diff(numbers) == 1).all():
-            return slice(int(offsets[numbers[0]]), int(offsets[numbers[-1] + 1]))
-        shifts = offsets[numbers] - self.lists.offsets[:-1]
-        return np.arange(self.lists.documents) + np.repeat(shifts, self.lists.sizes)
-
-    def slices(self, queries: Any) -> list[slice]:
-        """Return the table's rows of selected queries, given by number."""
-        numbers = np.asarray(queries, np.int64)
-        numbers = numbers if self.numbers is None else self.numbers[numbers]
-        starts = self._table_lists.offsets[numbers].tolist()
-        ends = self._table_lists.offsets[numbers + 1].tolist()
-        return [slice(start, end) for start, end in zip(starts, ends, strict=True)]
