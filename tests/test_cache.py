@@ -53,9 +53,9 @@ def parsed(monkeypatch):
     """The files that have been parsed so far."""
     paths = []
 
-    def count(parts, *rest, read=loading._read):
+    def count(parts, *rest, read=loading._read, **others):
         paths.extend(part.path for part in parts)
-        return read(parts, *rest)
+        return read(parts, *rest, **others)
 
     monkeypatch.setattr(loading, "_read", count)
     return paths

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.block import Block, Place, lost_digits
+from twinrank.data.block import Block, Place, by_appearance, lost_digits
 from twinrank.data.options import ReadOptions
 from twinrank.data.store import BlockSink, Sink
-from twinrank.data.table import Arrays, Floats, Ints, Texts, facts
+from twinrank.data.table import Floats, Ints, Table, Texts
 from twinrank.support.errors import Argument, InputError, Parts
 from twinrank.support.quantities import counted
 
@@ -179,8 +179,8 @@ class TableBuilder:
 
     def finish(
         self, parts: Sequence[str], features: Sequence[str] | None, notes: Iterable[Parts] = ()
-    ) -> tuple[Arrays, dict[str, Any]]:
-        """Group the rows by query; return the arrays and the metadata of the table.
+    ) -> Table:
+        """Group the rows by query, and return the table.
 
         `parts` are names for messages, `features` the names of the features.
         """
@@ -194,7 +194,7 @@ class TableBuilder:
         categories = {column: tuple(own) for column, own in self._texts.items()}
         notes = [*notes, *self._value_notes(features), *grouping, *self._row_notes(features)]
         names = None if features is None or _are_numbers(features) else features
-        return sink.finish(order), facts(names, notes, categories)
+        return Table.of(sink.finish(order), names, notes, categories)
 
     def _add_columns(self, name: str, mask: npt.NDArray[np.bool_]) -> None:
         if mask.any():
@@ -256,7 +256,7 @@ class TableBuilder:
         if texts.content.size:
             pairs = zip(texts, numbers.tolist(), strict=True)
             numbers = as_ids([text[1:] if text else str(number) for text, number in pairs])
-        runs, query_ids = _by_appearance(numbers)
+        runs, query_ids = by_appearance(numbers)
         spread, notes = self._spread(runs, query_ids, parts)
         begins = np.append(True, runs[1:] != runs[:-1])  # a run may continue in the next block
         if "row_weights" in sink:
@@ -387,15 +387,6 @@ def _are_numbers(names: Sequence[str]) -> bool:
 def numbered(count: int) -> tuple[str, ...]:
     """Return the default names of features: 1, 2, …, as in LETOR text."""
     return tuple(str(i + 1) for i in range(count))
-
-
-def _by_appearance(ids: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[Any]]:
-    """Return the number of each id by first appearance, and the ids in that order."""
-    names, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    number_of = np.empty_like(order)
-    number_of[order] = np.arange(order.size)
-    return number_of[inverse], names[order]
 
 
 def _grouped_rows(starts: Ints, runs: Ints, documents: int) -> tuple[Ints | None, Ints]:

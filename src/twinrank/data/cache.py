@@ -23,9 +23,9 @@ from typing import Any
 from twinrank.data.builder import TableBuilder
 from twinrank.data.options import ReadOptions
 from twinrank.data.sources import Part
-from twinrank.data.store import Sink, read_arrays, read_manifest
+from twinrank.data.store import Sink, read_manifest, read_table
 from twinrank.data.streams import file_crc32, file_state
-from twinrank.data.table import Arrays, Table
+from twinrank.data.table import Table
 from twinrank.support.errors import Argument, DataWarning, FileError, InputError, Parts, explained
 from twinrank.support.files import (
     is_writable,
@@ -94,7 +94,7 @@ def cached(
     options: ReadOptions,
     base: Path,
     verify: bool,
-    read: Callable[..., tuple[Arrays, dict[str, Any]]],
+    read: Callable[..., Table],
 ) -> Table:
     """Return the table of files from a valid cache entry, or read them and cache it.
 
@@ -118,14 +118,13 @@ def cached(
             sink, progress = Sink(work, folder, HINT), work / _PROGRESS
             if resumable:
                 finished = {} if verify else _finished(progress, expected, sink)
-                facts = read(sink, finished, partial(_record, progress, expected, sink))[1]
+                table = read(sink, finished, partial(_record, progress, expected, sink))
             else:
-                facts = read(sink)[1]
+                table = read(sink)
             source = {**expected, "checksums": [checksum.result() for checksum in checksums]}
-            sink.write_manifest({"source": source, **facts})
+            sink.write_manifest(table.feature_names, table.notes, table.categories, source=source)
             progress.unlink(missing_ok=True)
-            manifest = read_manifest(work)
-            table = Table.of(read_arrays(work, manifest), manifest)
+            table = read_table(work, read_manifest(work))
             publish(work, folder)  # the maps stay valid under the new name
     finally:
         pool.shutdown(cancel_futures=True)
@@ -147,7 +146,7 @@ def _valid_entry(folder: Path, expected: dict[str, Any], to_verify: Sequence[Par
         content = [file_crc32(part.path) for part in to_verify]
         if content and content != source.get("checksums"):
             return None
-        return Table.of(read_arrays(folder, manifest, bool(to_verify)), manifest)
+        return read_table(folder, manifest, bool(to_verify))
     except (FileError, InputError):
         return None
 

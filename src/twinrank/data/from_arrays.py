@@ -72,7 +72,7 @@ def table_of(
     builder = TableBuilder(BlockSink(), options)
     builder.add(checked(block, options))
     builder.end_part()
-    return Table.of(*builder.finish([where], names, notes))
+    return builder.finish([where], names, notes)
 
 
 def checked_again(table: Table, options: ReadOptions) -> Table:

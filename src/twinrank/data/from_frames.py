@@ -13,6 +13,7 @@ from twinrank.data.block import (
     Block,
     Place,
     Runs,
+    by_appearance,
     canonical_id,
     lost_digits,
     runs_in,
@@ -261,13 +262,9 @@ def _codes_of_numbers(values: npt.NDArray[Any], name: str) -> tuple[Floats, tupl
             f"Feature {name} is {values[odd][0]:g} in a row, but a category must be text or a "
             f"whole number of at least 0, or missing."
         )
-    found, first, inverse = np.unique(values[present], return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    number_of = np.empty_like(order)
-    number_of[order] = np.arange(order.size)
     codes = np.full(values.shape, -1, np.float32)
-    codes[present] = number_of[inverse]
-    return codes, tuple(str(int(value)) for value in found[order].tolist())
+    codes[present], found = by_appearance(values[present])
+    return codes, tuple(str(int(value)) for value in found.tolist())
 
 
 def as_text(value: Any) -> str:

@@ -20,9 +20,9 @@ from twinrank.data.letor import LetorReader, TooNarrowError
 from twinrank.data.options import MAX_FEATURES, ReadOptions
 from twinrank.data.readers import TableReader, shown_name
 from twinrank.data.sources import Part, address_of, find_parts, is_source, is_stream
-from twinrank.data.store import Sink, is_store, read_arrays, read_manifest
+from twinrank.data.store import Sink, is_store, read_manifest, read_table
 from twinrank.data.streams import FRAMES, file_state, plain_suffix
-from twinrank.data.table import Arrays, Table
+from twinrank.data.table import Table
 from twinrank.support.compiled import threads
 from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.files import new_folder
@@ -169,7 +169,11 @@ def load_table(
         )
     base = cache_folder(cache_dir) if cache else None
     if is_stream(source) or address_of(source) is not None:
-        return Dataset(_table([source], options, base), shown_name(source))
+        if base is None:
+            return Dataset(_read([source], options, Sink()), shown_name(source))
+        with new_folder(base / "stream", HINT) as folder:  # open maps outlive it
+            sink = Sink(folder, base, HINT)
+            return Dataset(_read([source], options, sink), shown_name(source))
     if not isinstance(source, list | tuple):
         path = Path(source).expanduser()
         with explained("read", path):
@@ -185,22 +189,9 @@ def load_table(
             advance(sum(sizes[:number]) + int(share * sizes[number]))
 
         if base is None:
-            return Dataset(_table(parts, options, None, show), name)
-        read = partial(_read, parts, options, show)
+            return Dataset(_read(parts, options, Sink(), show=show), name)
+        read = partial(_read, parts, options, show=show)
         return Dataset(cached(parts, options, base, verify, read), name)
-
-
-def _table(
-    parts: Sequence[Any],
-    options: ReadOptions,
-    base: Path | None,
-    show: Callable[[int, float], None] = lambda *_: None,
-) -> Table:
-    """Read parts or a stream into memory, or into files of the cache that no name leads to."""
-    if base is None:
-        return Table.of(*_read(parts, options, show, Sink()))
-    with new_folder(base / "stream", HINT) as folder:  # open maps outlive it
-        return Table.of(*_read(parts, options, show, Sink(folder, base, HINT)))
 
 
 def _stored(folder: Path, options: ReadOptions, verify: bool) -> Table:
@@ -209,7 +200,7 @@ def _stored(folder: Path, options: ReadOptions, verify: bool) -> Table:
         raise InputError(f"{folder} is a saved dataset, whose features are fixed; remove features.")
     manifest = read_manifest(folder)
     try:
-        table = Table.of(read_arrays(folder, manifest, verify), manifest)
+        table = read_table(folder, manifest, verify)
     except InputError as error:
         raise InputError(f"{folder} is damaged: ", *error.parts) from error
     unjudged = options.unjudged != "keep" and bool((table.y < 0).any())
@@ -221,24 +212,27 @@ def _stored(folder: Path, options: ReadOptions, verify: bool) -> Table:
 def _read(
     parts: Sequence[Any],
     options: ReadOptions,
-    show: Callable[[int, float], None],
     sink: Sink,
     finished: Mapping[str, Any] | None = None,
     record: Callable[[TableBuilder], None] = lambda _: None,
-) -> tuple[Arrays, dict[str, Any]]:
-    """Read parts or a stream into a sink; return its arrays and their metadata.
+    show: Callable[[int, float], None] = lambda *_: None,
+) -> Table:
+    """Read parts or a stream into a sink, and return the table of its arrays.
 
     Threads read and convert pieces, and the builder joins them in order. At most a few pieces are
     in memory. `record` gets the builder after each part; `finished` is the state of an earlier one.
+    `show` gets the number of a part, and the share of it that was read.
     """
     workers = min(threads(), _MOST_THREADS)
-    builder, pool = (
-        TableBuilder(sink, options, finished),
-        ThreadPoolExecutor(workers, "twinrank-load"),
-    )
+    pool = ThreadPoolExecutor(workers, "twinrank-load")
+    builder = TableBuilder(sink, options, finished)
     waiting: deque[tuple[int, float, Future[Block] | None]] = deque()
     try:
-        reader = _reader(parts[0], options)
+        reader: LetorReader | TableReader
+        if isinstance(parts[0], Part) and plain_suffix(parts[0].path) not in FRAMES:
+            reader = LetorReader(parts[0].path, options)
+        else:
+            reader = TableReader(parts[0], options)
         pieces = _pieces(reader, parts, builder.parts)
         while True:
             for number, share, read in islice(pieces, workers + 1 - len(waiting)):
@@ -258,16 +252,10 @@ def _read(
         return builder.finish(names, reader.features, reader.notes)
     except TooNarrowError as error:
         sink.clear()
-        return _read(parts, replace(options, features=error.features), show, sink)
+        return _read(parts, replace(options, features=error.features), sink, show=show)
     finally:
         pool.shutdown(cancel_futures=True)
         sink.close()
-
-
-def _reader(first: Any, options: ReadOptions) -> LetorReader | TableReader:
-    if isinstance(first, Part) and plain_suffix(first.path) not in FRAMES:
-        return LetorReader(first.path, options)
-    return TableReader(first, options)
 
 
 def _pieces(

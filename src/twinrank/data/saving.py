@@ -14,7 +14,7 @@ from twinrank.data.options import role_of
 from twinrank.data.readers import polars_for
 from twinrank.data.store import Sink, is_store
 from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix, written
-from twinrank.data.table import docid_in, facts
+from twinrank.data.table import docid_in
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import new_folder, publish, replacing
 
@@ -92,7 +92,7 @@ def _write_folder(data: "Dataset", target: Path) -> None:
             sink.finish()
         finally:
             sink.close()
-        sink.write_manifest({**facts(data.feature_names, (), data.categories), "finite": finite})
+        sink.write_manifest(data.feature_names, (), data.categories, finite=finite)
         publish(partial, target)
 
 

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -17,10 +17,10 @@ from typing import IO, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.table import Arrays, Texts
+from twinrank.data.table import Arrays, Categories, Table, Texts
 from twinrank.support.checksums import check_seal, checksum, sealed
 from twinrank.support.compiled import compiled
-from twinrank.support.errors import InputError, Parts, explained
+from twinrank.support.errors import Argument, InputError, Parts, explained
 from twinrank.support.files import check_format, check_regular, read_json
 
 MANIFEST = "manifest.json"
@@ -28,6 +28,7 @@ FORMAT = "twinrank-data"
 VERSION = 1
 FEATURES = "X"
 DOCUMENTS = ("X", "y", "comments", "comment_ends")  # arrays in the order of the documents
+REQUIRED = ("X", "y", "offsets", "query_ids")
 _HEADER = 128  # bytes; NumPy pads short headers to this size
 _KINDS = "fiuU"  # dtype kinds that can be stored: numbers and text
 _BLOCK = 1 << 24
@@ -127,8 +128,14 @@ class Sink:
                 return False
         return True
 
-    def write_manifest(self, facts: Mapping[str, Any]) -> None:
-        """Describe the finished arrays, and add other facts; this makes the folder valid."""
+    def write_manifest(
+        self,
+        names: Sequence[str] | None,
+        notes: Iterable[Parts],
+        categories: Categories,
+        **others: Any,
+    ) -> None:
+        """Describe the finished arrays, and what they do not hold; this makes the folder valid."""
         assert self.folder is not None
         described: dict[str, Any] = {}
         for name, array in self._arrays.items():
@@ -136,7 +143,14 @@ class Sink:
             described[name] = {"dtype": array.dtype.str, "shape": [*array.shape], "crc32": crc32}
             if name != FEATURES:
                 described[name]["checksum"] = checksum(_bytes(array))
-        content = {"format": FORMAT, "version": VERSION, "arrays": described, **facts}
+        content = {"format": FORMAT, "version": VERSION, "arrays": described, **others}
+        content["feature_names"] = names
+        content["notes"] = [
+            [[part.name, part.value] if isinstance(part, Argument) else part for part in note]
+            for note in notes
+        ]
+        if categories:
+            content["categories"] = {str(column): texts for column, texts in categories.items()}
         text = json.dumps(sealed(content), indent=1)
         (self.folder / MANIFEST).write_text(text + "\n", "utf-8")
 
@@ -283,8 +297,8 @@ def _is_note(note: Any) -> bool:
     )
 
 
-def read_arrays(folder: Path, manifest: dict[str, Any], verify: bool = False) -> Arrays:
-    """Map the arrays of a manifest; each must match its description."""
+def read_table(folder: Path, manifest: dict[str, Any], verify: bool = False) -> Table:
+    """Map the arrays of a manifest as a table; each must match its description."""
     descriptions = manifest.get("arrays")
     if not isinstance(descriptions, dict):
         raise InputError(f"{folder / MANIFEST} is damaged: it lists no arrays.")
@@ -296,7 +310,21 @@ def read_arrays(folder: Path, manifest: dict[str, Any], verify: bool = False) ->
             raise InputError(f"{folder / name}.npy is damaged: its checksum is wrong.")
     if read_manifest(folder) != manifest:  # the arrays might be of different versions
         raise InputError(f"{folder} was replaced while it was read; load it again.")
-    return arrays
+    if missing := [name for name in REQUIRED if name not in arrays]:
+        raise InputError(f"Array {missing[0]!r} is missing.")
+    categories = {int(key): tuple(own) for key, own in manifest.get("categories", {}).items()}
+    notes = (_note(note) for note in manifest["notes"])
+    table = Table.of(arrays, manifest.get("feature_names"), notes, categories)
+    if not table.fits():
+        raise InputError("Its arrays have shapes or types that do not fit together.")
+    return table
+
+
+def _note(plain: Any) -> Parts:
+    """Return a note of a manifest; data of earlier versions has notes as text."""
+    if isinstance(plain, str):
+        return [plain]
+    return [part if isinstance(part, str) else Argument(str(part[0]), part[1]) for part in plain]
 
 
 def _read_array(folder: Path, name: str, description: Any) -> npt.NDArray[Any]:
