@@ -117,7 +117,7 @@ def cached(
         with _working_folder(folder, len(parts) > 1) as (work, resumable):
             sink, progress = Sink(work, folder, HINT), work / _PROGRESS
             if resumable:
-                finished = {} if verify else _finished(progress, expected, sink)
+                finished = _finished(progress, None if verify else expected, sink)
                 table = read(sink, finished, partial(_record, progress, expected, sink))
             else:
                 table = read(sink)
@@ -191,7 +191,7 @@ def _record(progress: Path, expected: dict[str, Any], sink: Sink, builder: Table
         partial_file.write_text(f"{zlib.crc32(text.encode())}\n{text}", "utf-8")
 
 
-def _finished(progress: Path, expected: dict[str, Any], sink: Sink) -> dict[str, Any]:
+def _finished(progress: Path, expected: dict[str, Any] | None, sink: Sink) -> dict[str, Any]:
     """Continue a sink after the last record; return what the builder knew.
 
     Without a record of these files, or if it or the arrays are damaged, begin with nothing.
