@@ -71,7 +71,7 @@ def separator_hint(header: list[str], separator: str) -> str | None:
         return None
     return (
         f"columns must be separated by {_SEPARATOR_NAMES[separator]}, but the header has "
-        f"{_SEPARATOR_NAMES[others[0]]}: {header[0][:60]!r}."
+        f"{_SEPARATOR_NAMES[others[0]]}: {header[0][:60]!r}"
     )
 
 

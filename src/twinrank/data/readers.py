@@ -156,7 +156,7 @@ class TableReader:
             return choose_columns(columns, options, table.name)
         except InputError as error:
             if suffix in SEPARATORS and (hint := separator_hint(columns, SEPARATORS[suffix])):
-                raise InputError(f"{table.name}: {hint}") from error
+                raise InputError(f"{table.name}: {hint}.") from error
             raise
 
     def _check(self, table: OpenTable) -> None:

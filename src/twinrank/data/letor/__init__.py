@@ -123,8 +123,10 @@ class LetorReader:
             self._indices.append(int(report[rows.HIGHEST]))
         names = as_ids([bytes(text.content[a:b]).decode() for a, b in ids])
         kind, names = ("integer", names) if names.dtype == np.int64 else ("text", names.astype("O"))
-        resume = int(report[rows.RESUME])
-        lines_after = lines + text.content.count(b"\n", begin, resume)
+        resume, rest = int(report[rows.RESUME]), None
+        if resume < text.size:
+            lines += text.content.count(b"\n", begin, resume)
+            rest = partial(self._parse, text, resume, lines)
         block = Block(
             X=X,
             y=y,
@@ -136,7 +138,7 @@ class LetorReader:
             finite=True,
             missing=int(report[rows.MISSING]),
             infinite=int(report[rows.INFINITE]),
-            rest=partial(self._parse, text, resume, lines_after) if resume < text.size else None,
+            rest=rest,
         )
         return checked(block, options)
 
