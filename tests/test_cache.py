@@ -19,7 +19,7 @@ import pytest
 from backports import zstd
 
 import twinrank as tr
-from twinrank.data import cache, loading, store
+from twinrank.data import cache, letor, loading, store
 from twinrank.support.checksums import sealed
 
 # Scattered queries, text ids, comments: every kind of array is there.
@@ -53,9 +53,9 @@ def parsed(monkeypatch):
     """The files that have been parsed so far."""
     paths = []
 
-    def count(parts, *rest, read=loading._read):
+    def count(parts, *rest, read=loading._read, **others):
         paths.extend(part.path for part in parts)
-        return read(parts, *rest)
+        return read(parts, *rest, **others)
 
     monkeypatch.setattr(loading, "_read", count)
     return paths
@@ -122,7 +122,7 @@ def test_the_manifest_describes_source_and_arrays(tmp_path, base, suffix):
     data = tr.load(path)
     manifest = json.loads((only(base) / "manifest.json").read_text())
     status, told = path.stat(), manifest["source"]
-    state = {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "inode": status.st_ino}
+    state = [status.st_size, status.st_mtime_ns, status.st_ino]
     assert (told["states"], told["files"]) == ([state], [[str(path), []]])
     assert told["checksums"] == [zlib.crc32(path.read_bytes())]
     assert told["parser"] == cache.PARSER
@@ -403,13 +403,13 @@ def test_a_source_that_changes_while_it_is_read_is_refused(source, base, tmp_pat
         link.unlink(missing_ok=True)
         link.symlink_to(source)
         with monkeypatch.context() as patch:
-            check = loading._check_unchanged
+            check = letor.check_unchanged
 
-            def change_and_check(part, change=change, check=check):
+            def change_and_check(path, state, change=change, check=check):
                 change()  # all rows have been read
-                check(part)
+                check(path, state)
 
-            patch.setattr(loading, "_check_unchanged", change_and_check)
+            patch.setattr(letor, "check_unchanged", change_and_check)
             with pytest.raises(tr.TwinRankError, match=complaint):
                 load(link)
         assert list(base.iterdir()) == []
@@ -574,7 +574,7 @@ def test_objects_are_never_unpickled(source, base):
     np.save(folder / "y.npy", np.array([Spy()] * 4, dtype=object), allow_pickle=True)
     manifest = store.read_manifest(folder)
     manifest["arrays"]["y"] |= {"dtype": "|O"}
-    store.write_manifest(folder, manifest)
+    (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
     with pytest.raises(tr.InputError, match="damaged at array 'y'"):
         load(folder)
     assert content(load(source)) == plain

@@ -12,7 +12,7 @@ import torch
 
 import twinrank as tr
 from twinrank.data.transforms import TRANSFORMS, QueryZScore, Transform, transform
-from twinrank.data.transforms.except_columns import except_columns
+from twinrank.data.transforms.combined import except_columns
 from twinrank.deployment import onnx_graph
 from twinrank.deployment.onnx_export import onnx_model, session
 from twinrank.learning.models.architecture import ACTIVATIONS, architecture

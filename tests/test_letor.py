@@ -6,7 +6,6 @@ import random
 import tarfile
 import warnings
 from decimal import Context, Decimal
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ import letor_reference as reference
 import twinrank as tr
 from rankings import quietly
 from twinrank.data import letor
-from twinrank.data.letor.tokens import is_utf8
 from twinrank.data.store import permute
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -597,17 +595,6 @@ class TestWhatIsFine:
         assert list(data.comments) == [" 0", " 2", "", "", " 3"]
         assert_array_equal(data.in_source_order(data.y), [0, 1, 2, 3, 4])
         assert len(data.notes) == 1
-
-    def test_utf8_is_what_python_says(self):
-        edges = bytes.fromhex("417f80 8f909f a0bfc0 c1c2df e0e1ec edeeef f0f1f3 f4f5ff")
-        pieces = [bytes(p) for size in (1, 2, 3) for p in product(edges, repeat=size)]
-        pieces += [bytes(p) for p in product(b"\xed\xf0\xf1\xf4\xf5", edges, edges, edges)]
-        text, ends = np.frombuffer(b"".join(pieces), np.uint8), np.cumsum([len(p) for p in pieces])
-        ends = ends.astype(np.uintp)
-        starts = np.append(np.uintp(0), ends[:-1])
-        for piece, begin, end in zip(pieces, starts, ends, strict=True):
-            valid = piece.decode(errors="replace").encode() == piece
-            assert is_utf8(text, begin, end) == valid, piece
 
     @quick
     @given(st.permutations(range(9)), st.integers(0, 3))

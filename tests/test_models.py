@@ -11,7 +11,7 @@ from torch import nn
 
 import twinrank as tr
 from twinrank.data.transforms import transform
-from twinrank.data.transforms.except_columns import except_columns
+from twinrank.data.transforms.combined import except_columns
 from twinrank.learning.models.architecture import ACTIVATIONS, Architecture, architecture
 from twinrank.learning.models.layers import DropoutLinear, draw_dropout_key
 from twinrank.learning.models.net_model import NetModel

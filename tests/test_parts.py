@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import warnings
+import zlib
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 import twinrank as tr
 from twinrank.cli import app
 from twinrank.data import batches, from_csv, loading, readers
+from twinrank.data.builder import TableBuilder
 from twinrank.data.dataset import with_features
 from twinrank.data.sources import address_of, find_parts
 from twinrank.learning.boosting import tree_features
@@ -184,7 +186,7 @@ def test_errors_of_streams(tmp_path):
         tr.load(frame().lazy().select("nothing"))
     with pytest.raises((tr.InputError, tr.FileError), match=r"nothing\.parquet"):
         tr.load(f"file://{tmp_path}/nothing.parquet")
-    with pytest.raises(tr.InputError, match="the lazy frame: column 'bm25' in row 51 is infinite"):
+    with pytest.raises(tr.InputError, match="LazyFrame: column 'bm25' in row 51 is infinite"):
         tr.load(frame().lazy().with_columns(bm25=1 / (pl.col("qid") - 10)))
     with pytest.raises(tr.InputError, match="for a frame in memory use"):
         tr.load(frame())
@@ -240,14 +242,14 @@ def test_links_to_the_same_files_in_other_folders(tmp_path, base, linked):
 @pytest.mark.parametrize("cache", [True, False])
 def test_a_single_file_is_a_list_of_one_part(tmp_path, base, monkeypatch, suffix, cache):
     """It is read in pieces, too; a path, a list, a folder and a pattern give the same data."""
-    rows, block = [], readers.TablePart._block
+    rows, block = [], readers.TableReader._block
 
-    def counting(part, read, first_row):
-        piece = block(part, read, first_row)
+    def counting(reader, table, frame, first_row):
+        piece = block(reader, table, frame, first_row)
         rows.append((first_row, len(piece.X)))
         return piece
 
-    monkeypatch.setattr(readers.TablePart, "_block", counting)
+    monkeypatch.setattr(readers.TableReader, "_block", counting)
     path = write(frame(), tmp_path / "data" / f"one{suffix}")
     expected = tr.Dataset.from_frame(frame())
     for source in (path, str(path), [path], path.parent, path.with_stem("o*")):
@@ -520,20 +522,20 @@ def test_columns_of_parts_must_agree(tmp_path):
 @pytest.mark.parametrize("cache", [True, False])
 def test_errors_of_the_disk_name_the_part(tmp_path, base, monkeypatch, cache):
     """polars raises a plain OSError, also for some damaged Feather files."""
-    files, real = parts(tmp_path / "data"), readers.lazy_stream
+    files, real = parts(tmp_path / "data"), readers.TableReader._lazy
 
-    def failing(frame, name):
-        stream = real(frame, name)
+    def failing(reader, frame, name):
+        table = real(reader, frame, name)
         if not name.endswith("part-1.parquet"):
-            return stream
+            return table
 
-        def batches(columns, rows):
-            yield from [next(stream.batches(columns, rows))]
+        def frames(roles):
+            yield from [next(table.frames(roles))]
             raise OSError("failed to fill whole buffer")
 
-        return replace(stream, batches=batches)
+        return replace(table, frames=frames)
 
-    monkeypatch.setattr(readers, "lazy_stream", failing)
+    monkeypatch.setattr(readers.TableReader, "_lazy", failing)
     with pytest.raises(tr.TwinRankError, match=rf"{files[1]}.*failed to fill whole buffer"):
         tr.load(tmp_path / "data", cache=cache)
 
@@ -544,16 +546,16 @@ def test_errors_of_the_disk_name_the_part(tmp_path, base, monkeypatch, cache):
 @pytest.mark.parametrize("table", [frame(), with_texts()], ids=["numbers", "texts"])
 def test_a_killed_reader_continues(tmp_path, base, monkeypatch, table):
     parts(tmp_path / "data", table=table)
-    opened, real = [], readers.Tables.open
+    opened, real = [], readers.TableReader._open
 
-    def opening(tables, part):
+    def opening(reader, part):
         opened.append(part.path.name)
         if len(opened) == 4:
             raise KeyboardInterrupt
-        return real(tables, part)
+        return real(reader, part)
 
     monkeypatch.setattr(loading, "_MOST_THREADS", 1)
-    monkeypatch.setattr(readers.Tables, "open", opening)
+    monkeypatch.setattr(readers.TableReader, "_open", opening)
     with pytest.raises(KeyboardInterrupt):
         read(tmp_path / "data")
     (unfinished,) = base.iterdir()
@@ -578,13 +580,13 @@ def test_a_killed_reader_continues(tmp_path, base, monkeypatch, table):
 @pytest.fixture
 def started(monkeypatch):
     """The names of the parts whose rows were read."""
-    names, pieces = [], readers.TablePart.pieces
+    names, pieces = [], readers.TableReader.pieces
 
-    def start(part):
-        names.append(Path(part.name).name)
-        return pieces(part)
+    def start(reader, part):
+        names.append(part.path.name)
+        return pieces(reader, part)
 
-    monkeypatch.setattr(readers.TablePart, "pieces", start)
+    monkeypatch.setattr(readers.TableReader, "pieces", start)
     return names
 
 
@@ -594,15 +596,15 @@ WEIGHTED = {"weight": "w"}
 
 def kill(folder, monkeypatch, last="part-3.parquet", **options):
     """Read a folder until all rows of the part `last` were read, but before it is recorded."""
-    real = loading._check_unchanged
+    real = TableBuilder.end_part
 
-    def dying(part):
-        if part.name.endswith(last):
+    def dying(builder):
+        if last.startswith(f"part-{builder.parts}."):
             raise KeyboardInterrupt
-        real(part)
+        real(builder)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loading, "_check_unchanged", dying)
+        patch.setattr(TableBuilder, "end_part", dying)
         with pytest.raises(KeyboardInterrupt):
             read(folder, **options)
 
@@ -621,7 +623,10 @@ def flipped(path, place, bit=0):
 
 def damages(arrays):
     """Ways to damage the arrays of an unfinished cache: a name, what to do, the parts to read."""
-    recorded = json.loads((arrays / "journal.jsonl").read_text().splitlines()[-1])["columns"]
+    progress = arrays / "progress.json"
+    content = progress.read_bytes()
+    checksum, text = content.split(b"\n")
+    recorded = json.loads(text)["columns"]
     for path in sorted(arrays.glob("*.npy")):
         size, name = path.stat().st_size, path.name
         dtype, shape, rows, _ = recorded[path.stem]
@@ -636,25 +641,22 @@ def damages(arrays):
         yield f"{name} missing", path.unlink, ALL
         yield f"{name} pipe", lambda p=path: (p.unlink(), os.mkfifo(p)), ALL
         yield f"{name} longer", lambda p=path: p.write_bytes(p.read_bytes() + b"x"), ALL[3:]
-    journal = arrays / "journal.jsonl"
-    content = journal.read_bytes()
-    assert content.count(b"\n") == 4  # what is read, and three parts
-    for i in range(0, len(content) - 1, len(content) // 20):
-        yield f"journal flipped at {i}", lambda i=i: flipped(journal, i, i % 7), ALL
-    lines = content.splitlines(keepends=True)
-    for what, left, parts_read in [
-        ("missing", None, ALL),
-        ("empty", b"", ALL),
-        ("without parts", lines[0], ALL),
-        ("without its first line", b"".join(lines[1:]), ALL),
-        ("of null", content + b"null\n", ALL),
-        ("without its last line break", content[:-1], ALL[2:]),
-        ("with half of its last line", content[: -len(lines[-1]) // 2], ALL[2:]),
-        ("with an incomplete line more", content + lines[-1][:-1], ALL[3:]),
-        ("with an empty line more", content + b"\n", ALL),
+    for i in range(0, len(content), len(content) // 20):
+        yield f"record flipped at {i}", lambda i=i: flipped(progress, i, i % 7), ALL
+    for what, left in [
+        ("missing", None),
+        ("empty", b""),
+        ("without a checksum", text),
+        ("without rows", checksum),
+        ("of null", b"%d\nnull" % zlib.crc32(b"null")),
+        ("of other things", b"%d\n{}" % zlib.crc32(b"{}")),
+        ("cut by a byte", content[:-1]),
+        ("cut in half", content[: len(content) // 2]),
+        ("longer", content + b"\n"),
+        ("not UTF-8", content + b"\xff"),
     ]:
-        change = journal.unlink if left is None else (lambda b=left: journal.write_bytes(b))
-        yield f"journal {what}", change, parts_read
+        change = progress.unlink if left is None else (lambda b=left: progress.write_bytes(b))
+        yield f"record {what}", change, ALL
 
 
 def test_damaged_records_start_again(tmp_path, base, monkeypatch, started):
@@ -672,7 +674,7 @@ def test_damaged_records_start_again(tmp_path, base, monkeypatch, started):
     names = {path.stem for path in (unfinished / "arrays").glob("*.npy")}
     assert names == {
         "X", "y", "comments", "comment_ends",
-        "run_starts", "run_numbers", "run_texts", "run_ends", "run_weights",
+        "row_weights", "run_starts", "run_numbers", "run_texts", "run_ends",
     }  # fmt: skip
     (entry,) = elsewhere.iterdir()
     cases, count = list(damages(unfinished / "arrays")), 0
@@ -695,20 +697,6 @@ def test_damaged_records_start_again(tmp_path, base, monkeypatch, started):
         for path in entry.iterdir():
             assert (own / path.name).read_bytes() == path.read_bytes(), (what, path.name)
     assert count > 60
-
-
-@pytest.mark.parametrize("lines", [(0, 2, 3), (0, 1, 2, 2, 3), (0, 1, 3), (0, 2, 1, 3)])
-def test_lost_repeated_and_exchanged_lines_start_again(tmp_path, base, monkeypatch, started, lines):
-    """Every line has the texts that are new: all of them must be there once, in order."""
-    parts(tmp_path / "data", table=with_everything())
-    undisturbed = read(tmp_path / "data", cache_dir=tmp_path / "elsewhere", **WEIGHTED)
-    kill(tmp_path / "data", monkeypatch, **WEIGHTED)
-    (journal,) = base.glob("*.unfinished/arrays/journal.jsonl")
-    content = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join(content[i] for i in lines))
-    started.clear()
-    assert same(read(tmp_path / "data", **WEIGHTED), undisturbed)
-    assert started == ALL
 
 
 def test_a_part_that_changes_before_the_reader_continues(tmp_path, monkeypatch, started):
@@ -736,21 +724,19 @@ def test_a_reader_that_is_killed_again_and_again(tmp_path, base, monkeypatch, st
     assert same(read(tmp_path / "data", verify=True, **WEIGHTED), undisturbed)
 
 
-def test_a_journal_has_one_line_for_every_part(tmp_path, base, monkeypatch):
-    """Each is small: it has the texts that are new."""
+def test_a_record_describes_all_finished_parts(tmp_path, base, monkeypatch):
+    """It replaces that of the parts before, with all texts so far in their order."""
     parts(tmp_path / "data", table=with_everything())
-    kill(tmp_path / "data", monkeypatch, **WEIGHTED)
-    (path,) = base.glob("*.unfinished/arrays/journal.jsonl")
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert all("crc32" in line for line in lines)
-    assert [len(line["counts"]["checksums"]) for line in lines[1:]] == [1, 2, 3]
-    assert [line["counts"]["documents"] for line in lines[1:]] == [42, 75, 75]
-    first, second, third = (line["counts"]["texts"].get("2", []) for line in lines[1:])
-    assert len(first) > 2
-    assert set(first).isdisjoint(second)
-    assert third == []
-    kinds = with_everything()["kind"][:75].drop_nulls().cast(pl.String).unique(maintain_order=True)
-    assert [*first, *second] == kinds.to_list()
+    kinds = with_everything()["kind"]
+    for number, rows in ((1, 42), (2, 75), (3, 75)):
+        kill(tmp_path / "data", monkeypatch, ALL[number], **WEIGHTED)
+        (path,) = base.glob("*.unfinished/arrays/progress.json")
+        checksum, text = path.read_bytes().split(b"\n")
+        assert int(checksum) == zlib.crc32(text)
+        builder = json.loads(text)["builder"]
+        assert (len(builder["ends"]), builder["documents"]) == (number, rows)
+        own = kinds[:rows].drop_nulls().cast(pl.String).unique(maintain_order=True)
+        assert builder["texts"]["2"] == own.to_list()
 
 
 def test_wrong_data_leaves_nothing_to_continue(tmp_path, base, monkeypatch):

@@ -1,11 +1,10 @@
 """Ragged batches: whole queries up to a number of documents, large batches prepared in advance."""
 
-import threading
+from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import Full, Queue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 22  # values of X in a block
 _PER_THREAD = 200_000  # values; below that a second thread costs more than it saves
-_POLL = 0.05  # seconds between checks whether the consumer has stopped
 
 
 def blocks(data: "Dataset") -> list[npt.NDArray[np.int64]]:
@@ -139,35 +137,17 @@ class Batches:
 
     def _prefetched(self, plan: list[npt.NDArray[np.int64]]) -> Generator[Batch]:
         """Iterate over batches that a thread makes; it stops when the iterator is dropped."""
-        ready: Queue[Batch | BaseException | None] = Queue(self._ahead)
-        stopped = threading.Event()
-
-        def put(item: Any) -> None:
-            while not stopped.is_set():
-                with suppress(Full):
-                    ready.put(item, timeout=_POLL)
-                    break
-
-        def work() -> None:
-            try:
-                for queries in plan:
-                    if stopped.is_set():
-                        return
-                    put(self._batch(queries))
-                put(None)
-            except BaseException as error:
-                put(error)
-
-        thread = threading.Thread(target=work, name="twinrank-batches", daemon=True)
-        thread.start()
+        pool = ThreadPoolExecutor(1, "twinrank-batches")
+        waiting: deque[Future[Batch]] = deque()
         try:
-            while (item := ready.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
+            for queries in plan:
+                waiting.append(pool.submit(self._batch, queries))
+                if len(waiting) > self._ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
         finally:
-            stopped.set()
-            thread.join()  # a thread that runs while Python exits can crash the process
+            pool.shutdown(cancel_futures=True)
 
 
 def _copied_rows(

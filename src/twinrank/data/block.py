@@ -143,6 +143,15 @@ def lost_digits(
     return np.asarray(lost.any(axis=0))
 
 
+def by_appearance(values: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[Any]]:
+    """Return the number of each value by first appearance, and the values in that order."""
+    found, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number_of = np.empty_like(order)
+    number_of[order] = np.arange(order.size)
+    return number_of[inverse], found[order]
+
+
 def runs_in(values: npt.NDArray[Any], place: Place) -> Runs:
     """Return the runs of an array of query ids; a missing id raises an error."""
     missing = _missing(values)

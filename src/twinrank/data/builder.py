@@ -5,17 +5,17 @@ what it changed. `checked` looks at one block, in any thread; `TableBuilder` joi
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.block import Block, Place, lost_digits
+from twinrank.data.block import Block, Place, by_appearance, lost_digits
 from twinrank.data.options import ReadOptions
-from twinrank.data.store import Sink
-from twinrank.data.table import Arrays, Floats, Ints, Texts, facts
+from twinrank.data.store import BlockSink, Sink
+from twinrank.data.table import Floats, Ints, Table, Texts
 from twinrank.support.errors import Argument, InputError, Parts
 from twinrank.support.quantities import counted
 
@@ -122,24 +122,32 @@ def _labels(block: Block, unjudged: str) -> Floats:
 class TableBuilder:
     """Joins the checked blocks of all parts, in order.
 
-    Rows and runs of query ids grow in the sink. `counts` is everything else that the builder knows,
-    as plain JSON. With both, another builder can continue after a finished part.
+    Rows and runs of query ids grow in the sink. `counts` and the texts are everything else that the
+    builder knows, as plain JSON. With both, another builder can continue after a finished part.
     """
 
     def __init__(
-        self, sink: Sink, options: ReadOptions, counts: dict[str, Any] | None = None
+        self,
+        sink: Sink | BlockSink,
+        options: ReadOptions,
+        finished: Mapping[str, Any] | None = None,
     ) -> None:
         self.sink, self.options = sink, options
         self.counts: dict[str, Any] = {
-            "documents": 0, "comment_bytes": 0, "id_bytes": 0, "missing": 0, "infinite": 0,
-            "dropped": 0, "inexact": [], "inexact_values": 0, "inexact_labels": False,
-            "numeric": [], "kinds": [], "ends": [], "texts": {}, **(counts or {}),
+            "documents": 0, "runs": 0, "comment_bytes": 0, "id_bytes": 0, "missing": 0,
+            "infinite": 0, "dropped": 0, "inexact": [], "inexact_values": 0,
+            "inexact_labels": False, "numeric": [], "kinds": [], "ends": [], "texts": {},
+            **(finished or {}),
         }  # fmt: skip
         self._texts = {
             int(column): {text: code for code, text in enumerate(own)}
             for column, own in self.counts.pop("texts").items()
         }
-        self._recorded = {column: len(own) for column, own in self._texts.items()}
+
+    @property
+    def parts(self) -> int:
+        """The number of finished parts."""
+        return len(self.counts["ends"])
 
     def add(self, block: Block) -> None:
         """Add a checked block."""
@@ -162,20 +170,17 @@ class TableBuilder:
 
     def end_part(self) -> None:
         """Close a part."""
-        self.counts["ends"].append(self.sink.rows("run_starts"))
+        self.counts["ends"].append(self.counts["runs"])
 
-    def recorded(self) -> dict[str, Any]:
-        """Return the counts, with the texts that are new since the last call."""
-        added = {}
-        for column, known in self._texts.items():
-            added[str(column)] = list(known)[self._recorded.get(column, 0) :]
-            self._recorded[column] = len(known)
-        return {**self.counts, "texts": added}
+    def state(self) -> dict[str, Any]:
+        """Return what another builder needs to continue after a finished part."""
+        texts = {str(column): list(known) for column, known in self._texts.items()}
+        return {**self.counts, "texts": texts}
 
     def finish(
         self, parts: Sequence[str], features: Sequence[str] | None, notes: Iterable[Parts] = ()
-    ) -> tuple[Arrays, dict[str, Any]]:
-        """Group the rows by query; return the arrays and the metadata of the table.
+    ) -> Table:
+        """Group the rows by query, and return the table.
 
         `parts` are names for messages, `features` the names of the features.
         """
@@ -189,7 +194,7 @@ class TableBuilder:
         categories = {column: tuple(own) for column, own in self._texts.items()}
         notes = [*notes, *self._value_notes(features), *grouping, *self._row_notes(features)]
         names = None if features is None or _are_numbers(features) else features
-        return sink.finish(order), facts(names, notes, categories)
+        return Table.of(sink.finish(order), names, notes, categories)
 
     def _add_columns(self, name: str, mask: npt.NDArray[np.bool_]) -> None:
         if mask.any():
@@ -227,8 +232,9 @@ class TableBuilder:
         sink.append("run_texts", texts.content)
         sink.append("run_ends", texts.ends + counts["id_bytes"])
         counts["id_bytes"] += texts.content.size
+        counts["runs"] += runs.starts.size
         if block.weights is not None:
-            sink.append("run_weights", _run_weights(block))
+            sink.append("row_weights", block.weights)
 
     def _kinds(self, block: Block) -> list[str]:
         """Return the types of query ids so far; types that cannot be compared raise an error."""
@@ -250,11 +256,12 @@ class TableBuilder:
         if texts.content.size:
             pairs = zip(texts, numbers.tolist(), strict=True)
             numbers = as_ids([text[1:] if text else str(number) for text, number in pairs])
-        runs, query_ids = _by_appearance(numbers)
+        runs, query_ids = by_appearance(numbers)
         spread, notes = self._spread(runs, query_ids, parts)
         begins = np.append(True, runs[1:] != runs[:-1])  # a run may continue in the next block
-        if "run_weights" in sink:
-            sink.append("weights", _weights(sink.take("run_weights"), runs, query_ids))
+        if "row_weights" in sink:
+            query_of_rows = np.repeat(runs, np.diff(starts, append=documents))
+            sink.append("weights", _weights(sink.take("row_weights"), query_of_rows, query_ids))
         order, offsets = _grouped_rows(starts[begins], runs[begins], documents)
         sink.append("offsets", offsets)
         sink.append("query_ids", query_ids)
@@ -356,36 +363,20 @@ def _mixed_types(place: Place, column: int, is_text: bool) -> InputError:
     )
 
 
-def _run_weights(block: Block) -> npt.NDArray[np.float64]:
-    """Return the weight of each run; all its rows must have the same."""
-    starts, weights = block.runs.starts, block.weights
-    assert weights is not None
-    if not starts.size:
-        return weights
-    low, high = np.minimum.reduceat(weights, starts), np.maximum.reduceat(weights, starts)
-    if (differ := low != high).any():
-        raise _unequal_weights(block.runs.ids[int(np.argmax(differ))])
-    return high
-
-
 def _weights(
-    of_runs: npt.NDArray[np.float64], runs: Ints, query_ids: npt.NDArray[Any]
+    of_rows: npt.NDArray[np.float64], query_of_rows: Ints, query_ids: npt.NDArray[Any]
 ) -> npt.NDArray[np.float64]:
-    """Return the weight of each query; all its runs must have the same."""
+    """Return the weight of each query; all its rows must have the same."""
     weights = np.empty(query_ids.size)
-    weights[runs] = of_runs
-    if (differ := weights[runs] != of_runs).any():
-        raise _unequal_weights(query_ids[runs[int(np.argmax(differ))]])
+    weights[query_of_rows] = of_rows
+    if (differ := weights[query_of_rows] != of_rows).any():
+        raise InputError(
+            f"The rows of query {query_ids[query_of_rows[int(np.argmax(differ))]]} have different "
+            f"weights. Weights are those of queries: give all rows of a query the same weight."
+        )
     if not weights.any():
         raise InputError("The weights of all queries are 0; at least one must be positive.")
     return weights
-
-
-def _unequal_weights(query: Any) -> InputError:
-    return InputError(
-        f"The rows of query {query} have different weights. Weights are those of queries: give all "
-        f"rows of a query the same weight."
-    )
 
 
 def _are_numbers(names: Sequence[str]) -> bool:
@@ -396,15 +387,6 @@ def _are_numbers(names: Sequence[str]) -> bool:
 def numbered(count: int) -> tuple[str, ...]:
     """Return the default names of features: 1, 2, …, as in LETOR text."""
     return tuple(str(i + 1) for i in range(count))
-
-
-def _by_appearance(ids: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[Any]]:
-    """Return the number of each id by first appearance, and the ids in that order."""
-    names, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    number_of = np.empty_like(order)
-    number_of[order] = np.arange(order.size)
-    return number_of[inverse], names[order]
 
 
 def _grouped_rows(starts: Ints, runs: Ints, documents: int) -> tuple[Ints | None, Ints]:

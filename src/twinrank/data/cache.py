@@ -12,30 +12,33 @@ import json
 import os
 import sys
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from twinrank.data.builder import TableBuilder
 from twinrank.data.options import ReadOptions
 from twinrank.data.sources import Part
-from twinrank.data.store import FolderSink, read_arrays, read_manifest, write_manifest
-from twinrank.data.streams import FileState, file_crc32
-from twinrank.data.table import Arrays, Table
-from twinrank.support.checksums import check_seal, sealed
+from twinrank.data.store import Sink, read_manifest, read_table
+from twinrank.data.streams import file_crc32, file_state
+from twinrank.data.table import Table
 from twinrank.support.errors import Argument, DataWarning, FileError, InputError, Parts, explained
 from twinrank.support.files import (
-    append_line,
     is_writable,
     new_folder,
     private_folder,
     publish,
     remove,
+    replacing,
     shortened,
 )
 from twinrank.support.locks import locked
 
-PARSER = "tables 1"  # part of the cache key; change it to invalidate old caches
+PARSER = "tables 2"  # part of the cache key; change it to invalidate old caches
 VARIABLE = "TWINRANK_CACHE_DIR"
 HINT: Parts = (
     "Choose another cache folder (",
@@ -44,17 +47,8 @@ HINT: Parts = (
     Argument("cache", False),
     ".",
 )
-_JOURNAL = "journal.jsonl"
+_PROGRESS = "progress.json"
 _told = False
-
-
-class Reader(Protocol):
-    """Reads files into a new sink; returns it, its arrays, metadata and checksums of the files."""
-
-    def __call__(
-        self, new_sink: Callable[[], FolderSink], journal: "Journal | None" = None
-    ) -> tuple[FolderSink, Arrays, dict[str, Any], list[int]]:
-        """Read the files; with a journal, record finished parts."""
 
 
 def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
@@ -96,32 +90,44 @@ def _user_cache() -> Path:
 
 
 def cached(
-    parts: Sequence[Part], options: ReadOptions, base: Path, verify: bool, read: Reader
+    parts: Sequence[Part],
+    options: ReadOptions,
+    base: Path,
+    verify: bool,
+    read: Callable[..., Table],
 ) -> Table:
-    """Return the table of files from a valid cache entry, or read them and cache it."""
+    """Return the table of files from a valid cache entry, or read them and cache it.
+
+    `read` reads the files into a sink; it continues after finished parts, and records them.
+    """
     with explained("read", parts[0].path):
         files = [[str(part.path.resolve(strict=True)), part.partition] for part in parts]
     identity = {"files": files, "parser": PARSER, "reading": options.to_json()}
     identity = json.loads(json.dumps(identity))  # lists instead of tuples, as in the manifest
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     folder = base / f"{shortened(Path(str(files[0][0])).name)}-{len(files)}-{key}"
-    expected = {**identity, "states": [FileState.of(part.path).to_json() for part in parts]}
-    to_verify = parts if verify else ()
-    if (table := _valid_entry(folder, expected, to_verify)) is not None:
+    expected = {**identity, "states": [file_state(part.path) for part in parts]}
+    if (table := _valid_entry(folder, expected, parts if verify else ())) is not None:
         return table
     with explained("read", parts[0].path), parts[0].path.open("rb"):
         pass  # else the first error may be about the cache
-    with _working_folder(folder, len(parts) > 1) as (work, resumable):
-        journal = Journal(work, expected, folder, to_verify) if resumable else None
-        new_sink = journal.sink if journal else (lambda: FolderSink(work, folder, HINT))
-        sink, _, facts, checksums = read(new_sink, journal)
-        source = {**expected, "checksums": checksums}
-        write_manifest(work, {"source": source, "arrays": sink.describe(), **facts})
-        with suppress(FileNotFoundError):
-            (work / _JOURNAL).unlink()
-        manifest = read_manifest(work)
-        table = Table.of(read_arrays(work, manifest), manifest)
-        publish(work, folder)  # the maps stay valid under the new name
+    pool = ThreadPoolExecutor(1, "checksums")
+    checksums = [pool.submit(file_crc32, part.path) for part in parts]
+    try:
+        with _working_folder(folder, len(parts) > 1) as (work, resumable):
+            sink, progress = Sink(work, folder, HINT), work / _PROGRESS
+            if resumable:
+                finished = _finished(progress, None if verify else expected, sink)
+                table = read(sink, finished, partial(_record, progress, expected, sink))
+            else:
+                table = read(sink)
+            source = {**expected, "checksums": [checksum.result() for checksum in checksums]}
+            sink.write_manifest(table.feature_names, table.notes, table.categories, source=source)
+            progress.unlink(missing_ok=True)
+            table = read_table(work, read_manifest(work))
+            publish(work, folder)  # the maps stay valid under the new name
+    finally:
+        pool.shutdown(cancel_futures=True)
     return table
 
 
@@ -140,7 +146,7 @@ def _valid_entry(folder: Path, expected: dict[str, Any], to_verify: Sequence[Par
         content = [file_crc32(part.path) for part in to_verify]
         if content and content != source.get("checksums"):
             return None
-        return Table.of(read_arrays(folder, manifest, bool(to_verify)), manifest)
+        return read_table(folder, manifest, bool(to_verify))
     except (FileError, InputError):
         return None
 
@@ -178,65 +184,27 @@ def _working_folder(folder: Path, several: bool) -> Iterator[tuple[Path, bool]]:
             place.rmdir()
 
 
-class Journal:
-    """A file with a sealed line for every finished part, beside the arrays that it describes.
+def _record(progress: Path, expected: dict[str, Any], sink: Sink, builder: TableBuilder) -> None:
+    """Record that the rows in a sink are those of finished parts; the record replaces the last."""
+    text = json.dumps({"source": expected, "columns": sink.state(), "builder": builder.state()})
+    with replacing(progress, HINT) as partial_file:
+        partial_file.write_text(f"{zlib.crc32(text.encode())}\n{text}", "utf-8")
 
-    `to_verify` are the parts whose content must be that of the line.
+
+def _finished(progress: Path, expected: dict[str, Any] | None, sink: Sink) -> dict[str, Any]:
+    """Continue a sink after the last record; return what the builder knew.
+
+    Without a record of these files, or if it or the arrays are damaged, begin with nothing.
     """
-
-    def __init__(
-        self, folder: Path, identity: dict[str, Any], shown_as: Path, to_verify: Sequence[Part]
-    ) -> None:
-        self._folder, self._identity, self._shown_as = folder, identity, shown_as
-        self._to_verify = to_verify
-        self._lines: list[dict[str, Any]] = []
-        self._sink: FolderSink | None = None
-
-    def sink(self) -> FolderSink:
-        """Arrays that continue after the last finished part, or that begin with nothing."""
-        self._sink = FolderSink(self._folder, self._shown_as, HINT)
-        if not self._restored(self._sink):
-            self._sink.close()
-            for path in self._folder.iterdir():
-                path.unlink()
-            self._lines, self._sink = [], FolderSink(self._folder, self._shown_as, HINT)
-            append_line(self._folder / _JOURNAL, json.dumps(sealed(self._identity)))
-        return self._sink
-
-    def counts(self) -> dict[str, Any]:
-        """What the builder of the finished parts knew, with the texts of all lines."""
-        texts: dict[str, list[str]] = {}
-        for line in self._lines:
-            for column, added in line["counts"]["texts"].items():
-                texts.setdefault(column, []).extend(added)
-        return {**self._lines[-1]["counts"], "texts": texts} if self._lines else {}
-
-    def add(self, counts: dict[str, Any]) -> None:
-        """Record that a part is complete in the sink."""
-        assert self._sink is not None
-        number = len(counts["checksums"])
-        line = {"number": number, "columns": self._sink.state(), "counts": counts}
-        append_line(self._folder / _JOURNAL, json.dumps(sealed(line)))
-
-    def _restored(self, sink: FolderSink) -> bool:
-        """Continue after the last line, if every line and all rows up to it are undamaged."""
-        path = self._folder / _JOURNAL
-        try:
-            content = path.read_bytes()
-            os.truncate(path, content.rfind(b"\n") + 1)  # the last line may be incomplete
-            lines = [json.loads(line) for line in content.split(b"\n")[:-1]]
-            for line in lines:
-                check_seal(line, path, required=True)
-            if len(lines) < 2 or lines[0] != self._identity:
-                return False
-            self._lines = lines[1:]
-            if any(line["number"] != i for i, line in enumerate(self._lines, 1)):
-                return False
-            last = self._lines[-1]
-            finished = self._to_verify[: len(self._lines)]
-            own = [file_crc32(part.path) for part in finished]
-            if own and own != last["counts"]["checksums"]:
-                return False
-            return sink.restore(last["columns"])
-        except (OSError, InputError, LookupError, TypeError, ValueError, AttributeError):
-            return False
+    try:
+        checksum, _, text = progress.read_text("utf-8").partition("\n")
+        if checksum == str(zlib.crc32(text.encode())):
+            record = json.loads(text)
+            if record["source"] == expected and sink.restore(record["columns"]):
+                return record["builder"]  # type: ignore[no-any-return]
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    sink.clear()
+    for path in progress.parent.iterdir():
+        path.unlink()
+    return {}

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.core.lists import Lists
-from twinrank.data.batches import Batches
+from twinrank.data.batches import Batches, rows_of
 from twinrank.data.folds import Fold, cut, rotate
 from twinrank.data.from_arrays import table_from_arrays, table_of
 from twinrank.data.from_frames import as_frame, frame_block
@@ -18,7 +18,7 @@ from twinrank.data.options import (
     choose_columns,
     odd_feature_notes,
 )
-from twinrank.data.table import Categories, Floats, Ints, Selection, Table, Texts, docid_in
+from twinrank.data.table import Categories, Floats, Ints, Table, Texts, docid_in
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import InputError, rendered
 from twinrank.support.quantities import counted
@@ -57,9 +57,8 @@ class Dataset:
     """
 
     def __init__(self, table: Table, name: str = "", numbers: Ints | None = None) -> None:
-        self.name = name
-        self._table = table
-        self._selection = Selection(table.lists, numbers)
+        self.name, self._table = name, table
+        self._chosen: Any = slice(None) if numbers is None else numbers
 
     @classmethod
     def from_arrays(
@@ -172,7 +171,7 @@ class Dataset:
     @property
     def queries(self) -> int:
         """Number of queries."""
-        return self._selection.queries
+        return self.query_ids.size
 
     @property
     def documents(self) -> int:
@@ -202,32 +201,45 @@ class Dataset:
     @cached_property
     def weights(self) -> npt.NDArray[np.float64] | None:
         """Weight of each query, or None if the source has no weights."""
-        weights, numbers = self._table.weights, self._selection.numbers
-        return weights if weights is None or numbers is None else weights[numbers]
+        return None if self._table.weights is None else self._table.weights[self._chosen]
 
-    @property
+    @cached_property
     def lists(self) -> Lists:
         """Grouping of the documents by query."""
-        return self._selection.lists
+        if isinstance(self._chosen, slice):
+            return self._table.lists
+        return Lists.from_sizes(self._table.lists.sizes[self._chosen])
+
+    @cached_property
+    def _rows(self) -> Any:
+        """The table's rows of the queries: a slice if they are adjacent, or an array."""
+        numbers, offsets = self._chosen, self._table.lists.offsets
+        if isinstance(numbers, slice):
+            return slice(None)
+        if numbers.size == 0:
+            return slice(0, 0)
+        if (np.diff(numbers) == 1).all():
+            return slice(int(offsets[numbers[0]]), int(offsets[numbers[-1] + 1]))
+        return rows_of(self._table.lists, numbers)
 
     @cached_property
     def X(self) -> Floats:  # noqa: N802
         """Features, float32, one row per document; a view or a memory map if possible."""
-        if isinstance(self._selection.rows, slice):
-            return self._table.X[self._selection.rows]
+        if isinstance(self._rows, slice):
+            return self._table.X[self._rows]
         return self.take(np.arange(self.queries))
 
     @cached_property
     def y(self) -> Floats:
         """Labels, float32; −1 for unjudged documents that were kept."""
-        labels: Floats = self._table.y[self._selection.rows]
+        labels: Floats = self._table.y[self._rows]
         return labels
 
     @cached_property
     def query_ids(self) -> npt.NDArray[Any]:
         """Id of each query."""
-        ids = self._table.query_ids
-        return ids if self._selection.numbers is None else ids[self._selection.numbers]
+        ids: npt.NDArray[Any] = self._table.query_ids[self._chosen]
+        return ids
 
     @cached_property
     def qid(self) -> npt.NDArray[Any]:
@@ -238,7 +250,7 @@ class Dataset:
     def comments(self) -> Texts | None:
         """Comment of each document, or None if the source has no comments."""
         comments = self._table.comments
-        return None if comments is None else comments.take(self._selection.rows)
+        return None if comments is None else comments.take(self._rows)
 
     @cached_property
     def docids(self) -> npt.NDArray[np.str_] | None:
@@ -257,10 +269,17 @@ class Dataset:
         out : array of float32, optional
             Where to write the result.
         """
-        pieces = [self._table.X[rows] for rows in self._selection.slices(queries)]
+        numbers = self._numbers()[queries]
+        starts, ends = (self._table.lists.offsets[numbers + i].tolist() for i in (0, 1))
+        pieces = [self._table.X[start:end] for start, end in zip(starts, ends, strict=True)]
         if not pieces:
             return np.empty((0, self.features), np.float32)
         return np.concatenate(pieces, out=out)
+
+    def _numbers(self) -> Ints:
+        """The table's numbers of the queries."""
+        numbers: Ints = np.arange(self._table.query_ids.size)[self._chosen]
+        return numbers
 
     def in_source_order(self, values: Any) -> npt.NDArray[Any]:
         """Reorder one value per document, such as scores, to the order of the source.
@@ -271,7 +290,7 @@ class Dataset:
             Values in the order of this dataset, which must not be a selection.
         """
         array = self._one_per_document(values)
-        if self._selection.numbers is not None:
+        if not isinstance(self._chosen, slice):
             raise InputError("A selection has no source order; use the whole dataset.")
         if self._table.rows is None:
             return array
@@ -298,7 +317,18 @@ class Dataset:
         queries : array of int, array of bool or slice
             Numbers of queries, or a mask with one entry per query.
         """
-        return Dataset(self._table, self.name, self._selection.select(queries))
+        if not isinstance(queries, slice):
+            queries = to_numpy(queries)
+            queries = queries.astype(np.int64) if queries.size == 0 else queries
+        try:
+            numbers = self._numbers()[queries]
+        except IndexError as error:
+            raise InputError(f"select: {error}; there are {self.queries:,} queries.") from error
+        if numbers.ndim != 1:
+            raise InputError(
+                f"select takes a one-dimensional array of query numbers, not shape {numbers.shape}."
+            )
+        return Dataset(self._table, self.name, numbers)
 
     def filter(
         self, *, min_documents: int = 1, min_relevant: int = 0, relevant: float = 1

@@ -13,7 +13,7 @@ from twinrank.data.block import Block, Place, Runs, lost_digits, runs_in
 from twinrank.data.builder import TableBuilder, checked
 from twinrank.data.from_frames import Columns, as_frame, is_frame, read_columns, series_runs
 from twinrank.data.options import ReadOptions, first_repeated
-from twinrank.data.store import MemorySink
+from twinrank.data.store import BlockSink
 from twinrank.data.table import Table, Texts
 from twinrank.support.arrays import refuse_dask, to_numpy
 from twinrank.support.errors import InputError, Parts
@@ -69,10 +69,10 @@ def table_of(
     where: str = "The data",
 ) -> Table:
     """Make a table from one block, in memory."""
-    builder = TableBuilder(MemorySink(borrows=True), options)
+    builder = TableBuilder(BlockSink(), options)
     builder.add(checked(block, options))
     builder.end_part()
-    return Table.of(*builder.finish([where], names, notes))
+    return builder.finish([where], names, notes)
 
 
 def checked_again(table: Table, options: ReadOptions) -> Table:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.data.options import ReadOptions, Roles, choose_columns
+from twinrank.data.options import ReadOptions, Roles
 from twinrank.data.streams import ByteStream, opened
 from twinrank.support.compiled import compiled
 from twinrank.support.errors import InputError
@@ -37,17 +37,15 @@ _PROBLEMS = {
 }
 _FEED, _CARRIAGE, _SIGN = 10, 13, 34
 
-# The rows of a piece, the bytes of the file up to its end, and a function that parses it.
-Piece = tuple[int, int, Callable[[], Any]]
-
 
 def open_csv(
     pl: Any, path: Path, separator: str, options: ReadOptions
-) -> tuple[list[str], Callable[[Roles], Iterator[Piece]]]:
-    """Return the header of a file, and a function that reads it piece by piece as frames.
+) -> tuple[list[str], Callable[[Roles], Iterator[tuple[int, float, Callable[[], Any]]]]]:
+    """Return the header of a file, and a function that reads it piece by piece.
 
-    Ids are text, so 007 stays 007. Malformed text raises an error, and so does a row that the
-    parser loses.
+    A piece has its number of rows, the share of the file up to its end, and a function that parses
+    it to a frame. Ids are text, so 007 stays 007. Malformed text raises an error, and so does a row
+    that the parser loses.
     """
     texts = _pieces(path, separator)
     first = next(texts, None)
@@ -55,29 +53,26 @@ def open_csv(
         raise InputError(f"{path} is empty.")
     header, end = _header(path, first[0], separator)
 
-    def pieces(roles: Roles) -> Iterator[Piece]:
+    def pieces(roles: Roles) -> Iterator[tuple[int, float, Callable[[], Any]]]:
         as_text = {roles.query, roles.docid, *options.categorical_features, *options.text}
         parse = partial(_frame, pl, path, separator, header, roles, as_text)
-        for i, (content, rows, consumed) in enumerate(chain([first], texts)):
+        for i, (content, rows, share) in enumerate(chain([first], texts)):
             if rows:
                 whole = first[0][:end] + content if i else content
-                yield rows, consumed, partial(parse, whole, rows)
+                yield rows, share, partial(parse, whole, rows)
 
     return header, pieces
 
 
-def csv_roles(header: list[str], options: ReadOptions, path: str, separator: str) -> Roles:
-    """Choose the column of each role; an error names a wrong separator."""
-    try:
-        return choose_columns(header, options, path)
-    except InputError as error:
-        separators = [sign for sign in _SEPARATOR_NAMES if sign in header[0]]
-        if len(header) > 1 or not separators:
-            raise
-        raise InputError(
-            f"{path}: columns must be separated by {_SEPARATOR_NAMES[separator]}, but the header "
-            f"has {_SEPARATOR_NAMES[separators[0]]}: {header[0][:60]!r}."
-        ) from error
+def separator_hint(header: list[str], separator: str) -> str | None:
+    """What is wrong if a header without roles has another separator."""
+    others = [sign for sign in _SEPARATOR_NAMES if sign in header[0]]
+    if len(header) > 1 or not others:
+        return None
+    return (
+        f"columns must be separated by {_SEPARATOR_NAMES[separator]}, but the header has "
+        f"{_SEPARATOR_NAMES[others[0]]}: {header[0][:60]!r}"
+    )
 
 
 def _frame(
@@ -168,11 +163,11 @@ def _header(path: Path, content: bytes, separator: str) -> tuple[list[str], int]
     raise InputError(f"{path} is empty.")
 
 
-def _pieces(path: Path, separator: str) -> Iterator[tuple[bytes, int, int]]:
-    """Pieces of a file with their numbers of rows, and the bytes of the file up to their ends."""
+def _pieces(path: Path, separator: str) -> Iterator[tuple[bytes, int, float]]:
+    """Pieces of a file with their numbers of rows, and the share of the file up to their ends."""
     with opened(path) as source:
         for content, rows in whole_rows(source, separator):
-            yield content, rows, source.consumed
+            yield content, rows, source.share
 
 
 def whole_rows(source: ByteStream, separator: str) -> Iterator[tuple[bytes, int]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -13,6 +13,7 @@ from twinrank.data.block import (
     Block,
     Place,
     Runs,
+    by_appearance,
     canonical_id,
     lost_digits,
     runs_in,
@@ -41,31 +42,6 @@ class Columns(NamedTuple):
     finite: bool
 
 
-class Buffers:
-    """Memory for features that is used again: new memory costs as much time as filling it.
-
-    All of it has the same size, that of a piece, unless a piece is larger.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size // 4
-        self._free: list[Floats] = []
-
-    def take(self, rows: int, columns: int) -> Floats:
-        """Return memory for a matrix."""
-        buffer, needed = None, rows * columns
-        with suppress(IndexError):
-            buffer = self._free.pop()
-        if buffer is None or buffer.size < needed:
-            buffer = np.empty(max(needed, self._size), np.float32)
-        return buffer[:needed].reshape(rows, columns)
-
-    def give(self, X: Floats) -> None:
-        """Take memory back."""
-        if isinstance(X.base, np.ndarray):
-            self._free.append(X.base)
-
-
 def is_frame(value: Any) -> bool:
     """True for a data frame; of the type, because a lazy frame would compute its columns."""
     return hasattr(type(value), "columns")
@@ -89,12 +65,7 @@ def as_frame(frame: Any, where: str) -> "nw.DataFrame[Any]":
 
 
 def frame_block(
-    frame: Any,
-    roles: Roles,
-    options: ReadOptions,
-    where: str,
-    first_row: int = 0,
-    buffers: Buffers | None = None,
+    frame: Any, roles: Roles, options: ReadOptions, where: str, first_row: int = 0
 ) -> Block:
     """Convert rows of a frame, which begin at row `first_row` of their part."""
     table = frame if isinstance(frame, nw.DataFrame) else nw.from_native(frame, eager_only=True)
@@ -107,7 +78,6 @@ def frame_block(
         place,
         categorical={i for i, name in enumerate(roles.features) if name in categorical},
         text={i for i, name in enumerate(roles.features) if name in text},
-        buffers=buffers,
     )
 
     def column(name: str | None, convert: Callable[[Series, Place], Any]) -> Any:
@@ -131,7 +101,6 @@ def read_columns(
     place: Place,
     categorical: AbstractSet[int] = frozenset(),
     text: AbstractSet[int] = frozenset(),
-    buffers: Buffers | None = None,
 ) -> Columns:
     """Convert columns, which are series or arrays, to features.
 
@@ -160,7 +129,7 @@ def read_columns(
                 numeric[i] = bounded or not np.isnan(values).all()
                 finite = finite and bounded
             arrays.append(values)
-    X = (buffers or Buffers(0)).take(rows, len(columns))
+    X = np.empty((rows, len(columns)), np.float32)
     with np.errstate(over="ignore"):  # values that are too large become infinite; checked later
         for start in range(0, rows, _TILE):  # six times as fast as column by column
             tile = X[start : start + _TILE]
@@ -293,13 +262,9 @@ def _codes_of_numbers(values: npt.NDArray[Any], name: str) -> tuple[Floats, tupl
             f"Feature {name} is {values[odd][0]:g} in a row, but a category must be text or a "
             f"whole number of at least 0, or missing."
         )
-    found, first, inverse = np.unique(values[present], return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    number_of = np.empty_like(order)
-    number_of[order] = np.arange(order.size)
     codes = np.full(values.shape, -1, np.float32)
-    codes[present] = number_of[inverse]
-    return codes, tuple(str(int(value)) for value in found[order].tolist())
+    codes[present], found = by_appearance(values[present])
+    return codes, tuple(str(int(value)) for value in found.tolist())
 
 
 def as_text(value: Any) -> str:

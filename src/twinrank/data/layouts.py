@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -67,45 +68,38 @@ def load_folds(
         raise _no_folds(base, candidates, names)
     for problem in incomplete_folds(base, candidates):
         warnings.warn(DataWarning(f"{problem}; it is left out."), stacklevel=2)
-    return [Fold(name, _Loader(files, options)) for name, files in folds.items()]
+    return [Fold(name, partial(_loaded, files, options)) for name, files in folds.items()]
 
 
-class _Loader:
-    """Loads the files of a fold, all with the same number of features."""
+def _loaded(files: Mapping[str, Path], options: Mapping[str, Any]) -> Any:
+    """Load the files of a fold, all with the same number of features."""
+    parts = {"train": load(files["train"], **options)}
+    for role, path in files.items():
+        if role != "train":
+            parts[role] = load(path, **_typed(options, path, parts["train"]))
+    width = max(data.features for data in parts.values())
+    for role, data in parts.items():
+        path = files[role]
+        is_text = path.is_file() and plain_suffix(path) not in FRAMES
+        if is_text and data.features < width and data.feature_names is None:
+            parts[role] = load(path, **{**options, "features": width})
+    if len({(data.features, data.feature_names) for data in parts.values()}) > 1:
+        counts = ", ".join(f"{files[role]}: {data.features}" for role, data in parts.items())
+        raise InputError(
+            f"The files of a fold have different features ({counts}); their number, names and "
+            f"order must be the same."
+        )
+    return parts["train"], parts.get("validation"), parts["test"]
 
-    def __init__(self, files: dict[str, Path], options: dict[str, Any]) -> None:
-        self._files = files
-        self._options = options
 
-    def __call__(self) -> Any:
-        parts = {"train": load(self._files["train"], **self._options)}
-        for role, path in self._files.items():
-            if role != "train":
-                parts[role] = load(path, **self._types(path, parts["train"]))
-        width = max(data.features for data in parts.values())
-        for role, data in parts.items():
-            path = self._files[role]
-            is_text = path.is_file() and plain_suffix(path) not in FRAMES
-            if is_text and data.features < width and data.feature_names is None:
-                parts[role] = load(path, **{**self._options, "features": width})
-        if len({(data.features, data.feature_names) for data in parts.values()}) > 1:
-            counts = ", ".join(
-                f"{self._files[role]}: {data.features}" for role, data in parts.items()
-            )
-            raise InputError(
-                f"The files of a fold have different features ({counts}); their number, names and "
-                f"order must be the same."
-            )
-        return parts["train"], parts.get("validation"), parts["test"]
-
-    def _types(self, path: Path, train: Dataset) -> dict[str, Any]:
-        """The options for another file: a CSV file is read with the text columns of training."""
-        names = train.feature_names
-        if names is None or plain_suffix(path) not in SEPARATORS:
-            return self._options
-        text = [names[column] for column in train.categories]
-        chosen = column_names(self._options.get("categorical_features"))
-        return {**self._options, "categorical_features": [*chosen, *text]}
+def _typed(options: Mapping[str, Any], path: Path, train: Dataset) -> Mapping[str, Any]:
+    """The options for another file: a CSV file is read with the text columns of training."""
+    names = train.feature_names
+    if names is None or plain_suffix(path) not in SEPARATORS:
+        return options
+    text = [names[column] for column in train.categories]
+    chosen = column_names(options.get("categorical_features"))
+    return {**options, "categorical_features": [*chosen, *text]}
 
 
 def incomplete_folds(base: Path, candidates: dict[str, dict[str, Path]]) -> list[str]:

@@ -3,33 +3,26 @@
 import os
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from twinrank.data.block import Block
-from twinrank.data.builder import TableBuilder, checked
-from twinrank.data.cache import HINT, Journal, cache_folder, cached
+from twinrank.data.builder import TableBuilder
+from twinrank.data.cache import HINT, cache_folder, cached
 from twinrank.data.dataset import Dataset
 from twinrank.data.from_arrays import checked_again
-from twinrank.data.from_frames import Buffers
-from twinrank.data.letor import LetorPart, TooNarrowError
+from twinrank.data.letor import LetorReader, TooNarrowError
 from twinrank.data.options import MAX_FEATURES, ReadOptions
-from twinrank.data.readers import PIECE, Reader, Tables, polars_for, read_errors
-from twinrank.data.sources import (
-    Part,
-    Stream,
-    address_of,
-    find_parts,
-    is_source,
-    is_stream,
-    open_stream,
-)
-from twinrank.data.store import FolderSink, MemorySink, Sink, is_store, read_arrays, read_manifest
-from twinrank.data.streams import FRAMES, FileState, file_crc32, plain_suffix
-from twinrank.data.table import Arrays, Table
+from twinrank.data.readers import TableReader, shown_name
+from twinrank.data.sources import Part, address_of, find_parts, is_source, is_stream
+from twinrank.data.store import Sink, is_store, read_manifest, read_table
+from twinrank.data.streams import FRAMES, file_state, plain_suffix
+from twinrank.data.table import Table
 from twinrank.support.compiled import threads
 from twinrank.support.errors import DataWarning, InputError, explained
 from twinrank.support.files import new_folder
@@ -176,37 +169,29 @@ def load_table(
         )
     base = cache_folder(cache_dir) if cache else None
     if is_stream(source) or address_of(source) is not None:
-        return _from_stream(source, options, base)
+        if base is None:
+            return Dataset(_read([source], options, Sink()), shown_name(source))
+        with new_folder(base / "stream", HINT) as folder:  # open maps outlive it
+            sink = Sink(folder, base, HINT)
+            return Dataset(_read([source], options, sink), shown_name(source))
     if not isinstance(source, list | tuple):
         path = Path(source).expanduser()
         with explained("read", path):
             if path.is_dir() and is_store(path):
                 return Dataset(_stored(path, options, verify), str(path))
     parts = find_parts(source)
-    shown = f"{parts[0].name}" + (f" and {len(parts) - 1} more" if len(parts) > 1 else "")
+    shown = f"{parts[0].path}" + (f" and {len(parts) - 1} more" if len(parts) > 1 else "")
     name = shown if isinstance(source, list | tuple) else str(path)
-    sizes = [FileState.of(part.path).size for part in parts]
+    sizes = [file_state(part.path)[0] for part in parts]
     with reading_bar(Path(shown).name, sum(sizes), progress) as advance:
 
-        def read(new_sink: Callable[[], Sink], journal: Journal | None = None) -> Any:
-            return _read(parts, sizes, options, new_sink, journal, advance)
+        def show(number: int, share: float) -> None:
+            advance(sum(sizes[:number]) + int(share * sizes[number]))
 
         if base is None:
-            return Dataset(Table.of(*read(MemorySink)[1:3]), name)
+            return Dataset(_read(parts, options, Sink(), show=show), name)
+        read = partial(_read, parts, options, show=show)
         return Dataset(cached(parts, options, base, verify, read), name)
-
-
-def _from_stream(source: Any, options: ReadOptions, base: Path | None) -> Dataset:
-    """Read a stream into memory, or into files of the cache that no name leads to."""
-    name = address_of(source) or type(source).__name__
-    pl = polars_for(name)
-    with read_errors(pl, name):
-        stream = open_stream(source, pl, options)
-    if base is None:
-        return Dataset(Table.of(*_read([stream], [0], options, MemorySink)[1:3]), name)
-    with new_folder(base / "stream", HINT) as folder:
-        read = _read([stream], [0], options, lambda: FolderSink(folder, base, HINT))
-        return Dataset(Table.of(*read[1:3]), name)  # open maps outlive their folder
 
 
 def _stored(folder: Path, options: ReadOptions, verify: bool) -> Table:
@@ -215,7 +200,7 @@ def _stored(folder: Path, options: ReadOptions, verify: bool) -> Table:
         raise InputError(f"{folder} is a saved dataset, whose features are fixed; remove features.")
     manifest = read_manifest(folder)
     try:
-        table = Table.of(read_arrays(folder, manifest, verify), manifest)
+        table = read_table(folder, manifest, verify)
     except InputError as error:
         raise InputError(f"{folder} is damaged: ", *error.parts) from error
     unjudged = options.unjudged != "keep" and bool((table.y < 0).any())
@@ -224,120 +209,60 @@ def _stored(folder: Path, options: ReadOptions, verify: bool) -> Table:
     return checked_again(table, options)  # copied into memory, because values may change
 
 
-class _Task(NamedTuple):
-    """Work on a part: a block, or after the last block the checksum of its file."""
-
-    number: int
-    part: Reader
-    share: float
-    future: Future[Block] | Future[int]
-
-
 def _read(
-    source: Sequence[Part | Stream],
-    sizes: Sequence[int],
-    options: ReadOptions,
-    new_sink: Callable[[], Sink],
-    journal: Journal | None = None,
-    advance: Callable[[int], None] = lambda _: None,
-) -> tuple[Sink, Arrays, dict[str, Any], list[int]]:
-    """Read all parts; return the sink, its arrays, their metadata, and checksums of the files.
-
-    Threads read and convert pieces, and the builder joins them in order. At most a few pieces are
-    in memory.
-    """
-    while True:
-        sink = new_sink()
-        try:
-            return sink, *_joined(source, sizes, options, sink, journal, advance)
-        except TooNarrowError as error:
-            options = replace(options, features=error.features)
-        finally:
-            sink.close()
-
-
-def _joined(
-    source: Sequence[Part | Stream],
-    sizes: Sequence[int],
+    parts: Sequence[Any],
     options: ReadOptions,
     sink: Sink,
-    journal: Journal | None,
-    advance: Callable[[int], None],
-) -> tuple[Arrays, dict[str, Any], list[int]]:
-    counts = {} if journal is None else journal.counts()
-    checksums: list[int] = counts.pop("checksums", [])
-    builder, buffers = TableBuilder(sink, options, counts), Buffers(PIECE)
-    tables: list[Tables] = []  # one, unless the source is LETOR text
-    names: Sequence[str] | None = None
+    finished: Mapping[str, Any] | None = None,
+    record: Callable[[TableBuilder], None] = lambda _: None,
+    show: Callable[[int, float], None] = lambda *_: None,
+) -> Table:
+    """Read parts or a stream into a sink, and return the table of its arrays.
+
+    Threads read and convert pieces, and the builder joins them in order. At most a few pieces are
+    in memory. `record` gets the builder after each part; `finished` is the state of an earlier one.
+    `show` gets the number of a part, and the share of it that was read.
+    """
     workers = min(threads(), _MOST_THREADS)
-    with ThreadPoolExecutor(workers, "twinrank-load") as pool:
-        waiting: deque[_Task] = deque()
-        tasks = _tasks(source, options, tables, buffers, pool, len(checksums))
-        try:
-            while True:
-                while len(waiting) <= workers and (task := next(tasks, None)) is not None:
-                    waiting.append(task)
-                if not waiting:
-                    break
-                task = waiting.popleft()
-                result: Block | int | None = task.future.result()
-                while isinstance(result, Block):
-                    builder.add(result)
-                    if tables:
-                        buffers.give(result.X)
-                    result = checked(result.rest(), options) if result.rest else None
-                if result is not None:
-                    _check_unchanged(task.part)
-                    names = task.part.features()
-                    builder.end_part()
-                    checksums.append(result)
-                    if journal is not None:
-                        journal.add({**builder.recorded(), "checksums": checksums})
-                advance(sum(sizes[: task.number]) + int(task.share * sizes[task.number]))
-        finally:
-            for task in waiting:
-                task.future.cancel()
-    shown = [part.name for part in source]
-    if not tables:
-        return *builder.finish(shown, names), checksums
-    return *builder.finish(shown, tables[0].features, tables[0].notes), checksums
-
-
-def _tasks(
-    source: Sequence[Part | Stream],
-    options: ReadOptions,
-    tables: list[Tables],
-    buffers: Buffers,
-    pool: ThreadPoolExecutor,
-    done: int,
-) -> Iterator[_Task]:
-    """Submit the pieces of all parts that are not finished, and the checksums of their files."""
-    for number, part in enumerate(source):
-        if 0 < number < done:
-            continue
-        reader: Reader
-        if isinstance(part, Part) and plain_suffix(part.path) not in FRAMES:
-            reader = LetorPart(part.path, options)
+    pool = ThreadPoolExecutor(workers, "twinrank-load")
+    builder = TableBuilder(sink, options, finished)
+    waiting: deque[tuple[int, float, Future[Block] | None]] = deque()
+    try:
+        reader: LetorReader | TableReader
+        if isinstance(parts[0], Part) and plain_suffix(parts[0].path) not in FRAMES:
+            reader = LetorReader(parts[0].path, options)
         else:
-            if not tables:
-                tables.append(Tables(options, buffers, part.name))
-            reader = tables[0].open(part)
-        if number < done:
-            continue
-        checksum = pool.submit(_checksum, reader)
-        for share, read in reader.pieces():
-            yield _Task(number, reader, share, pool.submit(_checked, read, options))
-        yield _Task(number, reader, 1.0, checksum)
+            reader = TableReader(parts[0], options)
+        pieces = _pieces(reader, parts, builder.parts)
+        while True:
+            for number, share, read in islice(pieces, workers + 1 - len(waiting)):
+                waiting.append((number, share, read and pool.submit(read)))
+            if not waiting:
+                break
+            number, share, future = waiting.popleft()
+            block = None if future is None else future.result()
+            while block is not None:
+                builder.add(block)
+                block = None if block.rest is None else block.rest()
+            if future is None:
+                builder.end_part()
+                record(builder)
+            show(number, share)
+        names = [shown_name(part) for part in parts]
+        return builder.finish(names, reader.features, reader.notes)
+    except TooNarrowError as error:
+        sink.clear()
+        return _read(parts, replace(options, features=error.features), sink, show=show)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        sink.close()
 
 
-def _check_unchanged(part: Reader) -> None:
-    if part.state is not None and FileState.of(Path(part.name)) != part.state:
-        raise InputError(f"{part.name} changed while it was read; load it again.")
-
-
-def _checksum(part: Reader) -> int:
-    return 0 if part.state is None else file_crc32(Path(part.name))
-
-
-def _checked(read: Callable[[], Block], options: ReadOptions) -> Block:
-    return checked(read(), options)
+def _pieces(
+    reader: LetorReader | TableReader, parts: Sequence[Any], finished: int
+) -> Iterator[tuple[int, float, Callable[[], Block] | None]]:
+    """The pieces of all parts that are not finished; None stands for the end of a part."""
+    for number in range(finished, len(parts)):
+        for share, read in reader.pieces(parts[number]):
+            yield number, share, read
+        yield number, 1.0, None

@@ -12,9 +12,9 @@ from twinrank.data.from_csv import SEPARATORS
 from twinrank.data.from_frames import is_number
 from twinrank.data.options import role_of
 from twinrank.data.readers import polars_for
-from twinrank.data.store import FolderSink, is_store, write_manifest
+from twinrank.data.store import Sink, is_store
 from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix, written
-from twinrank.data.table import docid_in, facts
+from twinrank.data.table import docid_in
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import new_folder, publish, replacing
 
@@ -86,18 +86,17 @@ def _check_queries(data: "Dataset", target: Path) -> None:
 
 def _write_folder(data: "Dataset", target: Path) -> None:
     with new_folder(target) as partial:
-        sink = FolderSink(partial)
+        sink = Sink(partial, target)
         try:
             finite = _append(data, sink)
             sink.finish()
         finally:
             sink.close()
-        known = {**facts(data.feature_names, (), data.categories), "finite": finite}
-        write_manifest(partial, {"arrays": sink.describe(), **known})
+        sink.write_manifest(data.feature_names, (), data.categories, finite=finite)
         publish(partial, target)
 
 
-def _append(data: "Dataset", sink: FolderSink) -> bool:
+def _append(data: "Dataset", sink: Sink) -> bool:
     """Append a dataset's arrays to a sink in blocks; return True if all features are finite."""
     finite = True
     for queries in blocks(data):

@@ -7,13 +7,12 @@ import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from twinrank.data.options import ReadOptions, choose_columns
 from twinrank.data.store import is_store
 from twinrank.data.streams import COMPRESSED, FRAMES, LETOR, plain_suffix
 from twinrank.support.errors import InputError, explained
@@ -36,23 +35,6 @@ class Part:
 
     path: Path
     partition: tuple[tuple[str, str | int | float | None], ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-        return str(self.path)
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Rows that can be read once: their columns, and a function that reads some columns.
-
-    The function takes names of columns and a number of rows, and returns frames or record batches.
-    """
-
-    name: str
-    columns: list[str]
-    batches: Callable[[list[str], int], Iterator[Any]]
 
 
 def address_of(source: object) -> str | None:
@@ -174,54 +156,6 @@ def _value(text: str) -> str | int | float | None:
             continue
         return value if str(value) == text else text  # 007 is text
     return text
-
-
-def open_stream(source: Any, pl: Any, options: ReadOptions) -> Stream:
-    """An Arrow dataset, a reader of record batches, a lazy frame or an address as a stream."""
-    if (address := address_of(source)) is not None:
-        return lazy_stream(_scan(address, pl, options), address)
-    if hasattr(source, "collect_schema"):
-        return lazy_stream(source, "the lazy frame")
-    if hasattr(source, "scanner"):
-
-        def batches(columns: list[str], rows: int) -> Iterator[Any]:
-            return iter(source.to_batches(columns=columns, batch_size=rows))
-
-        return Stream("the Arrow dataset", list(source.schema.names), batches)
-
-    def remaining(columns: list[str], rows: int) -> Iterator[Any]:
-        for batch in source:
-            for start in range(0, batch.num_rows, rows):
-                yield batch.select(columns).slice(start, rows)
-
-    return Stream("the record batches", list(source.schema.names), remaining)
-
-
-def _scan(address: str, pl: Any, options: ReadOptions) -> Any:
-    """A lazy frame of an address; polars knows how to reach it.
-
-    As in local files, ids are text, and folders called `column=value` are no features.
-    """
-    suffix = plain_suffix(Path(address))
-    if suffix in (".csv", ".tsv"):
-        separator = "," if suffix == ".csv" else "\t"
-        header = pl.scan_csv(address, separator=separator).collect_schema().names()
-        roles = choose_columns(header, options, address)
-        ids = {name: pl.String for name in (roles.query, roles.docid) if name}
-        return pl.scan_csv(address, separator=separator, schema_overrides=ids)
-    scan = pl.scan_ipc if suffix in (".feather", ".arrow", ".ipc") else pl.scan_parquet
-    return scan(address, hive_partitioning=False)
-
-
-def lazy_stream(frame: Any, name: str) -> Stream:
-    """A lazy frame as a stream; polars decodes about one group of rows of a file at a time."""
-
-    def batches(columns: list[str], rows: int) -> Iterator[Any]:
-        if not hasattr(frame, "collect_batches"):
-            raise InputError(f"{name} needs polars 1.34 or newer; pip install -U polars.")
-        return iter(frame.select(columns).collect_batches(chunk_size=rows, maintain_order=True))
-
-    return Stream(name, list(frame.collect_schema().names()), batches)
 
 
 def fold_candidates(base: Path, names: Mapping[str, str]) -> dict[str, dict[str, Path]]:

@@ -4,11 +4,12 @@ Nothing is pickled. A folder is valid only if the sizes of its files match the m
 the checksums of all arrays but the features, which are large; `verify` compares those as well.
 """
 
+import io
 import json
 import math
 import os
 import zlib
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -16,10 +17,10 @@ from typing import IO, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.table import Arrays, Texts
+from twinrank.data.table import Arrays, Categories, Table, Texts
 from twinrank.support.checksums import check_seal, checksum, sealed
 from twinrank.support.compiled import compiled
-from twinrank.support.errors import InputError, Parts, explained
+from twinrank.support.errors import Argument, InputError, Parts, explained
 from twinrank.support.files import check_format, check_regular, read_json
 
 MANIFEST = "manifest.json"
@@ -27,6 +28,7 @@ FORMAT = "twinrank-data"
 VERSION = 1
 FEATURES = "X"
 DOCUMENTS = ("X", "y", "comments", "comment_ends")  # arrays in the order of the documents
+REQUIRED = ("X", "y", "offsets", "query_ids")
 _HEADER = 128  # bytes; NumPy pads short headers to this size
 _KINDS = "fiuU"  # dtype kinds that can be stored: numbers and text
 _BLOCK = 1 << 24
@@ -34,74 +36,76 @@ _BLOCK = 1 << 24
 
 @dataclass
 class _Column:
-    file: IO[bytes]
     dtype: np.dtype[Any]
     shape: tuple[int, ...]  # shape of one row
+    file: IO[bytes]
     rows: int = 0
     crc32: int = 0
 
 
 @dataclass
-class FolderSink:
-    """Arrays that grow block by block, in files."""
+class Sink:
+    """Arrays that grow block by block, in the files of a folder, or in memory without a folder.
 
-    folder: Path
-    shown_as: Path | None = None  # the folder's name in error messages
-    hint: Parts = ()  # what to do if writing fails
+    Memory grows by moving pages instead of copying them, so it is never doubled.
+    """
+
+    folder: Path | None = None
+    shown_as: Path | str = "memory"
+    """The name in error messages."""
+    hint: Parts = ()
+    """What to do if writing fails."""
     _columns: dict[str, _Column] = field(default_factory=dict)
-    _files: ExitStack = field(default_factory=ExitStack)
+    _arrays: Arrays = field(default_factory=dict)
 
     def append(self, name: str, block: npt.NDArray[Any]) -> None:
         """Add rows to the end of an array."""
-        with self._explained():
-            column = self._columns.get(name)
-            if column is None:
-                column = self._columns[name] = self._new(name, block)
+        with explained("write", self.shown_as, self.hint, exactly=True):
+            if (column := self._columns.get(name)) is None:
+                column = _Column(block.dtype, block.shape[1:], self._opened(name, "wb"))
+                self._columns[name] = column
+                _write(column.file, bytes(_HEADER))
             content = _bytes(np.ascontiguousarray(block))
             _write(column.file, content)
-        column.crc32 = zlib.crc32(content, column.crc32)
         column.rows += block.shape[0]
+        if self.folder is not None:
+            column.crc32 = zlib.crc32(content, column.crc32)
 
-    def _explained(self) -> AbstractContextManager[None]:
-        """Report a full disk as a problem of this folder, not of the file that is read."""
-        if self.shown_as is None:
-            return nullcontext()
-        return explained("write", self.shown_as, self.hint, exactly=True)
-
-    def _new(self, name: str, block: npt.NDArray[Any]) -> _Column:
-        file = self._files.enter_context((self.folder / f"{name}.npy").open("wb", buffering=0))
-        _write(file, bytes(_HEADER))
-        return _Column(file, block.dtype, block.shape[1:])
+    def _opened(self, name: str, mode: str) -> Any:
+        if self.folder is None:
+            return io.BytesIO()
+        return (self.folder / f"{name}.npy").open(mode, buffering=0)
 
     def __contains__(self, name: str) -> bool:
         return name in self._columns
 
-    def rows(self, name: str) -> int:
-        """Return the number of rows of an array."""
-        return self._columns[name].rows if name in self else 0
-
     def take(self, name: str) -> npt.NDArray[Any]:
-        """Return an array, and leave it out of the files."""
-        column = self._columns.pop(name)
-        column.file.close()
-        path = self.folder / f"{name}.npy"
-        array = np.fromfile(path, column.dtype, offset=_HEADER).reshape(-1, *column.shape)
-        path.unlink()
+        """Return an array, and leave it out of the result."""
+        array = self._array(name).copy()
+        self._columns.pop(name).file.close()
+        if self.folder is not None:
+            (self.folder / f"{name}.npy").unlink()
         return array
 
-    def finish(self, order: npt.NDArray[np.int64] | None = None) -> Arrays:
-        """Complete the files and map them; `order` is a new order of the documents."""
-        arrays = {}
-        for name, column in self._columns.items():
-            shape = (column.rows, *column.shape)
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        """Return an array: a map of its file, or a view of the filled memory."""
+        column = self._columns[name]
+        shape = (column.rows, *column.shape)
+        if self.folder is not None:
             column.file.seek(0)
-            column.file.write(_header(column.dtype, shape))
-            arrays[name] = _mapped(self.folder / f"{name}.npy", column.dtype, shape, "r+")
-        self._files.close()
+            _write(column.file, _header(column.dtype, shape))
+            return _mapped(self.folder / f"{name}.npy", column.dtype, shape, "r+")
+        content: Any = column.file
+        return np.frombuffer(content.getbuffer(), column.dtype, offset=_HEADER).reshape(shape)
+
+    def finish(self, order: npt.NDArray[np.int64] | None = None) -> Arrays:
+        """Complete the arrays and return them; `order` is a new order of the documents."""
+        self._arrays = {name: self._array(name) for name in self._columns}
+        self.close()
         if order is not None:
-            for name in _reordered(arrays, order):
-                self._columns[name].crc32 = _crc32(arrays[name])
-        return arrays
+            for name in _reordered(self._arrays, order):
+                self._columns[name].crc32 = _crc32(self._arrays[name])
+        return self._arrays
 
     def state(self) -> dict[str, Any]:
         """Return what `restore` needs to continue after the rows written so far."""
@@ -111,97 +115,69 @@ class FolderSink:
         }
 
     def restore(self, state: dict[str, Any]) -> bool:
-        """Continue arrays of another process, up to its `state`; False if they are damaged."""
+        """Continue the files of another process, up to its `state`; False if they are damaged."""
         for name, (dtype, shape, rows, crc32) in state.items():
-            column = _Column(
-                self._files.enter_context((self.folder / f"{name}.npy").open("r+b", buffering=0)),
-                np.dtype(dtype),
-                tuple(shape),
-            )
+            column = _Column(np.dtype(dtype), tuple(shape), self._opened(name, "r+b"), rows)
+            self._columns[name] = column
             end = _HEADER + rows * math.prod(shape) * column.dtype.itemsize
             column.file.truncate(end)
             column.file.seek(_HEADER)
             while block := column.file.read(_BLOCK):
                 column.crc32 = zlib.crc32(block, column.crc32)
-            column.rows = rows
             if column.crc32 != crc32 or column.file.tell() != end:
                 return False
-            self._columns[name] = column
         return True
 
-    def describe(self) -> dict[str, Any]:
-        """Return the description of the finished arrays for the manifest."""
+    def write_manifest(
+        self,
+        names: Sequence[str] | None,
+        notes: Iterable[Parts],
+        categories: Categories,
+        **others: Any,
+    ) -> None:
+        """Describe the finished arrays, and what they do not hold; this makes the folder valid."""
+        assert self.folder is not None
         described: dict[str, Any] = {}
-        for name, column in self._columns.items():
-            shape = (column.rows, *column.shape)
-            described[name] = {"dtype": column.dtype.str, "shape": [*shape], "crc32": column.crc32}
+        for name, array in self._arrays.items():
+            crc32 = self._columns[name].crc32
+            described[name] = {"dtype": array.dtype.str, "shape": [*array.shape], "crc32": crc32}
             if name != FEATURES:
-                array = _mapped(self.folder / f"{name}.npy", column.dtype, shape, "r")
                 described[name]["checksum"] = checksum(_bytes(array))
-        return described
+        content = {"format": FORMAT, "version": VERSION, "arrays": described, **others}
+        content["feature_names"] = names
+        content["notes"] = [
+            [[part.name, part.value] if isinstance(part, Argument) else part for part in note]
+            for note in notes
+        ]
+        if categories:
+            content["categories"] = {str(column): texts for column, texts in categories.items()}
+        text = json.dumps(sealed(content), indent=1)
+        (self.folder / MANIFEST).write_text(text + "\n", "utf-8")
+
+    def clear(self) -> None:
+        """Begin again with nothing."""
+        self.close()
+        self._columns.clear()
 
     def close(self) -> None:
-        """Close the files, complete or not."""
-        self._files.close()
+        """Close the files, complete or not; views of memory stay valid."""
+        for column in self._columns.values() if self.folder else ():
+            column.file.close()
 
 
-@dataclass
-class MemorySink:
-    """Arrays that grow block by block, in memory.
+class BlockSink(dict[str, npt.NDArray[Any]]):
+    """The arrays of a single block, which are not copied."""
 
-    A large bytearray grows by moving pages instead of copying them, so memory is never doubled. A
-    sink that `borrows` keeps a single block as it is, without a copy.
-    """
-
-    borrows: bool = False
-    _first: Arrays = field(default_factory=dict)  # the first block: dtype and shape
-    _contents: dict[str, bytearray] = field(default_factory=dict)
-
-    def append(self, name: str, block: npt.NDArray[Any]) -> None:
-        """Add rows to the end of an array."""
-        if name not in self._first:
-            self._first[name] = block if self.borrows else block[:0].copy()
-            if self.borrows:
-                return
-        if name not in self._contents:
-            self._contents[name] = bytearray(_bytes(np.ascontiguousarray(self._first[name])))
-        self._contents[name].extend(_bytes(np.ascontiguousarray(block)))
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._first
-
-    def rows(self, name: str) -> int:
-        """Return the number of rows of an array."""
-        return len(self._array(name)) if name in self else 0
-
-    def take(self, name: str) -> npt.NDArray[Any]:
-        """Return an array, and leave it out."""
-        array = self._array(name)
-        del self._first[name]
-        self._contents.pop(name, None)
-        return array
+    append = dict.__setitem__
+    take = dict.pop
 
     def finish(self, order: npt.NDArray[np.int64] | None = None) -> Arrays:
-        """Return the arrays; `order` is a new order of the documents."""
-        arrays = {name: self._array(name) for name in self._first}
+        """Return the arrays, in a new order of the documents if there is one."""
+        arrays = dict(self)
         if order is not None:
-            if self.borrows:
-                arrays |= {name: arrays[name].copy() for name in DOCUMENTS if name in arrays}
+            arrays |= {name: arrays[name].copy() for name in DOCUMENTS if name in arrays}
             _reordered(arrays, order)
         return arrays
-
-    def _array(self, name: str) -> npt.NDArray[Any]:
-        """Return an array as a view of the filled memory."""
-        first, content = self._first[name], self._contents.get(name)
-        if not content:
-            return first
-        return np.frombuffer(content, first.dtype).reshape(-1, *first.shape[1:])
-
-    def close(self) -> None:
-        """Do nothing: there are no files."""
-
-
-Sink = FolderSink | MemorySink
 
 
 def _reordered(arrays: Arrays, order: npt.NDArray[np.int64]) -> list[str]:
@@ -268,7 +244,7 @@ def _crc32(array: npt.NDArray[Any]) -> int:
 def _mapped(
     path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], mode: Literal["r", "r+"]
 ) -> npt.NDArray[Any]:
-    """Map a file, after checking that it has the size and header that `FolderSink` writes."""
+    """Map a file, after checking that it has the size and header that a `Sink` writes."""
     check_regular(path)
     with path.open("rb" if mode == "r" else "r+b") as file:
         size = os.fstat(file.fileno()).st_size
@@ -280,13 +256,6 @@ def _mapped(
     empty = np.empty(shape, dtype)
     empty.flags.writeable = mode == "r+"
     return empty
-
-
-def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest; do this last, because it makes the folder valid."""
-    content = {"format": FORMAT, "version": VERSION, **manifest}
-    text = json.dumps(sealed(content), indent=1)
-    (folder / MANIFEST).write_text(text + "\n", "utf-8")
 
 
 def is_store(path: Path) -> bool:
@@ -328,8 +297,8 @@ def _is_note(note: Any) -> bool:
     )
 
 
-def read_arrays(folder: Path, manifest: dict[str, Any], verify: bool = False) -> Arrays:
-    """Map the arrays of a manifest; each must match its description."""
+def read_table(folder: Path, manifest: dict[str, Any], verify: bool = False) -> Table:
+    """Map the arrays of a manifest as a table; each must match its description."""
     descriptions = manifest.get("arrays")
     if not isinstance(descriptions, dict):
         raise InputError(f"{folder / MANIFEST} is damaged: it lists no arrays.")
@@ -341,7 +310,21 @@ def read_arrays(folder: Path, manifest: dict[str, Any], verify: bool = False) ->
             raise InputError(f"{folder / name}.npy is damaged: its checksum is wrong.")
     if read_manifest(folder) != manifest:  # the arrays might be of different versions
         raise InputError(f"{folder} was replaced while it was read; load it again.")
-    return arrays
+    if missing := [name for name in REQUIRED if name not in arrays]:
+        raise InputError(f"Array {missing[0]!r} is missing.")
+    categories = {int(key): tuple(own) for key, own in manifest.get("categories", {}).items()}
+    notes = (_note(note) for note in manifest["notes"])
+    table = Table.of(arrays, manifest.get("feature_names"), notes, categories)
+    if not table.fits():
+        raise InputError("Its arrays have shapes or types that do not fit together.")
+    return table
+
+
+def _note(plain: Any) -> Parts:
+    """Return a note of a manifest; data of earlier versions has notes as text."""
+    if isinstance(plain, str):
+        return [plain]
+    return [part if isinstance(part, str) else Argument(str(part[0]), part[1]) for part in plain]
 
 
 def _read_array(folder: Path, name: str, description: Any) -> npt.NDArray[Any]:

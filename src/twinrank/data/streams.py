@@ -3,12 +3,12 @@
 import gzip
 import io
 import lzma
+import os
 import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,34 +28,27 @@ _GZIP_LEVEL = 6
 _TICK = 20_000_000  # nanoseconds; some file systems store times in steps of 10 ms
 
 
-@dataclass(frozen=True)
-class FileState:
-    """Size, time and inode of a file, which detect a change without reading it."""
+def file_state(path: Path) -> list[int]:
+    """Return size, time and inode of a file, which detect a change without reading it."""
+    check_regular(path)
+    with explained("read", path):
+        status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
 
-    size: int
-    mtime_ns: int
-    inode: int
 
-    @classmethod
-    def of(cls, path: Path) -> "FileState":
-        """Return the current state of a file."""
-        check_regular(path)
-        with explained("read", path):
-            status = path.stat()
-        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+def settled_state(path: Path) -> list[int]:
+    """Return the state of a file; wait if the next change could get the same time."""
+    state = file_state(path)
+    if time.time_ns() - state[1] > _TICK:
+        return state
+    time.sleep(_TICK / 1e9)
+    return file_state(path)
 
-    @classmethod
-    def settled(cls, path: Path) -> "FileState":
-        """Return the state of a file; wait if the next change could get the same time."""
-        now = cls.of(path)
-        if time.time_ns() - now.mtime_ns > _TICK:
-            return now
-        time.sleep(_TICK / 1e9)
-        return cls.of(path)
 
-    def to_json(self) -> dict[str, int]:
-        """Return the state as plain JSON."""
-        return asdict(self)
+def check_unchanged(path: Path, state: list[int]) -> None:
+    """Raise an error if a file is no longer in a state."""
+    if file_state(path) != state:
+        raise InputError(f"{path} changed while it was read; load it again.")
 
 
 def file_crc32(path: Path) -> int:
@@ -75,22 +68,6 @@ def plain_suffix(path: Path) -> str:
     """
     name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     return name.suffix.lower()
-
-
-class _Counted(io.RawIOBase):
-    """A file that counts the bytes read from it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.consumed = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)  # type: ignore[attr-defined]
-        self.consumed += count
-        return int(count)
 
 
 class _Xz(io.RawIOBase):
@@ -138,16 +115,15 @@ _READERS: dict[str, Callable[[io.RawIOBase], Any]] = {
 class ByteStream:
     """The decompressed content of a file."""
 
-    def __init__(self, path: Path, file: IO[bytes]) -> None:
-        self.path = path
-        self._raw = _Counted(file)
+    def __init__(self, path: Path, file: io.FileIO) -> None:
+        self.path, self._file = path, file
         reader = _READERS.get(path.suffix.lower())
-        self._content: Any = reader(self._raw) if reader else self._raw
+        self._content: Any = reader(file) if reader else file
 
     @property
-    def consumed(self) -> int:
-        """Number of bytes of the compressed file that have been read."""
-        return self._raw.consumed
+    def share(self) -> float:
+        """The share of the file, compressed or not, that has been read."""
+        return self._file.tell() / max(os.fstat(self._file.fileno()).st_size, 1)
 
     def fill(self, buffer: memoryview) -> int:
         """Read until the buffer is full or the file ends; return the number of bytes."""

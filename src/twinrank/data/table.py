@@ -3,15 +3,13 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from twinrank.core.lists import Lists
-from twinrank.support.arrays import to_numpy
-from twinrank.support.errors import Argument, InputError, Parts
+from twinrank.support.errors import Parts
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -128,124 +126,44 @@ class Table:
     categories: Categories = field(default_factory=dict)
 
     @classmethod
-    def of(cls, arrays: Arrays, facts: Mapping[str, Any]) -> "Table":
-        """Make a table from a store's arrays and manifest, and check that they fit together."""
-        try:
-            X, y = arrays["X"], arrays["y"]
-            lists, query_ids = Lists(arrays["offsets"]), np.array(arrays["query_ids"])
-        except KeyError as error:
-            raise InputError(f"Array {error} is missing.") from error
-        names, rows, weights = facts.get("feature_names"), arrays.get("rows"), arrays.get("weights")
-        comments = None
+    def of(
+        cls,
+        arrays: Arrays,
+        names: Iterable[str] | None,
+        notes: Iterable[Parts],
+        categories: Categories,
+    ) -> "Table":
+        """Make a table from the arrays of a sink or a store, and from what they do not hold."""
+        rows, weights, comments = arrays.get("rows"), arrays.get("weights"), None
         if "comments" in arrays and "comment_ends" in arrays:
             comments = Texts(arrays["comments"], arrays["comment_ends"])
-        fits = (
-            X.ndim == 2
-            and X.dtype == y.dtype == np.dtype(np.float32)
-            and (X.shape[0],) == y.shape == (lists.documents,)
-            and query_ids.shape == lists.sizes.shape
-            and (comments is None or comments.fits(y.size))
-            and (rows is None or (rows.shape == y.shape and rows.dtype == np.int64))
-            and (weights is None or weights.shape == query_ids.shape)
-            and (names is None or len(names) == X.shape[1])
-        )
-        categories = {int(key): tuple(own) for key, own in facts.get("categories", {}).items()}
-        for column, own in categories.items():
-            fits = fits and column < X.shape[1] and not np.any(X[:, column] >= len(own))
-        if not fits:
-            raise InputError("Its arrays have shapes or types that do not fit together.")
         return cls(
-            X=X,
-            y=y,
-            lists=lists,
-            query_ids=query_ids,
+            X=arrays["X"],
+            y=arrays["y"],
+            lists=Lists(arrays["offsets"]),
+            query_ids=np.array(arrays["query_ids"]),
             weights=None if weights is None else np.array(weights),
             comments=comments,
             feature_names=None if names is None else tuple(names),
             rows=None if rows is None else np.array(rows),
-            notes=tuple(_note(note) for note in facts.get("notes", ())),
+            notes=tuple(notes),
             categories=categories,
         )
 
-    def facts(self) -> dict[str, Any]:
-        """Return what a manifest holds besides the arrays."""
-        return facts(self.feature_names, self.notes, self.categories)
-
-
-def facts(
-    names: Iterable[str] | None, notes: Iterable[Parts], categories: Categories
-) -> dict[str, Any]:
-    """Return what a manifest holds besides arrays, as plain JSON."""
-    listed = {str(column): list(texts) for column, texts in categories.items()}
-    return {
-        "feature_names": None if names is None else list(names),
-        "notes": [
-            [[part.name, part.value] if isinstance(part, Argument) else part for part in note]
-            for note in notes
-        ],
-        **({"categories": listed} if listed else {}),
-    }
-
-
-def _note(plain: Any) -> Parts:
-    """The inverse of what `facts` makes of a note; data of earlier versions has notes as text."""
-    if isinstance(plain, str):
-        return [plain]
-    return [part if isinstance(part, str) else Argument(str(part[0]), part[1]) for part in plain]
-
-
-class Selection:
-    """Queries of a table, in any order: those with the given numbers, or all for None."""
-
-    def __init__(self, table_lists: Lists, numbers: Ints | None = None) -> None:
-        self.numbers = numbers
-        self._table_lists = table_lists
-
-    @property
-    def queries(self) -> int:
-        """Number of selected queries."""
-        return self._table_lists.sizes.size if self.numbers is None else self.numbers.size
-
-    def select(self, queries: Any) -> Ints:
-        """Return the table's numbers of selected queries, given by number, mask or slice."""
-        numbers: Ints = np.arange(self.queries)
-        if not isinstance(queries, slice):
-            queries = to_numpy(queries)
-            queries = queries.astype(np.int64) if queries.size == 0 else queries
-        try:
-            numbers = numbers[queries]
-        except IndexError as error:
-            raise InputError(f"select: {error}; there are {self.queries:,} queries.") from error
-        if numbers.ndim != 1:
-            raise InputError(
-                f"select takes a one-dimensional array of query numbers, not shape {numbers.shape}."
+    def fits(self) -> bool:
+        """True if the arrays fit together: those of a store may be damaged."""
+        X, y, rows, weights, names = self.X, self.y, self.rows, self.weights, self.feature_names
+        return (
+            X.ndim == 2
+            and X.dtype == y.dtype == np.dtype(np.float32)
+            and (X.shape[0],) == y.shape == (self.lists.documents,)
+            and self.query_ids.shape == self.lists.sizes.shape
+            and (self.comments is None or self.comments.fits(y.size))
+            and (rows is None or (rows.shape == y.shape and rows.dtype == np.int64))
+            and (weights is None or weights.shape == self.query_ids.shape)
+            and (names is None or len(names) == X.shape[1])
+            and all(
+                column < X.shape[1] and not np.any(X[:, column] >= len(texts))
+                for column, texts in self.categories.items()
             )
-        return numbers if self.numbers is None else self.numbers[numbers]
-
-    @cached_property
-    def lists(self) -> Lists:
-        """The lists of the selected queries."""
-        if self.numbers is None:
-            return self._table_lists
-        return Lists.from_sizes(self._table_lists.sizes[self.numbers])
-
-    @cached_property
-    def rows(self) -> Any:
-        """The table's rows of the selected queries: a slice if they are adjacent, or an array."""
-        if self.numbers is None:
-            return slice(None)
-        numbers, offsets = self.numbers, self._table_lists.offsets
-        if numbers.size == 0:
-            return slice(0, 0)
-        if (np.diff(numbers) == 1).all():
-            return slice(int(offsets[numbers[0]]), int(offsets[numbers[-1] + 1]))
-        shifts = offsets[numbers] - self.lists.offsets[:-1]
-        return np.arange(self.lists.documents) + np.repeat(shifts, self.lists.sizes)
-
-    def slices(self, queries: Any) -> list[slice]:
-        """Return the table's rows of selected queries, given by number."""
-        numbers = np.asarray(queries, np.int64)
-        numbers = numbers if self.numbers is None else self.numbers[numbers]
-        starts = self._table_lists.offsets[numbers].tolist()
-        ends = self._table_lists.offsets[numbers + 1].tolist()
-        return [slice(start, end) for start, end in zip(starts, ends, strict=True)]
+        )

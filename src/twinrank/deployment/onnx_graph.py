@@ -23,7 +23,7 @@ from twinrank.data.transforms import (
     Transform,
     Union,
 )
-from twinrank.data.transforms.except_columns import ExceptColumns
+from twinrank.data.transforms.combined import ExceptColumns
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:

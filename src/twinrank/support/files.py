@@ -194,13 +194,6 @@ def publish(partial: Path, path: Path) -> None:
                 raise
 
 
-def append_line(path: Path, line: str) -> None:
-    """Add a line to a file, and wait until it is on the disk."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-    _flush(path)
-
-
 def is_writable(folder: Path) -> bool:
     """True for a folder in which files can be made; it is made if it does not exist."""
     try:

@@ -4,7 +4,8 @@ Internal: import public names from `twinrank`.
 """
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -14,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from twinrank.data.block import Block, Place, Runs
-from twinrank.data.builder import as_ids
+from twinrank.data.builder import as_ids, checked
 from twinrank.data.letor import letor_rows as rows
 from twinrank.data.letor.tokens import POWERS
 from twinrank.data.options import NON_FINITE, UNJUDGED, ReadOptions
-from twinrank.data.streams import ByteStream, FileState, opened
+from twinrank.data.streams import ByteStream, check_unchanged, opened, settled_state
 from twinrank.data.table import Texts
 from twinrank.support.errors import Argument, InputError, Parts
 
@@ -29,11 +30,14 @@ _PADDING = 16  # bytes after the text that the parser may read
 _LONGEST_SHOWN = 60  # characters of an invalid token that a message shows
 _BOM = b"\xef\xbb\xbf"
 NAMES = b"# features = "
+LONGEST_ID = 1_000  # bytes; an array of ids needs the length of the longest for each
+_CONTROL = re.compile(rb"[\0-\x1f]")
+_ID_TEXT, _ID_LENGTH = -1, -2  # problems besides those of `letor_rows`
 _PROBLEMS = {
     rows.LABEL_RANGE: "a label must be a finite number ≥ 0 (or −1 for unjudged), not {}.",
     rows.QID: "expected qid:ID after the label, found {}.",
-    rows.ID_TEXT: "a query id must be UTF-8 without control characters, found {}.",
-    rows.ID_LENGTH: f"a query id must have at most {rows.LONGEST_ID:,} bytes, found {{}}.",
+    _ID_TEXT: "a query id must be UTF-8 without control characters, found {}.",
+    _ID_LENGTH: f"a query id must have at most {LONGEST_ID:,} bytes, found {{}}.",
     rows.INDEX: "expected a feature as index:value, found {}.",
     rows.ORDER: "feature indices must increase within a line, but {} repeats or goes back.",
     rows.VALUE: "the value of a feature must be a number, found {}.",
@@ -56,11 +60,10 @@ class _Text:
     size: int
 
 
-class LetorPart:
-    """A file of LETOR text as a part: its pieces, and the names of its features.
+class LetorReader:
+    """Reads a file of LETOR text. The width is estimated from the beginning of the file."""
 
-    The width is estimated from the beginning of the file.
-    """
+    notes: Sequence[Parts] = ()
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         if options.features is not None and not isinstance(options.features, int):
@@ -68,25 +71,27 @@ class LetorPart:
                 f"{path} has no column names; ", Argument("features"), " must be a number here."
             )
         options.refuse_columns(f"{path} is LETOR text, which has no columns")
-        self.name, self.path = str(path), path
-        self.state: FileState | None = FileState.settled(path)
+        self.path, self._state = path, settled_state(path)
         self._options, self._first = options, 0 if options.zero_based else 1
         with opened(path) as source:
             beginning = next(_texts(source), None)
-        self._names = None if beginning is None else _names(path, beginning)
-        highest = -1 if beginning is None else self._highest(beginning)
+        self._names, highest = None, -1
+        if beginning is not None:
+            self._names = _names(path, beginning)
+            highest = int(_parsed(beginning, 0, 1, options)[-2][rows.HIGHEST])  # up to an error
         self._width = options.features or max(highest - self._first + 1, 1)
         self._indices: list[int] = []  # the highest of each block
 
-    def pieces(self) -> Iterator[tuple[float, Callable[[], Block]]]:
+    def pieces(self, _: object) -> Iterator[tuple[float, Callable[[], Block]]]:
         """The share of the file up to the end of each piece, and a function that parses it."""
         lines = 0
-        assert self.state is not None
         with opened(self.path) as source:
             for text in _texts(source):
-                yield source.consumed / self.state.size, partial(self._parse, text, 0, lines)
+                yield source.share, partial(self._parse, text, 0, lines)
                 lines += text.content.count(b"\n", 0, text.size)
+        check_unchanged(self.path, self._state)
 
+    @property
     def features(self) -> list[str] | None:
         """The names of the features, after all pieces were parsed."""
         if not self._indices:
@@ -108,41 +113,43 @@ class LetorPart:
             )
         return self._names
 
-    def _highest(self, text: _Text) -> int:
-        """The highest index in a text, up to its first error."""
-        return int(_parsed(text, 0, 1, self._options)[-1][rows.HIGHEST])
-
     def _parse(self, text: _Text, begin: int, lines: int) -> Block:
-        """Parse a text from a position on, until it ends or the block is full."""
+        """Parse and check a text from a position on, until it ends or the block is full."""
         options = self._options
-        X, y, starts, ids, comments, report = _parsed(text, begin, self._width, options)
-        lines += int(report[rows.LINES])
-        if report[rows.PROBLEM] != rows.FINE:
-            raise self._problem(text, lines + 1, report)
+        X, y, starts, ids, comments, report, problems = _parsed(text, begin, self._width, options)
+        if problems:
+            raise self._error(text, begin, lines, *min(problems))
         if len(X):
             self._indices.append(int(report[rows.HIGHEST]))
         names = as_ids([bytes(text.content[a:b]).decode() for a, b in ids])
         kind, names = ("integer", names) if names.dtype == np.int64 else ("text", names.astype("O"))
-        resume = int(report[rows.RESUME])
-        return Block(
+        resume, rest = int(report[rows.RESUME]), None
+        if resume < text.size:
+            lines += text.content.count(b"\n", begin, resume)
+            rest = partial(self._parse, text, resume, lines)
+        block = Block(
             X=X,
             y=y,
             runs=Runs(starts, names, kind),
-            place=Place(self._names, self.name),
+            place=Place(self._names, str(self.path)),
             docids=comments,
             inexact_values=int(report[rows.INEXACT]),
             inexact_labels=bool(report[rows.INEXACT_LABELS]),
             finite=True,
             missing=int(report[rows.MISSING]),
             infinite=int(report[rows.INFINITE]),
-            rest=partial(self._parse, text, resume, lines) if resume < text.size else None,
+            rest=rest,
         )
+        return checked(block, options)
 
-    def _problem(self, text: _Text, line: int, report: Any) -> InputError:
-        """Return the error that a parser's report describes."""
-        code, place, end = report[: rows.END + 1].tolist()
-        begin, content = int(report[rows.RESUME]), bytes(text.content[: text.size])
-        column = len(content[begin:place].decode("utf-8", errors="replace")) + 1
+    def _error(
+        self, text: _Text, begin: int, lines: int, place: int, end: int, code: int
+    ) -> InputError:
+        """Return the error for text[place:end], in a text with `lines` before its part `begin`."""
+        content = bytes(text.content[: text.size])
+        line = lines + content.count(b"\n", begin, place) + 1
+        start = content.rfind(b"\n", 0, place) + 1
+        column = len(content[start:place].decode("utf-8", errors="replace")) + 1
         features = self._options.features
         limit = features if isinstance(features, int) else self._options.max_features
         where, token = f"{self.path}, line {line}, column {column}: ", content[place:end]
@@ -197,7 +204,7 @@ def _texts(source: ByteStream) -> Iterator[_Text]:
 
 
 def _parsed(text: _Text, begin: int, width: int, options: ReadOptions) -> tuple[Any, ...]:
-    """Parse lines: features, labels, starts and ids of runs, comments, and the parser's report."""
+    """Parse lines: features, labels, starts and ids of runs, comments, the report, and problems."""
     # The shortest line is "0 qid:1"; a row may be wider than a block.
     most_rows = min(max(_BLOCK // (4 * width), 1), (text.size - begin) // 8 + 1)
     X = np.empty((most_rows, width), np.float32)
@@ -226,19 +233,43 @@ def _parsed(text: _Text, begin: int, width: int, options: ReadOptions) -> tuple[
         doubts,
         report,
     )
+    code, place, end = report[: rows.END + 1].tolist()
+    problems = [] if code == rows.FINE else [(place, end, code)]
     for row, column, start, end in doubts[: report[rows.DOUBTS]].tolist():
         token = text.content[start:end].decode()
-        value = np.float32(float(token))
+        with np.errstate(over="ignore"):
+            value = np.float32(float(token))
         if column < 0:
             y[row] = value
         else:
             X[row, column] = value
         counts = y[row] != -1 or options.unjudged != "drop"
-        if counts and abs(value) >= 1 << 24 and _loses_digits(token, value):
+        if np.isinf(value) and column < 0:
+            problems.append((start, end, rows.LABEL_RANGE))
+        elif np.isinf(value) and options.non_finite == "error":
+            feature = 1 + max(text.content.rfind(blank, 0, start) for blank in (b" ", b"\t"))
+            problems.append((feature, end, rows.NOT_FINITE))
+        elif np.isinf(value):
+            report[rows.INFINITE] += counts
+        elif counts and abs(value) >= 1 << 24 and _loses_digits(token, value):
             report[rows.INEXACT if column >= 0 else rows.INEXACT_LABELS] += 1
     count, queries = int(report[rows.ROWS]), int(report[rows.QUERIES])
+    for start, end in ids[:queries].tolist():
+        if (code := _id_problem(bytes(text.content[start:end]))) != rows.FINE:
+            problems.append((start - len("qid:"), end, code))
     texts = Texts(comments[: report[rows.COMMENTED]], comment_ends[:count])
-    return X[:count], y[:count], starts[:queries], ids[:queries].tolist(), texts, report
+    found = starts[:queries], ids[:queries].tolist(), texts, report, problems
+    return X[:count], y[:count], *found
+
+
+def _id_problem(name: bytes) -> int:
+    if len(name) > LONGEST_ID:
+        return _ID_LENGTH
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return _ID_TEXT
+    return _ID_TEXT if _CONTROL.search(name) else rows.FINE
 
 
 def _loses_digits(token: str, value: np.float32) -> bool:

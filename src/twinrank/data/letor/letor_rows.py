@@ -10,7 +10,6 @@ from twinrank.data.letor.tokens import (
     SURE,
     eight_bytes,
     ends_token,
-    is_utf8,
     leading_digits,
     line_end,
     number_of,
@@ -18,14 +17,12 @@ from twinrank.data.letor.tokens import (
     same_bytes,
     skip_blanks,
     token_end,
-    too_large,
 )
 from twinrank.support.compiled import compiled
 
 # Problems of a line; the package `letor` has the messages.
-FINE, LABEL, LABEL_RANGE, UNJUDGED, QID, ID_TEXT, ID_LENGTH = range(7)
-INDEX, ZERO, ORDER, LIMIT, VALUE, NOT_FINITE = range(7, 13)
-LONGEST_ID = 1_000  # bytes; an array of ids needs the length of the longest for each
+FINE, LABEL, LABEL_RANGE, UNJUDGED, QID = range(5)
+INDEX, ZERO, ORDER, LIMIT, VALUE, NOT_FINITE = range(5, 11)
 # What to do with values that are not finite in float32, and with the label −1. Rows with a label
 # to be dropped are kept here, but their values are not counted.
 ERROR, KEEP, DROP = range(3)
@@ -36,7 +33,6 @@ ERROR, KEEP, DROP = range(3)
     BEGIN,  # start of the invalid token
     END,  # its end
     RESUME,  # where to continue; before the end of the text if the block is full
-    LINES,  # line breaks passed
     ROWS,
     QUERIES,  # runs of rows with one query id
     HIGHEST,  # the highest feature index, −1 for none
@@ -47,7 +43,7 @@ ERROR, KEEP, DROP = range(3)
     INEXACT,  # whole numbers that lose digits as float32
     INEXACT_LABELS,
     REPORT_SIZE,
-) = range(15)
+) = range(14)
 
 _NEWLINE, _RETURN, _SPACE, _HASH, _MINUS, _POINT, _COLON = 10, 13, 32, 35, 45, 46, 58
 _TENS = 10 ** np.arange(9, dtype=np.uint64)
@@ -55,6 +51,7 @@ _NONE, _ONE, _THREE, _EIGHT = np.uintp(0), np.uintp(1), np.uintp(3), np.uintp(8)
 _BYTE, _BLANK = np.uintp(255), np.uintp(_SPACE)
 _EXACT = float(1 << 24)  # float32 holds all whole numbers up to this one
 _SURE = 15  # digits of whole numbers that float64 holds
+_INFINITE = (2.0**128 - 2.0**103) * (1 + 1e-15)  # in float32; values just below are doubtful
 
 
 @compiled
@@ -90,7 +87,7 @@ def _read_label(
     elif value == -1:
         if unjudged == ERROR:
             _fail(report, UNJUDGED, i, j)
-    elif not value >= 0 or too_large(text, i, value):
+    elif not 0 <= value < _INFINITE:
         _fail(report, LABEL_RANGE, i, j)
     elif sure == DOUBTFUL or (value > _EXACT and not _is_integer(text, i, j)):
         _doubt(report, doubts, row, -1, i, j)
@@ -108,15 +105,6 @@ def _read_qid(text: Any, i: Any, report: Any) -> Any:
     begin = i + np.uintp(4)
     if not named or text[i + np.uintp(3)] != _COLON or j <= begin:
         _fail(report, QID, i, j)
-    elif j - begin > LONGEST_ID:
-        _fail(report, ID_LENGTH, i, j)
-    else:
-        control, above = False, False  # control characters; bytes that are not ASCII
-        for k in range(begin, j):
-            control |= text[k] < _SPACE
-            above |= text[k] > 127
-        if control or (above and not is_utf8(text, begin, j)):
-            _fail(report, ID_TEXT, i, j)
     return begin, j
 
 
@@ -151,7 +139,7 @@ def _read_value(text: Any, i: Any, begin: Any, non_finite: int, powers: Any, rep
         return value, end, sure
     if sure == NOT_A_NUMBER or not ends_token(text, end):
         _fail(report, VALUE, i, token_end(text, i))
-    elif too_large(text, begin, value):
+    elif not abs(value) < _INFINITE:
         sure = SURE
         if non_finite == ERROR:
             _fail(report, NOT_FINITE, i, end)
@@ -286,7 +274,6 @@ def parse_rows(
     while i < end:
         if row >= X.shape[0] or report[DOUBTS] + X.shape[1] >= doubts.shape[0]:
             break
-        line = i
         i = skip_blanks(text, i)
         if not ends_token(text, i):
             missing, infinite, inexact = report[MISSING], report[INFINITE], report[INEXACT]
@@ -295,18 +282,17 @@ def parse_rows(
             if report[PROBLEM] == FINE:
                 begin_id, end_id = _read_qid(text, skip_blanks(text, i), report)
             if report[PROBLEM] == FINE:
+                if queries == 0 or not same_bytes(text, qid, qid_end, begin_id, end_id):
+                    starts[queries], ids[queries, 0], ids[queries, 1] = row, begin_id, end_id
+                    queries += _ONE
+                    qid, qid_end = begin_id, end_id
                 i = _read_features(
                     text, end_id, row, X, first, limit, absent, non_finite, powers, doubts, report
                 )
             if report[PROBLEM] != FINE:
-                i = line
                 break
             if not counts:
                 report[MISSING], report[INFINITE], report[INEXACT] = missing, infinite, inexact
-            if queries == 0 or not same_bytes(text, qid, qid_end, begin_id, end_id):
-                starts[queries], ids[queries, 0], ids[queries, 1] = row, begin_id, end_id
-                queries += _ONE
-                qid, qid_end = begin_id, end_id
             if text[i] == _HASH:
                 i += _ONE
                 while text[i] != _NEWLINE:
@@ -318,6 +304,5 @@ def parse_rows(
             comment_ends[row] = commented
             row += _ONE
         i = line_end(text, i) + _ONE
-        report[LINES] += 1
     report[RESUME], report[ROWS], report[QUERIES] = i, row, queries
     report[COMMENTED] = commented

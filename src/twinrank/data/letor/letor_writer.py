@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from twinrank.data.letor import NAMES
-from twinrank.data.letor.letor_rows import LONGEST_ID
+from twinrank.data.letor import LONGEST_ID, NAMES
 from twinrank.data.streams import written
 from twinrank.data.table import Texts
 from twinrank.support.errors import InputError

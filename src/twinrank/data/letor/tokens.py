@@ -1,4 +1,4 @@
-"""Compiled functions on bytes: ends of tokens, UTF-8, and decimal numbers exactly as in Python."""
+"""Compiled functions on bytes: ends of tokens, and decimal numbers exactly as in Python."""
 
 from typing import Any
 
@@ -14,8 +14,6 @@ POWERS = np.array([float(f"1e{k}") for k in range(309)])  # exact on any machine
 _EXACT = np.uint64(1 << 53)
 _MOST_DIGITS = 19  # in a 64-bit integer
 _LARGEST_POWER = 10**12  # larger than the number of digits in a line
-_TOO_LARGE = 2.0**128 - 2.0**103  # float64 values from here on are infinite in float32
-_BOUND = np.array(list(str(2**128 - 2**103 - 2**74)), np.uint8)  # and so is text from here on
 _TAB, _NEWLINE, _RETURN, _SPACE, _HASH = 9, 10, 13, 32, 35
 _ONE = np.uintp(1)
 _WORD = ir.IntType(64)
@@ -129,26 +127,6 @@ def same_bytes(text: Any, a: Any, a_end: Any, b: Any, b_end: Any) -> bool:
 
 
 @compiled
-def is_utf8(text: Any, i: Any, end: Any) -> bool:
-    """Return True if text[i:end] is valid UTF-8: shortest forms only, no surrogates."""
-    while i < end:
-        lead = text[i]
-        i += _ONE
-        if lead < 0x80:
-            continue
-        if lead < 0xC2 or lead > 0xF4:
-            return False
-        lowest = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80
-        highest = 0x9F if lead == 0xED else 0x8F if lead == 0xF4 else 0xBF
-        for _ in range(1 if lead < 0xE0 else 2 if lead < 0xF0 else 3):
-            if i >= end or text[i] < lowest or text[i] > highest:
-                return False
-            lowest, highest = 0x80, 0xBF
-            i += _ONE
-    return True
-
-
-@compiled
 def read_number(text: Any, place: Any, powers: Any) -> Any:
     """Read the number at a position; return its value, its end and how certain the value is.
 
@@ -216,29 +194,3 @@ def _read_word(text: Any, i: Any, negative: bool, point: bool) -> Any:
                 return value, after, SURE
         return value, after + np.uintp(5), SURE
     return 0.0, i, NOT_A_NUMBER
-
-
-@compiled
-def too_large(text: Any, place: Any, value: Any) -> bool:
-    """Return True if the number at a position, read as `value`, is not a finite float32.
-
-    Near the bound, where the last bits of the value matter, the digits are compared instead.
-    """
-    size = abs(value)
-    if size < _TOO_LARGE * (1 - 1e-15):
-        return False
-    if not size < _TOO_LARGE * (1 + 1e-15):
-        return True
-    i, k = place, 0
-    while True:
-        byte = text[i]
-        if 48 <= byte <= 57:
-            if k or byte != 48:
-                bound = _BOUND[k] if k < _BOUND.size else 0
-                if byte - 48 != bound:
-                    return bool(byte - 48 > bound)
-                k += 1
-        elif byte != 46 and i > place:
-            break
-        i += np.uintp(1)
-    return bool(k >= _BOUND.size)

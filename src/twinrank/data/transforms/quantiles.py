@@ -22,9 +22,9 @@ from twinrank.data.transforms.transform_base import (
     apply_all,
     blocks_after,
     by_tile,
+    located,
     outputs_of,
     rows_for,
-    sources_of,
 )
 from twinrank.support.errors import InputError
 
@@ -46,22 +46,6 @@ class _WithQuantiles(Transform):
         self._check_whole("subsample", 1)
         values = _increasing(type(self).__name__, getattr(self, self.statistics))
         object.__setattr__(self, self.statistics, values)
-
-    def check_features(self, features: int) -> None:
-        """Raise an error if unfitted, or if the number of features differs."""
-        fitted = len(self._fitted())
-        if fitted != features:
-            raise InputError(
-                f"{type(self).__name__} was fitted on {fitted} features, but X has {features}."
-            )
-
-    def _fitted(self) -> Statistics:
-        values: Statistics | None = getattr(self, self.statistics)
-        if values is None:
-            raise InputError(
-                f"{type(self).__name__} is not fitted; call fit(X, lists) on training data first."
-            )
-        return values
 
     def _check_whole(self, name: str, least: int) -> None:
         value = getattr(self, name)
@@ -85,10 +69,8 @@ class _WithQuantiles(Transform):
         infinite = np.isinf(sample)
         if infinite.any():
             row = int(infinite.any(axis=1).argmax())
-            error = NotFiniteError(self, sample, row, infinite[row])
-            error.row = int(rows[row])
-            error.feature = int(sources_of(before, X.shape[1])[error.feature])
-            raise error
+            with located(int(rows[row]) - row, before, X.shape[1]):
+                raise NotFiniteError(self, sample, row, infinite[row])
         ordered = np.sort(np.ascontiguousarray(sample.T), axis=1)  # missing values at the end
         known = len(rows) - np.isnan(ordered).sum(axis=1)
         last, steps = np.maximum(known - 1, 0)[:, None], min(count, len(rows)) - 1
@@ -141,7 +123,7 @@ class Quantile(_WithQuantiles):
     def table(self) -> "QuantileTable":
         """The distinct quantiles with their results, feature by feature."""
         normal = self.output_distribution == "normal"
-        parts = [_steps(values, normal) for values in self._fitted()]
+        parts = [_steps(values, normal) for values in self.quantiles_ or ()]
         starts = np.cumsum([0, *(part.shape[1] for part in parts)])
         knots, at, right, slope = np.concatenate([np.empty((4, 0)), *parts], axis=1)
         ends = [_score(share, normal) for share in (0.0, 0.5, 1.0)]
@@ -214,7 +196,7 @@ class PiecewiseLinear(_WithQuantiles):
     @cached_property
     def table(self) -> "BinTable":
         """The bins of all features."""
-        distinct = [np.unique(row) for row in self._fitted()]
+        distinct = [np.unique(row) for row in self.edges_ or ()]
         edges = [row if row.size > 1 else np.array([0.0, np.inf]) for row in distinct]
         counts = np.array([row.size - 1 for row in edges], np.int64)
         ends = np.cumsum(counts)

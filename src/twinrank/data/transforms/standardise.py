@@ -22,10 +22,10 @@ from twinrank.data.transforms.transform_base import (
     Transform,
     blocks_after,
     by_tile,
+    located,
     outputs_of,
     read_only,
     rows_for,
-    sources_of,
 )
 from twinrank.support.errors import InputError
 
@@ -71,17 +71,6 @@ class Standardise(Transform):
         deviation = np.sqrt(squares / np.maximum(count, 1))
         return Standardise(tuple(mean.tolist()), tuple(deviation.tolist()))
 
-    def check_features(self, features: int) -> None:
-        """Raise an error if unfitted, or if the number of features differs."""
-        if self.mean_ is None:
-            raise InputError(
-                "Standardise is not fitted; call fit(X, lists) on training data first."
-            )
-        if len(self.mean_) != features:
-            raise InputError(
-                f"Standardise was fitted on {len(self.mean_)} features, but X has {features}."
-            )
-
     def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
         """Standardise each row, in double precision."""
         from twinrank.data.transforms.compiled_transforms import rescale_rows
@@ -103,12 +92,8 @@ def _moments(before: Sequence[Transform], X: Any, lists: Lists) -> Any:
     """Return count, mean and Σ(x − mean)² of each column, after the transforms `before`."""
     total = np.zeros((3, outputs_of(before, X.shape[1])))
     for begin, block in blocks_after(before, X, lists):
-        try:
+        with located(begin, before, X.shape[1]):
             total = _merge(total, _moments_of_block(block))
-        except NotFiniteError as error:
-            error.row += begin
-            error.feature = int(sources_of(before, X.shape[1])[error.feature])
-            raise
     return total
 
 

@@ -1,6 +1,7 @@
 """The base class of transforms, and the functions that run their loops."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, ClassVar, Self
@@ -56,15 +57,30 @@ class NotFiniteError(Exception):
         return error
 
 
+@contextmanager
+def located(begin: int, before: "Sequence[Transform]" = (), features: int = 0) -> Iterator[None]:
+    """Complete the place of a NotFiniteError in rows from `begin` on, after other transforms.
+
+    It names a feature of the data, not a column that those transforms made.
+    """
+    try:
+        yield
+    except NotFiniteError as error:
+        error.row += begin
+        if before:
+            error.feature = int(sources_of(before, features)[error.feature])
+        raise
+
+
 @dataclass(frozen=True)
 class Transform:
     """Base class of feature transforms; `twinrank.transform` creates one by name.
 
     A transform is an immutable value. `fit` returns a new transform with the statistics of the
     training data, and calling that one transforms any data. Subclasses define `apply`. Subclasses
-    with statistics also define `fit_after` and `check_features`, and store the statistics in fields
-    whose names end in `_`. All other fields are options. Subclasses that make several columns of a
-    feature define `outputs` and `sources`; every feature needs at least one column.
+    with statistics also define `fit_after`, and store the statistics, an entry per feature, in
+    fields whose names end in `_`. All other fields are options. Subclasses that make several
+    columns of a feature define `outputs` and `sources`; every feature needs at least one column.
 
     Examples
     --------
@@ -154,13 +170,25 @@ class Transform:
         return self
 
     def check_features(self, features: int) -> None:
-        """Raise an error if the number of features differs from the training data.
+        """Raise an error if unfitted, or if the number of features differs from training.
 
         Parameters
         ----------
         features : int
             The number of features of the data to transform.
         """
+        name = type(self).__name__
+        for field in fields(self):
+            if not field.name.endswith("_"):
+                continue
+            if (statistics := getattr(self, field.name)) is None:
+                raise InputError(
+                    f"{name} is not fitted; call fit(X, lists) on training data first."
+                )
+            if len(statistics) != features:
+                raise InputError(
+                    f"{name} was fitted on {len(statistics)} features, but X has {features}."
+                )
 
     def outputs(self, features: int) -> int:
         """Return the number of columns of the result; by default one per feature.
@@ -237,11 +265,8 @@ def apply_all(transforms: Sequence[Transform], X: Any, lists: Lists, out: Floats
         return
     per_query = any(step.per_query for step in transforms)
     for begin, end, part in row_blocks(lists, max(widths), per_query):
-        try:
+        with located(begin):
             _apply_steps(transforms, x[begin:end], part, result[begin:end])
-        except NotFiniteError as error:
-            error.row += begin
-            raise
 
 
 def _apply_steps(transforms: Sequence[Transform], x: Any, lists: Lists, out: Floats) -> None:
@@ -253,11 +278,8 @@ def _apply_steps(transforms: Sequence[Transform], x: Any, lists: Lists, out: Flo
     for i, step in enumerate(transforms):
         width = step.outputs(x.shape[1])
         target = out if width == out.shape[1] else np.empty((len(x), width), np.float32)
-        try:
+        with located(0, transforms[:i], features):
             step.apply(read_only(x), lists, target)
-        except NotFiniteError as error:  # name the feature of the data, not a column in between
-            error.feature = int(sources_of(transforms[:i], features)[error.feature])
-            raise
         x = target
 
 
@@ -291,24 +313,23 @@ def row_blocks(
         yield int(offsets[0]), int(offsets[-1]), Lists(offsets - offsets[0])
 
 
-def blocks_after(before: Sequence[Transform], X: Any, lists: Lists) -> Iterator[tuple[int, Floats]]:
+def blocks_after(
+    before: Sequence[Transform], X: Any, lists: Lists, values: int | None = None
+) -> Iterator[tuple[int, Floats]]:
     """Iterate over blocks of the transformed rows of X, each with the number of its first row.
 
-    A block is only valid until the next one.
+    A block has about this many values. It is only valid until the next one.
     """
     width = outputs_of(before, X.shape[1])
     per_query = any(step.per_query for step in before)
     buffer = np.empty((0, width), np.float32)
-    for begin, end, part in row_blocks(lists, width, per_query):
+    for begin, end, part in row_blocks(lists, width, per_query, values):
         block = X[begin:end].view(np.ndarray)
         if before or not is_plain(block):
             if len(buffer) < end - begin:
                 buffer = np.empty((end - begin, width), np.float32)
-            try:
+            with located(begin):
                 apply_all(before, block, part, buffer[: end - begin])
-            except NotFiniteError as error:
-                error.row += begin
-                raise
             block = buffer[: end - begin]
         yield begin, block
 

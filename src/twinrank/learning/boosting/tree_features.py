@@ -10,7 +10,7 @@ from twinrank.core.lists import Lists
 from twinrank.data.batches import blocks
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, Transform
-from twinrank.data.transforms.except_columns import except_columns
+from twinrank.data.transforms.combined import except_columns
 from twinrank.learning.boosting.engines import Rows
 from twinrank.support.errors import InputError
 

@@ -13,7 +13,7 @@ from safetensors.torch import load, save
 
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import from_json as transform_from_json
-from twinrank.data.transforms.except_columns import except_columns
+from twinrank.data.transforms.combined import except_columns
 from twinrank.learning.models.architecture import Architecture
 from twinrank.learning.models.ensemble import (
     CustomNet,

@@ -12,7 +12,7 @@ from twinrank.data.batches import blocks
 from twinrank.data.builder import numbered
 from twinrank.data.dataset import Dataset, with_features
 from twinrank.data.transforms import Compose, Transform, Union
-from twinrank.data.transforms.except_columns import ExceptColumns
+from twinrank.data.transforms.combined import ExceptColumns
 from twinrank.learning.boosting.engines import ENGINES
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.fit_arguments import (

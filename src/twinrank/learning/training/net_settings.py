@@ -17,7 +17,7 @@ from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.measures import Measure, names
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
-from twinrank.data.transforms.except_columns import except_columns
+from twinrank.data.transforms.combined import except_columns
 from twinrank.data.transforms.transform_base import FeatureError
 from twinrank.learning.models.ensemble import Net, build_net, resolve_architecture
 from twinrank.learning.models.net_model import SCORED_TOGETHER, NetModel, path_of
