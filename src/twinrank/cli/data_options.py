@@ -107,6 +107,7 @@ _READING: dict[str, tuple[Any, Any, Any]] = {  # options of `load`: type, defaul
 _OWN_OPTIONS = {  # arguments of rankers and of `evaluate` that are options, and their names
     "architecture": "architecture",
     "convention": "convention",
+    "data": "check",
     "docids": "docid",
     "empty": "empty",
     "epochs": "epochs",

@@ -25,7 +25,7 @@ Booleans = npt.NDArray[np.bool_]
 
 _CATEGORICAL, _DEFAULT_LEFT = 1, 2  # bits of LightGBM's decision_type
 _ZERO_MISSING, _NAN_MISSING = 1, 2  # its bits 2 and 3
-_ZERO = 1e-35  # LightGBM's zero_as_missing takes values up to this size as 0
+_ZERO = float(np.float32(1e-35))  # LightGBM takes values up to this size as 0
 HALF = 0.5
 """The threshold of a split on a membership column, which is 0 or 1."""
 
@@ -128,8 +128,10 @@ def largest_float32(thresholds: Floats) -> Floats:
 
 
 def next_float32(values: Floats) -> Floats:
-    """The next larger float32."""
-    return np.nextafter(values.astype(np.float32), np.float32(np.inf)).astype(np.float64) + 0.0
+    """The next larger float32; 0 is not negative."""
+    with np.errstate(over="ignore"):
+        following = np.nextafter(values.astype(np.float32), np.float32(np.inf))
+    return following.astype(np.float64) + 0.0
 
 
 def _lightgbm(trees: "Trees") -> tuple[float, Iterator[Tree]]:
@@ -169,10 +171,18 @@ def _lightgbm_tree(block: str) -> Tree:
         np.append(left, none),
         np.append(right, none),
         np.append(numbers("split_feature", np.int64), none),
-        np.append(largest_float32(threshold), leaves),
+        np.append(_beside_zero(largest_float32(threshold)), leaves),
         np.append(to_left, no),
         _lightgbm_categories(by_category, threshold, numbers),
     )
+
+
+def _beside_zero(thresholds: Floats) -> Floats:
+    """LightGBM's thresholds between values that it takes as 0, moved to the last of these."""
+    negative = (thresholds >= -_ZERO) & (thresholds < 0)
+    positive = (thresholds >= 0) & (thresholds < _ZERO)
+    below = float(np.nextafter(np.float32(-_ZERO), np.float32(-np.inf)))
+    return np.where(negative, below, np.where(positive, _ZERO, thresholds))
 
 
 def _lightgbm_categories(
