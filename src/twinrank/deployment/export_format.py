@@ -80,8 +80,9 @@ class TreeFormat(Format):
         parts = [generated(model, plain, forest, data, missing=agrees)]
         parts += [] if data is None else [sample(data)]
         difference = max(
-            compared(model.score(part), scores_of(trees, forest.matrix(part), self.rule), self)
+            compared(model.score(part), scores_of(trees, X, self.rule), self)
             for part in parts
+            for X in forest.matrices(part)
         )
         notes = tuple(self.notes(forest, data, files))
         if not agrees:

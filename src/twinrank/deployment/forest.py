@@ -1,6 +1,6 @@
 """The trees of a model as one list for search engines: per document, on named raw features."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,14 @@ class Forest:
     def matrix(self, data: Dataset) -> npt.NDArray[np.float32]:
         """The features of every document, a column each."""
         return np.stack([feature.of(data) for feature in self.features], axis=1)
+
+    def matrices(self, data: Dataset) -> Iterator[npt.NDArray[np.float32]]:
+        """The features; then also with a missing value for each category that does not match."""
+        X = self.matrix(data)
+        yield X
+        members = np.array([feature.values is not None for feature in self.features])
+        if members.any():
+            yield np.where(members & (X == 0), np.float32(np.nan), X)
 
     def renamed(self, names: Sequence[str]) -> "Forest":
         """The forest with other names of features."""

@@ -108,14 +108,15 @@ def with_memberships(
     place = {key: inputs + number for number, key in enumerate(tables)}
     changed = []
     for tree in trees:
-        feature, value, missing = tree.feature.copy(), tree.value.copy(), tree.missing_left.copy()
+        feature, value = tree.feature.copy(), tree.value.copy()
         swapped = np.zeros(len(value), bool)
         for node, split in tree.categories.items():
             key, swapped[node] = meaning[int(tree.feature[node]), *split]
-            # 0, and so also missing, goes to the left, before the children are exchanged.
-            feature[node], value[node], missing[node] = place[key], HALF, True
-        plain = replace(tree, feature=feature, value=value, missing_left=missing, categories={})
-        changed.append(plain.swapped(swapped))
+            feature[node], value[node] = place[key], HALF
+        moved = replace(tree, feature=feature, value=value, categories={}).swapped(swapped)
+        # A document that an engine does not match is missing, and goes to the left as 0 does.
+        by_category = np.isin(np.arange(len(value)), list(tree.categories))
+        changed.append(replace(moved, missing_left=moved.missing_left | by_category))
     return list(tables.values()), changed
 
 
