@@ -49,12 +49,6 @@ class Tree:
         """True for each leaf."""
         return self.left < 0
 
-    @property
-    def numeric_splits(self) -> Integers:
-        """The splits on numbers."""
-        splits = np.flatnonzero(~self.is_leaf)
-        return splits[~np.isin(splits, list(self.categories))]
-
     def scaled(self, factor: float) -> "Tree":
         """The tree with the values of its leaves multiplied."""
         if factor == 1:
