@@ -529,8 +529,65 @@ def test_models_that_depend_on_the_query_are_refused(data, tmp_path, name):
             boosted(data, **settings).export(tmp_path / "out", name, data)
         assert "Train a BoostedRanker with transforms='none'" in str(refused.value)
     net = tr.Ranker(architecture="MLP(width=4, depth=1)", transforms="Standardise", epochs=1)
-    with pytest.raises(tr.InputError, match="holds trees, but this model contains a net"):
+    with pytest.raises(tr.InputError, match=r"contains a net|takes nets on raw numbers"):
         net.fit(data).export(tmp_path / "out", name)
+    assert not any(tmp_path.iterdir())
+
+
+def net(data, architecture, **settings):
+    own = {"transforms": "none", "epochs": 2, "ensemble_size": 1, "random_state": 0, **settings}
+    return tr.Ranker(architecture=architecture, **own).fit(data)
+
+
+@pytest.mark.parametrize("name", ["elasticsearch-ltr", "opensearch-ltr"])
+def test_a_linear_net_has_a_weight_for_each_feature(data, tmp_path, name):
+    model = net(data, "Linear")
+    done = model.export(tmp_path / "out", name, data)
+    body = json.loads((tmp_path / "out" / "model.json").read_bytes())["model"]["model"]
+    assert body["type"] == "model/linear"
+    weights = body["definition"]
+    scores = [sum(weights[name] * x for name, x in row.items()) for row in documents(NAMES, data)]
+    constant = float(re.search(r"lower by (\S+)\.$", done.notes[0])[1])
+    np.testing.assert_allclose(model.predict(data) - scores, constant, rtol=1e-4, atol=1e-5)
+    with pytest.raises(tr.InputError, match="holds trees and linear nets"):
+        net(data, "MLP(width=4, depth=1)").export(tmp_path / "deep", name)
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "tanh", "sigmoid"])
+@pytest.mark.parametrize("norm", ["batch", "none"])
+def test_nets_for_solr(data, tmp_path, activation, norm):
+    """Evaluated as Solr's NeuralNetworkModel does (62863bc): a document and a unit at a time."""
+    model = net(data, f"MLP(width=4, depth=2, activation={activation}, norm={norm})")
+    model.export(tmp_path / "out", "solr", data)
+    functions = {
+        "relu": lambda z: max(z, 0.0),
+        "leakyrelu": lambda z: 0.01 * z if z < 0 else z,
+        "tanh": np.tanh,
+        "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
+        "identity": lambda z: z,
+    }
+    layers = json.loads((tmp_path / "out" / "model.json").read_bytes())["params"]["layers"]
+    scores = []
+    for row in data.X[:40].tolist():
+        for layer in layers:
+            units = zip(layer["matrix"], layer["bias"], strict=True)
+            row = [
+                functions[layer["activation"]](np.dot(weights, row) + bias)
+                for weights, bias in units
+            ]
+        scores += row
+    np.testing.assert_allclose(scores, model.predict(data)[:40], rtol=1e-4, atol=1e-5)
+
+
+def test_nets_that_solr_cannot_hold(data, tmp_path):
+    for settings, why in (
+        ({"architecture": "CE4.L(width=4)"}, "cannot hold a layer CELU"),
+        ({"architecture": "MLP(width=4, norm=layer)"}, "cannot hold a layer LayerNorm"),
+        ({"architecture": "Linear", "ensemble_size": 2}, "holds one net, but this model has 2"),
+        ({"architecture": "MLP(width=4, context=pool)"}, "scores depend on the whole query"),
+    ):
+        with pytest.raises(tr.InputError, match=why):
+            net(data, **settings).export(tmp_path / "out", "solr")
     assert not any(tmp_path.iterdir())
 
 

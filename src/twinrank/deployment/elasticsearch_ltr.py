@@ -1,23 +1,38 @@
-"""The Elasticsearch learning-to-rank plugin: `model/xgboost+json`.
+"""The Elasticsearch learning-to-rank plugin: `model/xgboost+json` and `model/linear`.
 
 Read in o19s/elasticsearch-learning-to-rank 1dfed57 (1.5.12): `XGBoostJsonParser` accepts a list of
 trees and refuses unknown keys; `NaiveAdditiveDecisionTree` goes to the left if the threshold is
 above the value, and adds up the trees, all in float32. A feature without a match is NaN and takes
 the way of `missing` (since 1.5.9; the plugin fails without this key). No base score is added.
+`LinearRanker` adds up weight · feature in float32, without a constant.
 """
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from twinrank.data.dataset import Dataset
-from twinrank.deployment.export_format import Files, TreeFormat, as_json
-from twinrank.deployment.forest import Feature, Forest
+from twinrank.deployment.dense_net import Dense, dense_layers
+from twinrank.deployment.export_format import (
+    Files,
+    TreeFormat,
+    Written,
+    as_json,
+    checked_net,
+    label_of,
+)
+from twinrank.deployment.forest import REMEDY, Feature, Forest, names_of
 from twinrank.deployment.tree_list import Tree
 from twinrank.deployment.tree_rules import Rule
 from twinrank.deployment.xgboost_dump import dumped, undumped
+from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    from twinrank.learning.models.saved_model import Model
 
 _UPLOAD = """\
 #!/bin/sh
@@ -46,11 +61,35 @@ class ElasticsearchLTR(TreeFormat):
     rule = Rule(strict=True)
     needs: ClassVar[str] = "version 1.5.9 of the plugin or later"
 
+    def write(self, model: "Model", path: Path, data: Dataset | None) -> Written:
+        """Trees, or a linear net: `model/linear`, a weight for each feature and no constant."""
+        if model.kind != "net":
+            return super().write(model, path, data)
+        layers = dense_layers(model, self.engine)
+        if len(layers) > 1 or layers[0].activation != "identity":
+            raise InputError(
+                f"Not exported: {self.engine} holds trees and linear nets, but this net has hidden "
+                f"layers. ",
+                *REMEDY,
+            )
+        names = names_of(model)
+        forest = Forest(tuple(Feature(name, column, name) for column, name in enumerate(names)), [])
+        weights = dict(zip(names, layers[0].matrix[0].tolist(), strict=True))
+        files = self._bodies("model/linear", weights, forest, label_of(path))
+        read = json.loads(files["model.json"])["model"]["model"]["definition"]
+        matrix = np.array([[read[name] for name in names]])
+        written = checked_net(self, model, [Dense(matrix, layers[0].bias)], files, data)
+        note = f"The plugin has no constant: all scores are lower by {float(layers[0].bias[0]):g}."
+        return replace(written, notes=(note, *negative_features(forest, data)))
+
     def files(self, forest: Forest, label: str) -> Files:
         """The model, the feature set and the commands."""
-        definition = {"type": "model/xgboost+json", "definition": dumped(forest)}
+        return self._bodies("model/xgboost+json", dumped(forest), forest, label)
+
+    def _bodies(self, kind: str, definition: Any, forest: Forest, label: str) -> Files:
+        model = {"name": label, "model": {"type": kind, "definition": definition}}
         return {
-            "model.json": as_json({"model": {"name": label, "model": definition}}).encode(),
+            "model.json": as_json({"model": model}).encode(),
             "featureset.json": feature_set(forest, label),
             "upload.sh": _UPLOAD.format(label=label, needs=self.needs).encode(),
         }

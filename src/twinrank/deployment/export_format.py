@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
-from twinrank.deployment.check_rows import generated, sample
+from twinrank.deployment.check_rows import generated, random_query, sample
+from twinrank.deployment.dense_net import Dense, net_scores
 from twinrank.deployment.forest import Forest, forest_of
 from twinrank.deployment.tree_list import Tree
 from twinrank.deployment.tree_rules import Rule, scores_of
@@ -61,6 +62,18 @@ class Format(ABC):
     @abstractmethod
     def write(self, model: "Model", path: Path, data: Dataset | None) -> Written:
         """The files, checked on generated rows and on `data`; nothing is on the disk yet."""
+
+
+def checked_net(
+    target: Format, model: "Model", layers: list[Dense], files: Files, data: Dataset | None
+) -> Written:
+    """The files of a net; `layers` are those that the files hold."""
+    parts = [random_query(model, 1000), *([] if data is None else [sample(data)])]
+    difference = max(
+        compared(model.score(part), net_scores(layers, part.X), target) for part in parts
+    )
+    about = f"{', '.join(files)} for {target.engine}"
+    return Written(files, about, difference, sum(part.documents for part in parts))
 
 
 class TreeFormat(Format):

@@ -1,27 +1,40 @@
-"""Solr's MultipleAdditiveTreesModel.
+"""Solr's MultipleAdditiveTreesModel, and its NeuralNetworkModel for nets.
 
 Read in apache/solr 62863bc (modules/ltr): numbers are strings, a document goes to the left for
 x ≤ t + 1e-6, added and compared in float32, and trees are added up in float32. With
 `isNullSameAsZero` false, a missing value is NaN and takes the way of `missing`, which every split
 must have. A split on a feature that the model does not list ends the tree with 0. SolrCloud keeps
 models in ZooKeeper, which refuses more than 1 MB: larger ones go to a file of each node, and a
-`DefaultWrapperModel` names it.
+`DefaultWrapperModel` names it. A net has a matrix, a bias and an activation for each layer, and is
+evaluated in float32.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
-from twinrank.deployment.export_format import Files, TreeFormat, as_json
-from twinrank.deployment.forest import Feature, Forest
+from twinrank.deployment.dense_net import Dense, dense_layers
+from twinrank.deployment.export_format import (
+    Files,
+    TreeFormat,
+    Written,
+    as_json,
+    checked_net,
+    label_of,
+)
+from twinrank.deployment.forest import Feature, Forest, names_of
 from twinrank.deployment.tree_list import Floats, Tree
 from twinrank.deployment.tree_rules import Part, Rule, flattened, nested
 from twinrank.support.errors import Argument, InputError
+
+if TYPE_CHECKING:
+    from twinrank.learning.models.saved_model import Model
 
 SLACK = np.float32(1e-6)
 """What Solr adds to each threshold."""
@@ -77,33 +90,35 @@ class Solr(TreeFormat):
             trees.append(replace(tree, value=value))
         return replace(forest, trees=trees)
 
+    def write(self, model: "Model", path: Path, data: Dataset | None) -> Written:
+        """Trees, or a net: NeuralNetworkModel."""
+        if model.kind != "net":
+            return super().write(model, path, data)
+        layers = dense_layers(model, self.engine)
+        features = tuple(Feature(name, c, name) for c, name in enumerate(names_of(model)))
+        params = {
+            "layers": [
+                {
+                    "matrix": layer.matrix.tolist(),
+                    "bias": layer.bias.tolist(),
+                    "activation": layer.activation,
+                }
+                for layer in layers
+            ]
+        }
+        files = _packed("NeuralNetworkModel", features, params, label_of(path))
+        read = [
+            Dense(np.array(layer["matrix"]), np.array(layer["bias"]), layer["activation"])
+            for layer in json.loads(files["model.json"])["params"]["layers"]
+        ]
+        written = checked_net(self, model, read, files, data)
+        return replace(written, notes=tuple(self.notes(Forest(features, []), data, files)))
+
     def files(self, forest: Forest, label: str) -> Files:
         """The model, the feature store and the commands."""
-        model = {
-            "class": f"{_CLASSES}.model.MultipleAdditiveTreesModel",
-            "store": label,
-            "name": label,
-            "features": [{"name": feature.name} for feature in forest.features],
-            "params": {
-                "isNullSameAsZero": False,
-                "trees": [{"weight": "1", "root": _root(t, forest)} for t in forest.trees],
-            },
-        }
-        content = as_json(model).encode()
-        features = [_feature(feature, label) for feature in forest.features]
-        store = {"features.json": (as_json(features, indent=1) + "\n").encode()}
-        if len(content) <= ZOOKEEPER:
-            upload = _UPLOAD.format(file="model.json", hint="").encode()
-            return {"model.json": content, **store, "upload.sh": upload}
-        wrapper = {
-            "class": f"{_CLASSES}.model.DefaultWrapperModel",
-            "store": label,
-            "name": label,
-            "params": {"resource": f"models/{label}.json"},
-        }
-        store["wrapper.json"] = (as_json(wrapper, indent=1) + "\n").encode()
-        upload = _UPLOAD.format(file="wrapper.json", hint=_WRAPPED.format(label=label)).encode()
-        return {"model.json": content, **store, "upload.sh": upload}
+        trees = [{"weight": "1", "root": _root(tree, forest)} for tree in forest.trees]
+        params = {"isNullSameAsZero": False, "trees": trees}
+        return _packed("MultipleAdditiveTreesModel", forest.features, params, label)
 
     def read(self, files: Files, names: Sequence[str]) -> list[Tree]:
         """The trees of the model, with the thresholds that Solr compares with."""
@@ -128,6 +143,23 @@ class Solr(TreeFormat):
                 "The model has more than 1 MB, which SolrCloud refuses: copy model.json to each "
                 "node, and upload wrapper.json, as upload.sh does."
             )
+
+
+def _packed(kind: str, features: Sequence[Feature], params: Mapping[str, Any], label: str) -> Files:
+    """The model, its feature store and the commands; a wrapper if the model is too large."""
+    about = {"store": label, "name": label}
+    names = [{"name": feature.name} for feature in features]
+    model = {"class": f"{_CLASSES}.model.{kind}", **about, "features": names, "params": params}
+    content = as_json(model).encode()
+    store = as_json([_feature(feature, label) for feature in features], indent=1) + "\n"
+    files = {"model.json": content, "features.json": store.encode()}
+    if len(content) <= ZOOKEEPER:
+        return {**files, "upload.sh": _UPLOAD.format(file="model.json", hint="").encode()}
+    resource = {"resource": f"models/{label}.json"}
+    wrapper = {"class": f"{_CLASSES}.model.DefaultWrapperModel", **about, "params": resource}
+    upload = _UPLOAD.format(file="wrapper.json", hint=_WRAPPED.format(label=label))
+    files["wrapper.json"] = (as_json(wrapper, indent=1) + "\n").encode()
+    return {**files, "upload.sh": upload.encode()}
 
 
 def _root(tree: Tree, forest: Forest) -> dict[str, Any]:
