@@ -14,7 +14,8 @@ import xgboost as xgb
 import twinrank as tr
 from engine_references import REFERENCES
 from test_saved_trees import ENGINES, NO_TREE, ranker, refusal, table
-from twinrank.deployment import tree_list, xgboost_dump
+from twinrank.deployment import tree_list, vespa, xgboost_dump
+from twinrank.deployment.forest import Feature
 from twinrank.deployment.model_export import FORMATS
 from twinrank.deployment.tree_list import largest_float32, next_float32
 
@@ -429,6 +430,21 @@ def computed(features, document):
         ):
             values[feature["name"]] = 1.0
     return values
+
+
+@pytest.mark.parametrize(
+    ("values", "missing", "expected"),
+    [
+        (("a", 'c"d'), False, 'if (attribute(my_brand) in ["a", "c\\"d"], 1, 0)'),
+        (("a",), True, 'if (attribute(my_brand) in ["", "a"], 1, 0)'),
+        ((1, 7), False, "if (attribute(my_brand) in [1, 7], 1, 0)"),
+        ((1,), True, "if (isNan(attribute(my_brand)) == 1, 1, if (attribute(my_brand) in [1], 1, 0))"),
+        (None, False, "attribute(my_brand)"),
+    ],
+)  # fmt: skip
+def test_expressions_of_vespa(values, missing, expected):
+    """An attribute without a value is NaN if it is a number, and empty if it is text."""
+    assert vespa._expression(Feature("x", 0, "my brand", values, missing)) == expected
 
 
 @pytest.mark.parametrize("engine", ENGINES)

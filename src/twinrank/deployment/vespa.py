@@ -3,8 +3,9 @@
 Read in vespa-engine/vespa: `XGBoostParser` (503626c) turns each split into `feature < t`, or
 `!(feature >= t)` if missing values go to the left, and refuses unknown keys. Ranking expressions
 are evaluated in double precision, or with fast-forest in float32 (`fast_forest.cpp`, 0c55dc9); a
-threshold that is a float32 separates the same float32 features in both. `LightGBMParser` (089e174)
-reads LightGBM's x ≤ t as x < t, so that this format is not used.
+threshold that is a float32 separates the same float32 features in both. An attribute without a
+value is NaN if it is a number, and empty if it is text (`attributefeature.cpp`, 05a27fa).
+`LightGBMParser` (089e174) reads LightGBM's x ≤ t as x < t, so that this format is not used.
 """
 
 import json
@@ -23,7 +24,7 @@ from twinrank.support.errors import InputError
 _PROFILE = """\
 # Copy this file to schemas/SCHEMA/ of the application. Edit the functions: each gives a feature as
 # in the training data. They read attributes of the same names. A missing value must be NaN, as that
-# of an attribute of type float or double without a value.
+# of an attribute of numbers without a value.
 rank-profile {label} {{
 {functions}
     first-phase {{
@@ -87,8 +88,10 @@ def _expression(feature: Feature) -> str:
     field = re.sub(r"\W", "_", feature.field, flags=re.ASCII)
     if feature.values is None:
         return f"attribute({field})"
-    values = ", ".join(as_json(value) for value in feature.values)
-    found = f"if (attribute({field}) in [{values}], 1, 0)" if feature.values else "0"
-    if not feature.missing:
+    texts = any(isinstance(value, str) for value in feature.values)
+    values = ["", *feature.values] if texts and feature.missing else list(feature.values)
+    listed = ", ".join(as_json(value) for value in values)
+    found = f"if (attribute({field}) in [{listed}], 1, 0)" if values else "0"
+    if texts or not feature.missing:
         return found
     return f"if (isNan(attribute({field})) == 1, 1, {found})"
