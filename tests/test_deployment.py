@@ -438,13 +438,15 @@ def computed(features, document):
         (("a", 'c"d'), False, 'if (attribute(my_brand) in ["a", "c\\"d"], 1, 0)'),
         (("a",), True, 'if (attribute(my_brand) in ["", "a"], 1, 0)'),
         ((1, 7), False, "if (attribute(my_brand) in [1, 7], 1, 0)"),
-        ((1,), True, "if (isNan(attribute(my_brand)) == 1, 1, if (attribute(my_brand) in [1], 1, 0))"),
+        ((), True, "if (isNan(attribute(my_brand)) == 1, 1, 0)"),
         (None, False, "attribute(my_brand)"),
     ],
 )  # fmt: skip
 def test_expressions_of_vespa(values, missing, expected):
     """An attribute without a value is NaN if it is a number, and empty if it is text."""
-    assert vespa._expression(Feature("x", 0, "my brand", values, missing)) == expected
+    is_text = "a" in (values or ())
+    feature = Feature("x", 0, "my brand", values, missing, is_text)
+    assert vespa._expression(feature) == expected
 
 
 @pytest.mark.parametrize("engine", ENGINES)

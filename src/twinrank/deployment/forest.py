@@ -40,6 +40,8 @@ class Feature:
     """The name of this column."""
     values: tuple[str | int, ...] | None = None
     missing: bool = False
+    is_text: bool = False
+    """True if the column has texts."""
 
     def of(self, data: Dataset) -> npt.NDArray[np.float32]:
         """The feature of every document."""
@@ -157,7 +159,8 @@ def _membership(part: Any, column: int, member: Any, features: Sequence[Feature]
     taken = {feature.name for feature in features}
     while f"{name}_in_{number}" in taken:
         number += 1
-    return Feature(f"{name}_in_{number}", column, name, chosen, missing)
+    is_text = column in part.encoding.texts
+    return Feature(f"{name}_in_{number}", column, name, chosen, missing, is_text)
 
 
 def _depth(tree: Tree) -> int:

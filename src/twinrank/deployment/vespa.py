@@ -88,10 +88,10 @@ def _expression(feature: Feature) -> str:
     field = re.sub(r"\W", "_", feature.field, flags=re.ASCII)
     if feature.values is None:
         return f"attribute({field})"
-    texts = any(isinstance(value, str) for value in feature.values)
-    values = ["", *feature.values] if texts and feature.missing else list(feature.values)
+    empty = [""] if feature.is_text and feature.missing else []
+    values = [*empty, *feature.values]
     listed = ", ".join(as_json(value) for value in values)
     found = f"if (attribute({field}) in [{listed}], 1, 0)" if values else "0"
-    if texts or not feature.missing:
+    if feature.is_text or not feature.missing:
         return found
     return f"if (isNan(attribute({field})) == 1, 1, {found})"
