@@ -218,13 +218,15 @@ def _unreachable(feature: Feature, threshold: float, data: Dataset | None) -> In
     )
     if data is None:
         return InputError(
-            why + "Pass rows of the features as ",
+            why,
+            "Pass rows of the features as ",
             Argument("data"),
             ", so that another threshold can be chosen that separates the same values.",
         )
     return InputError(
-        why + "A value of the data lies between this threshold and the one that Solr would use. "
-        "Multiply the feature by 1,000 before training."
+        why,
+        "A value of the data lies between this threshold and the one that Solr would use. "
+        "Multiply the feature by 1,000 before training.",
     )
 
 
