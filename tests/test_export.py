@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -316,7 +317,7 @@ def test_a_graph_with_other_scores_is_not_written(ranker, tmp_path, monkeypatch)
     path = tmp_path / "model.onnx"
     path.write_bytes(b"before")
     monkeypatch.setitem(onnx_graph.TRANSFORM_NODES, QueryZScore, onnx_graph._minmax)
-    with pytest.raises(tr.InputError, match="Not exported: onnxruntime's scores of 100 random"):
+    with pytest.raises(tr.InputError, match="Not exported: onnxruntime's scores of 100 documents"):
         ranker.export(path)
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
     assert path.read_bytes() == b"before"
@@ -465,9 +466,15 @@ def test_export_a_net(cli, ranker, fitted, tmp_path, monkeypatch):
     ranker.save("net")
     code, shown, errors = cli("export", "net")
     assert (code, errors) == (0, "")
-    assert shown == (
+    wrote, summary = shown.splitlines()
+    assert wrote == (
         "Wrote model.onnx: X [documents, 12] → scores [documents], float32, one query per call; "
-        f"transforms included: {DEFAULTS['net']['default']['transforms']}\n"
+        f"transforms included: {DEFAULTS['net']['default']['transforms']}"
+    )
+    assert re.fullmatch(
+        r"\d+ kB\. predict takes [\d.]+ µs per document\. Scores of 101 rows differ by at most "
+        r"\S+\.",
+        summary,
     )
     code, shown, _ = cli("export", "net", "-o", "other.onnx")
     assert code == 0
@@ -479,7 +486,9 @@ def test_export_trees(cli, fitted, tmp_path, monkeypatch):
     trees(fitted, transforms="none").save("trees")
     code, shown, errors = cli("export", "trees")
     assert (code, errors) == (0, "")
-    assert shown == "Wrote model.txt: 15 trees in LightGBM's own format\n"
+    assert shown.startswith(
+        "Wrote model.txt: 15 trees in LightGBM's own format\n15 trees, 58 leaves, "
+    )
     code, shown, _ = cli("export", "trees", "-o", "model.onnx")
     assert code == 0
     assert "transforms included: none" in shown
@@ -495,7 +504,7 @@ def test_export_trees_with_their_transforms(cli, fitted, tmp_path, monkeypatch):
     code, shown, errors = cli("export", "trees")
     assert (code, errors) == (0, "")
     assert shown.startswith("Wrote model.onnx: X [documents, 12] → scores [documents]")
-    assert shown.endswith("one query per call; transforms included: none | QueryZScore\n")
+    assert "one query per call; transforms included: none | QueryZScore\n15 trees, " in shown
     coded = fitted.X.copy()
     coded[:, 0] = np.arange(len(coded)) % 3
     coded = tr.Dataset.from_arrays(coded, fitted.y, group=fitted.lists.sizes)

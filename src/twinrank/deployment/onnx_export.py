@@ -1,4 +1,4 @@
-"""Export of a model to one ONNX file, transforms included, checked against our own scores."""
+"""ONNX: a model in one file, transforms included."""
 
 import json
 from importlib.metadata import version
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from twinrank.data.dataset import Dataset, with_features
+from twinrank.data.dataset import Dataset
+from twinrank.deployment.check_rows import random_query, sample
+from twinrank.deployment.export_format import Format, Written
 from twinrank.deployment.onnx_graph import Graph, onnx_library
 from twinrank.support.errors import InputError
-from twinrank.support.files import replacing
 
 if TYPE_CHECKING:
     from twinrank.learning.models.saved_model import Model
@@ -21,26 +21,39 @@ TOLERANCE = 1e-5
 """The largest accepted difference of scores, relative to the largest score or, if less, to 1."""
 
 _QUERY_SIZES = (1, 100)  # documents of the random queries on which scores are compared
+_MOST = 500  # queries of the data on which scores are compared
 
 
-def export_onnx(model: "Model", path: Path) -> None:
-    """Write a model as an ONNX file: X [documents, features] in, scores [documents] out.
+class ONNX(Format):
+    """One file: X [documents, features] in, scores [documents] out.
 
     A column of text is an input of its own, [documents], called "text:" and its name.
 
     If a score depends on the other documents of its query (QueryZScore, norm="query"), a call takes
-    the documents of one query; otherwise it takes any documents. The file is written only if
-    onnxruntime computes the same scores from it.
+    the documents of one query; otherwise it takes any documents.
     """
-    if path.suffix != SUFFIX:
-        raise InputError(f"Can't write {path}. Choose a name with .onnx, for the format ONNX.")
-    runtime = _runtime()
-    content = onnx_model(model)
-    onnx_library().checker.check_model(content, full_check=True)
-    serialised = content.SerializeToString()
-    _compare(model, session(runtime, serialised))
-    with replacing(path) as partial:
-        partial.write_bytes(serialised)
+
+    name = "onnx"
+    engine = "onnxruntime"
+    limits = "none for trees and TwinRank's nets; one query per call with the default transforms"
+    target = "model.onnx"
+
+    def write(self, model: "Model", path: Path, data: Dataset | None) -> Written:
+        """The graph with all transforms, checked by onnxruntime."""
+        if path.suffix != SUFFIX:
+            raise InputError(f"Can't write {path}. Choose a name with .onnx, for the format ONNX.")
+        runtime = _runtime()
+        content = onnx_model(model)
+        onnx_library().checker.check_model(content, full_check=True)
+        serialised = content.SerializeToString()
+        run = session(runtime, serialised)
+        queries = [random_query(model, size) for size in _QUERY_SIZES]
+        if data is not None:
+            given = sample(data)
+            queries += [given.select([number]) for number in range(min(given.queries, _MOST))]
+        difference = max(_compared(model, run, query) for query in queries)
+        rows = sum(query.documents for query in queries)
+        return Written({path.name: serialised}, summary(model), difference, rows)
 
 
 def onnx_model(model: "Model") -> Any:
@@ -96,47 +109,26 @@ def _runtime() -> Any:
     return onnxruntime
 
 
-def _compare(model: "Model", onnx_session: Any) -> None:
-    """Raise an error if the graph's scores of random queries differ from the model's."""
-    for size in _QUERY_SIZES:
-        X, categories = _random_query(model, size)
-        data = Dataset.from_arrays(X, group=[size], unjudged="keep", non_finite="keep")
-        expected = model.score(with_features(data, X, None, categories))
-        inputs: dict[str, Any] = {"X": X}
-        for name, column in text_inputs(model).items():
-            own = [categories[column][int(code)] if code >= 0 else "" for code in X[:, column]]
-            inputs[name] = np.array(own, object)
-        (scores,) = onnx_session.run(None, inputs)
-        difference = float(np.abs(scores - expected).max())
-        limit = TOLERANCE * max(1.0, float(np.abs(expected).max()))
-        if not difference <= limit:
-            raise InputError(
-                f"Not exported: onnxruntime's scores of {size} random documents differ from the "
-                f"model's by up to {difference:.2g}; at most {limit:.2g} is accepted."
-            )
+def _compared(model: "Model", onnx_session: Any, query: Dataset) -> float:
+    """The largest difference between the graph's scores of a query and the model's."""
+    inputs: dict[str, Any] = {"X": query.X}
+    for name, column in text_inputs(model).items():
+        texts = query.categories.get(column, ())
+        own = [texts[int(code)] if code >= 0 else "" for code in query.X[:, column]]
+        inputs[name] = np.array(own, object)
+    expected = model.score(query)
+    (scores,) = onnx_session.run(None, inputs)
+    difference = float(np.abs(scores - expected).max())
+    limit = TOLERANCE * max(1.0, float(np.abs(expected).max()))
+    if not difference <= limit:
+        raise InputError(
+            f"Not exported: onnxruntime's scores of {query.documents} documents differ from the "
+            f"model's by up to {difference:.2g}; at most {limit:.2g} is accepted."
+        )
+    return difference
 
 
 def text_inputs(model: "Model") -> dict[str, int]:
     """The columns of text by the names of their inputs."""
     names = model.feature_names
     return {f"text:{c if names is None else names[c]}": c for c in model.encoding.texts}
-
-
-def _random_query(
-    model: "Model", documents: int
-) -> tuple[npt.NDArray[np.float32], dict[int, tuple[str, ...]]]:
-    """Random features, every second one skewed, and random categories, some of them unknown."""
-    random = np.random.default_rng(0)
-    X = random.normal(size=(documents, model.features))
-    X[:, ::2] = np.exp(X[:, ::2])
-    for column, count in model.categories.items():
-        X[:, column] = random.integers(-1, count + 1, documents)
-    texts = {}
-    for column, values in model.encoding.columns.items():
-        if column in model.encoding.texts:
-            texts[column] = (*map(str, values), "an unknown text", "another")
-            X[:, column] = random.integers(-1, len(texts[column]), documents)
-        elif values:
-            known = np.array([-1, *values, max(map(int, values)) + 1])
-            X[:, column] = known[random.integers(0, known.size, documents)]
-    return X.astype(np.float32), texts

@@ -10,19 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
-from twinrank.data.transforms import Compose
 from twinrank.data.transforms import from_json as transform_from_json
 from twinrank.learning.boosting.engines import ENGINES, Trees, engine
 from twinrank.learning.boosting.tree_features import features_of, tree_transform
 from twinrank.learning.models.saved_model import CONFIG, Model, damaged, is_count, read_part
 from twinrank.support.errors import InputError
-from twinrank.support.files import replacing
-from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
     from twinrank.deployment.onnx_graph import Graph
-
-ONNX = ".onnx"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,13 +36,14 @@ class TreeModel(Model):
 
     def score(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float32]:
         """The score of every document."""
-        parts = [self.trees.predict(X, n_jobs) for X in self._features(data)]
+        parts = [self.trees.predict(X, n_jobs) for X in self.engine_features(data)]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     def contributions(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float64]:
         """SHAP values: a column per feature, and the common base value in the last column."""
         parts = [
-            self._by_feature(self.trees.contributions(X, n_jobs)) for X in self._features(data)
+            self._by_feature(self.trees.contributions(X, n_jobs))
+            for X in self.engine_features(data)
         ]
         return np.concatenate(parts) if parts else np.empty((0, self.features + 1))
 
@@ -66,7 +62,8 @@ class TreeModel(Model):
         sums[:, self.features :] = further
         return sums
 
-    def _features(self, data: Dataset) -> Iterator[Any]:
+    def engine_features(self, data: Dataset) -> Iterator[Any]:
+        """The features as the engine takes them, block by block: codes, transforms applied."""
         return features_of(self.encoding(data), self.transform, self.categorical)
 
     def add_to(self, graph: "Graph") -> str:
@@ -78,42 +75,6 @@ class TreeModel(Model):
     def graph_metadata(self) -> dict[str, Any]:
         """The engine and the number of trees."""
         return {"engine": self.engine, "trees": self.trees.count}
-
-    def export(self, path: Path) -> None:
-        """Write an ONNX file with the transforms, or the engine's own file.
-
-        The latter is LightGBM's text, or XGBoost's JSON or UBJSON.
-        """
-        if path.suffix == ONNX:
-            super().export(path)
-            return
-        module = engine(self.engine)
-        if path.suffix not in module.SUFFIXES:
-            raise InputError(
-                f"Cannot write {path}: trees are exported to ONNX or in {module.NAME}'s own "
-                f"format; choose a name that ends in {ONNX} or {' or '.join(module.SUFFIXES)}."
-            )
-        with replacing(path) as partial:
-            partial.write_bytes(self.trees.to_bytes(path.suffix))
-
-    def describe_export(self, path: Path | None = None) -> tuple[str, str, str | None]:
-        """The engine's own file holds the trees, but no transform; an ONNX file holds all.
-
-        Without a path, trees with a transform or with codes of categories go to an ONNX file.
-        """
-        transformed = self.transform != Compose()
-        needed = transformed or bool(self.encoding.columns)
-        if path.suffix == ONNX if path is not None else needed:
-            return super().describe_export(path)
-        held = f"{counted(self.trees.count, 'tree')} in {engine(self.engine).NAME}'s own format"
-        lacking = (
-            ["the codes of categories, which config.json has"] if self.encoding.columns else []
-        )
-        if transformed:
-            each = ", query by query" if self.per_query else ""
-            lacking.append(f"the transform: apply {self.transform} first{each}")
-        note = f"The file does not hold {' and '.join(lacking)}." if lacking else None
-        return self.trees.file, held, note
 
     def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """The engine, the categorical columns and the trees."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,9 @@ from twinrank.learning.training.matched_data import (
 )
 from twinrank.learning.training.run_folder import Run, has_begun
 from twinrank.support.errors import DataWarning, InputError
+
+if TYPE_CHECKING:
+    from twinrank.deployment.model_export import Export
 
 
 class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
@@ -331,19 +334,41 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         self._check_fitted()
         save_model(self.model_, Path(folder).expanduser())
 
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model as one file that scores without TwinRank.
+    def export(
+        self, path: str | os.PathLike[str], format: str | None = None, data: Any = None
+    ) -> "Export":
+        """Write the fitted model for other software, checked against `predict`.
 
-        An ONNX file (.onnx) contains the transforms. Trees can also be written as their engine's
-        own file (LightGBM: .txt, XGBoost: .json or .ubj), without transforms.
+        An ONNX file contains the transforms. Formats of search engines are folders: the model, a
+        description of its features, and the commands that upload them. They hold trees that score
+        each document alone, on raw features.
 
         Parameters
         ----------
         path : path
-            The file; its ending must fit the model.
+            The file or folder to write; an earlier export there is replaced.
+        format : str, optional
+            "elasticsearch-ltr", "opensearch-ltr", "elasticsearch", "solr", "vespa", "ranklib",
+            "lightgbm", "xgboost" or "onnx". By default the ending of a file names it: .onnx;
+            for trees also .txt (LightGBM), .json or .ubj (XGBoost).
+        data : array, frame, path or Dataset, optional
+            Rows on which the scores are compared too, besides generated ones.
+
+        Returns
+        -------
+        Export
+            With `trees`, `leaves`, `bytes`, `microseconds`, `difference`, `rows` and `notes`.
+
+        Raises
+        ------
+        InputError
+            If the format cannot hold the model, or scores would differ; nothing is written.
         """
+        from twinrank.deployment.model_export import export_model
+
         self._check_fitted()
-        self.model_.export(Path(path).expanduser())
+        rows = None if data is None else self._matched(self._query_data(data, None, None))
+        return export_model(self.model_, Path(path).expanduser(), format, rows)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], architecture: Any = None) -> Self:

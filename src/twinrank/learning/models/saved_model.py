@@ -80,18 +80,6 @@ class Model(ABC):
     def graph_metadata(self) -> dict[str, Any]:
         """What this kind adds to the metadata of an ONNX file, as JSON."""
 
-    def export(self, path: Path) -> None:
-        """Write a file that scores without TwinRank."""
-        from twinrank.deployment.onnx_export import export_onnx
-
-        export_onnx(self, path)
-
-    def describe_export(self, path: Path | None = None) -> tuple[str, str, str | None]:  # noqa: ARG002
-        """The usual name of an exported file, what it holds, and what it leaves out, if any."""
-        from twinrank.deployment.onnx_export import summary
-
-        return "model.onnx", summary(self), None
-
     @abstractmethod
     def parts(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """What this kind adds to `config.json`, and its files by name."""

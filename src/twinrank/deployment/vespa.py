@@ -1,0 +1,97 @@
+"""Vespa: trees as XGBoost dumps them, with a rank profile.
+
+Read in vespa-engine/vespa: `XGBoostParser` (503626c) turns each split into `feature < t`, or
+`!(feature >= t)` if missing values go to the left, and refuses unknown keys. Ranking expressions
+are evaluated in double precision, or with fast-forest in float32 (`fast_forest.cpp`, 0c55dc9); a
+threshold that is a float32 separates the same float32 features in both. An attribute without a
+value is NaN if it is a number, and empty if it is text (`attributefeature.cpp`, 05a27fa).
+`LightGBMParser` (089e174) reads LightGBM's x ≤ t as x < t, so that this format is not used.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from twinrank.deployment.export_format import Files, TreeFormat, as_json
+from twinrank.deployment.forest import Feature, Forest
+from twinrank.deployment.tree_list import Tree
+from twinrank.deployment.tree_rules import Rule
+from twinrank.deployment.xgboost_dump import dumped, undumped
+from twinrank.support.errors import InputError
+
+_PROFILE = """\
+# Copy this file to schemas/SCHEMA/ of the application. Edit the functions: each gives a feature as
+# in the training data. They read attributes of the same names. A missing value must be NaN, as that
+# of an attribute of numbers without a value.
+rank-profile {label} {{
+{functions}
+    first-phase {{
+        expression: xgboost("{label}.json")
+    }}
+}}
+"""
+_UPLOAD = """\
+#!/bin/sh
+# Add the model to an application, and deploy it: sh upload.sh APPLICATION SCHEMA
+set -e
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1/models" "$1/schemas/$2"
+cp "$here/{label}.json" "$1/models/"
+cp "$here/{label}.profile" "$1/schemas/$2/"
+vespa deploy "$1"
+"""
+
+
+class Vespa(TreeFormat):
+    """A folder with the model, the rank profile and the commands."""
+
+    name = "vespa"
+    engine = "Vespa"
+    limits = "names become identifiers"
+    target = "vespa"
+    rule = Rule(strict=True, number=np.float64, total=np.float64)
+
+    def chosen(self, forest: Forest) -> Forest:
+        """The features that are used, with names of functions."""
+        forest = forest.without_unused()
+        names = [re.sub(r"\W", "_", feature.name, flags=re.ASCII) for feature in forest.features]
+        names = [name if re.match(r"[A-Za-z_]", name) else f"f_{name}" for name in names]
+        if len(set(names)) < len(names):
+            raise InputError(
+                "Not exported: two features have the same name in Vespa, where names consist of "
+                "letters, digits and _. Rename the columns of the training data."
+            )
+        return forest.renamed(names)
+
+    def files(self, forest: Forest, label: str) -> Files:
+        """The model, the rank profile and the commands."""
+        functions = "\n".join(
+            f"    function {feature.name}() {{\n        expression: {_expression(feature)}\n    }}"
+            for feature in forest.features
+        )
+        return {
+            f"{label}.json": as_json(dumped(forest)).encode(),
+            f"{label}.profile": _PROFILE.format(label=label, functions=functions).encode(),
+            "upload.sh": _UPLOAD.format(label=label).encode(),
+        }
+
+    def read(self, files: Files, names: Sequence[str]) -> list[Tree]:
+        """The trees of the model."""
+        (content,) = (content for name, content in files.items() if name.endswith(".json"))
+        return undumped(json.loads(content), names)
+
+
+def _expression(feature: Feature) -> str:
+    """The feature as a ranking expression: an attribute, or 1 for some of its values."""
+    field = re.sub(r"\W", "_", feature.field, flags=re.ASCII)
+    if feature.values is None:
+        return f"attribute({field})"
+    empty = [""] if feature.is_text and feature.missing else []
+    values = [*empty, *feature.values]
+    listed = ", ".join(as_json(value) for value in values)
+    found = f"if (attribute({field}) in [{listed}], 1, 0)" if values else "0"
+    if feature.is_text or not feature.missing:
+        return found
+    return f"if (isNan(attribute({field})) == 1, 1, {found})"
