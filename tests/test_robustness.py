@@ -197,7 +197,7 @@ class TestErrors:
     @pytest.mark.parametrize("perturbation", [-0.5, nan, inf])
     def test_perturbation(self, function, perturbation):
         message = message_of(function, perturbation=perturbation)
-        assert message == f"perturbation must be a number ≥ 0, not {perturbation}."
+        assert message == f"perturbation must be a number of at least 0, not {perturbation}."
 
     @pytest.mark.parametrize("function", ALL)
     @pytest.mark.parametrize("samples", [0, -3])
