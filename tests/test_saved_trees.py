@@ -235,6 +235,26 @@ def test_unknown_lines_of_later_versions_are_accepted(tmp_path, engine):
     assert read_xgboost(json.dumps(content).encode(), X.shape[1], ()).count == 2
 
 
+def test_trees_of_dart_are_not_kept_while_they_are_dropped():
+    """LightGBM negates dropped trees, and drops some whenever the training scores are read."""
+    X, y, qid = table(np.random.default_rng(0))
+    own = {"boosting": "dart", "drop_rate": 1.0, "skip_drop": 0.0, "min_data_in_leaf": 1}
+    model = tr.BoostedRanker(n_estimators=3, ensemble_size=1, engine_params=own)
+    model.fit(np.nan_to_num(X), y, qid=qid)
+    text = model.model_.trees.to_bytes().decode()
+    assert "shrinkage=" in text
+    assert "shrinkage=-" not in text
+
+
+def test_dart_grows_the_same_trees_again():
+    """LightGBM reads memory that it has not initialised, unless we read the scores first."""
+    X, y, qid = table(np.random.default_rng(0))
+    own = {"boosting": "dart", "drop_rate": 0.5, "min_data_in_leaf": 1}
+    model = tr.BoostedRanker(n_estimators=4, ensemble_size=1, engine_params=own)
+    texts = {model.fit(np.nan_to_num(X), y, qid=qid).model_.trees.to_bytes() for _ in range(10)}
+    assert len(texts) == 1
+
+
 def test_linear_trees_do_not_grow_in_parallel():
     """LightGBM would end the process."""
     X, y, qid = table(np.random.default_rng(0))

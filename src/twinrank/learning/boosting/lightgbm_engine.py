@@ -183,6 +183,10 @@ class Grower:
         with explained_by(NAME, lgb.basic.LightGBMError):
             start = lgb.Booster(model_str=self._earlier) if self._earlier else None
             self._booster = data.booster(params, start)
+        if objective is not None and params.get("boosting") == "dart":
+            # DART does not initialise whether it has dropped trees for the current round. Reading
+            # the training scores does; the first round then starts its random numbers anew.
+            self.scores()
 
     def grow(self, round_number: int) -> bool:
         """Add a tree; False if no split helps."""

@@ -247,7 +247,6 @@ class TreeLearner(Learner):
         The mean of standardised scores ranks, so that models that stopped early count as much.
         """
         self._check_trees()
-        self._check_scores()
         data, size = self._task.train.data, self.selected_models
         models = [
             kept or own.model(count or own.count)
@@ -255,6 +254,8 @@ class TreeLearner(Learner):
                 self._best_models, self._growers, self._best_trees, strict=True
             )
         ]
+        # After the models are taken: LightGBM's DART drops trees when training scores are read.
+        self._check_scores()
         factors = [1.0]
         if size > 1:
             best = enumerate(self._best_deviations)
