@@ -197,8 +197,8 @@ def as_option(argument: Argument) -> str:
     ('--set engine=lightgbm', "--set 'transforms=Clip(low=0)'")
     """
     name, value = argument.name, argument.value
-    if name == "mode" and value == "paper":
-        return "--paper"
+    if name == "mode" and value in ("paper", "per-document"):
+        return f"--{value}"
     if name not in _NAMES and name not in _OWN_OPTIONS:
         return name if value is None else f"--set {shlex.quote(f'{name}={value}')}"
     option = _RENAMED.get(name, name).replace("_", "-")

@@ -2,11 +2,11 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twinrank.cli.command_signatures import Overwrite
+from twinrank.cli.command_signatures import AtLeastOne, Overwrite
 from twinrank.cli.data_options import load_data, takes_data
 from twinrank.cli.output_options import (
     check_free,
@@ -15,6 +15,10 @@ from twinrank.cli.output_options import (
     show_note,
     takes_output,
 )
+from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    from twinrank.data.dataset import Dataset
 
 
 @takes_output
@@ -25,6 +29,10 @@ def export(
     output: Annotated[Path | None, typer.Option("-o", "--output")] = None,
     kind: Annotated[str | None, typer.Option("--format")] = None,
     check: Annotated[Path | None, typer.Option(metavar="DATA")] = None,
+    distill: Annotated[Path | None, typer.Option(metavar="DATA")] = None,
+    valid: Annotated[Path | None, typer.Option(metavar="DATA")] = None,
+    max_trees: AtLeastOne = None,
+    max_leaves: Annotated[int | None, typer.Option(min=2)] = None,
     overwrite: Overwrite = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
@@ -32,7 +40,7 @@ def export(
 
     Search engines get a folder with the model, a description of its features and
     the commands that upload both. They score each document alone: train trees
-    with --set transforms=none. Nets, trees and blends of any kind become ONNX files
+    with twinrank train --per-document. Nets, trees and blends of any kind become ONNX files
     with their transforms.
 
     The command evaluates the files by the rules of the program that reads them.
@@ -42,6 +50,8 @@ def export(
     twinrank export runs/ap -o model.onnx
 
     twinrank export runs/trees --format opensearch-ltr --check test.txt
+
+    twinrank export runs/blend --format solr --distill train.txt --max-trees 500
 
     Parameters
     ----------
@@ -57,6 +67,16 @@ def export(
         and categories the engine's own).
     check
         Data on whose rows the scores are compared too, such as the test data.
+    distill
+        Judged data. Train trees that score each document alone on the scores of the model, print
+        what they lose, and export them instead.
+    valid
+        With --distill: judged queries that the model has not seen, to measure the loss on
+        (default: a fifth of the queries).
+    max_trees
+        With --distill: the maximum number of trees.
+    max_leaves
+        With --distill: the maximum number of leaves of a tree.
     """
     from twinrank.deployment.model_export import FORMATS, default_format
     from twinrank.learning.estimators.base_ranker import load_model
@@ -66,7 +86,24 @@ def export(
         kind = kind or default_format(ranker.model_)
         output = Path(FORMATS[kind].target if kind in FORMATS else kind)
     check_free(output, overwrite)
-    data = None if check is None else load_data(check, reading or {}, ranker._known_columns().text)
+
+    def loaded(path: Path | None) -> "Dataset | None":
+        if path is None:
+            return None
+        return load_data(path, reading or {}, ranker._known_columns().text)
+
+    data = loaded(check)
+    if (learned := loaded(distill)) is not None:
+        limits = {"max_trees": max_trees, "max_leaves": max_leaves}
+        ranker = ranker.distill(learned, loaded(valid), **limits)
+        show_done(f"Distilled into trees:\n{ranker.distillation_}")
+        if valid is None:
+            show_note(
+                f"Compared on a fifth of {distill}. If the model was trained on these queries, its "
+                f"own figures are too high: pass others with --valid."
+            )
+    elif valid or max_trees or max_leaves:
+        raise InputError("--valid, --max-trees and --max-leaves need --distill.")
     done = ranker.export(output, kind, data)
     show_done(f"Wrote {output}: {done.description}")
     show_done(str(done))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 PANELS = {
     "Data": ("valid", "test", "fold", "unlabelled", "teacher"),
     "Model and training": (
-        *("objective", "strategy", "architecture", "trees", "blend", "epochs", "paper", "seed"),
-        *("config", "settings"),
+        *("objective", "strategy", "architecture", "trees", "per_document", "blend", "epochs"),
+        *("paper", "seed", "config", "settings"),
     ),
     "Run": ("out", "resume", "save_every", "tensorboard", "log"),
 }
@@ -40,6 +40,7 @@ def train(
     strategy: str | None = None,
     architecture: str | None = None,
     trees: bool = False,
+    per_document: bool = False,
     blend: bool = False,
     unlabelled: Path | None = None,
     teacher: Path | None = None,
@@ -84,6 +85,9 @@ def train(
         net as package.module:name.
     trees
         Train boosted trees (BoostedRanker) instead of a net (Ranker).
+    per_document
+        Train boosted trees on raw features, whose score of a document does not depend on the
+        others of its query: twinrank export writes them for search engines.
     blend
         Train boosted trees and a net, and rank by their weighted scores.
     unlabelled
@@ -127,8 +131,14 @@ def train(
         "strategy": strategy,
         "epochs": epochs,
         "random_state": seed,
-        "mode": "paper" if paper else None,
+        "mode": "paper" if paper else "per-document" if per_document else None,
     }
+    if per_document and (paper or blend):
+        raise InputError(
+            f"--per-document trains trees with settings of their own: remove "
+            f"--{'paper' if paper else 'blend'}."
+        )
+    trees = trees or per_document
     files = {"data": data, "valid": valid, "test": test}
     files |= {"unlabelled": unlabelled, "teacher": teacher}
     if resume is not None and any(

@@ -1,6 +1,7 @@
 """The `Dataset` class: documents with features and labels, grouped by query."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -450,6 +451,12 @@ class Dataset:
                 f"pass one value per document."
             )
         return array
+
+
+def with_labels(data: Dataset, labels: npt.NDArray[Any]) -> Dataset:
+    """Return the queries of a dataset with other labels, in the dataset's order."""
+    own = with_features(data, data.X, data.feature_names, data.categories)
+    return Dataset(replace(own._table, y=np.asarray(labels, np.float32)), data.name)
 
 
 def with_features(

@@ -51,6 +51,7 @@ from twinrank.support.errors import DataWarning, InputError
 
 if TYPE_CHECKING:
     from twinrank.deployment.model_export import Export
+    from twinrank.learning.estimators.boosted import BoostedRanker
 
 
 class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
@@ -369,6 +370,67 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         self._check_fitted()
         rows = None if data is None else self._matched(self._query_data(data, None, None))
         return export_model(self.model_, Path(path).expanduser(), format, rows)
+
+    def distill(
+        self,
+        data: Any,
+        eval_set: Any = None,
+        *,
+        max_trees: int | None = None,
+        max_leaves: int | None = None,
+        random_state: int = 0,
+    ) -> "BoostedRanker":
+        """Train boosted trees that score each document alone, on the scores of this ranker.
+
+        Search engines can use them where they cannot use this ranker: a net, a blend, or trees
+        with z-scores within the query. The trees learn labels to which the scores of this ranker
+        are added, standardised within each query; without labels, they learn from the scores alone.
+
+        Parameters
+        ----------
+        data : path or Dataset
+            Queries with the features of this ranker. Labels are optional.
+        eval_set : Dataset or tuple (X, y, qid), optional
+            Judged queries that select the round, and on which both rankers are compared; this
+            ranker should not have seen them. By default a fifth of the queries of `data`.
+        max_trees : int, optional
+            The maximum number of trees, for a limit of time or size. The default is an ensemble,
+            as in `BoostedRanker`; with this limit, the trees are a single model.
+        max_leaves : int, optional
+            The maximum number of leaves of a tree.
+        random_state : int, default 0
+            The seed.
+
+        Returns
+        -------
+        BoostedRanker
+            Fitted. Its attribute `distillation_` is the `Comparison` of "teacher" and "student"
+            on the evaluation set, with a paired test.
+
+        Raises
+        ------
+        InputError
+            If the evaluation set has no relevant document.
+
+        Examples
+        --------
+        >>> import twinrank as tr
+        >>> data = tr.synthetic_web_search(queries=40)
+        >>> teacher = tr.BoostedRanker(n_estimators=10).fit(data)
+        >>> student = teacher.distill(data, max_trees=20, max_leaves=7)
+        >>> student.booster_.num_trees() <= 20
+        True
+        """
+        from twinrank.learning.estimators.distill import distilled
+
+        self._check_fitted()
+        sets = as_evaluation_sets(eval_set, None, None, self._known_columns())
+        validation = next(iter(sets.values()), None)
+        rows = self._query_data(data, None, None)
+        limits = (max_trees, max_leaves, random_state)
+        student, comparison = distilled(self, rows, validation, *limits)
+        student.distillation_ = comparison
+        return student
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], architecture: Any = None) -> Self:

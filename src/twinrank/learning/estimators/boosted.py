@@ -28,6 +28,10 @@ class BoostedRanker(BaseRanker):
     without a relevant one are left out of training and evaluation sets; a `DataWarning` says how
     many. Explicit values override these defaults.
 
+    The mode "per-document" is for search engines, which score each document alone: its trees see
+    raw features only, so `export` can write them in the formats of all engines. Its other defaults
+    are those of the mode "default".
+
     Parameters
     ----------
     objective : str or Measure, default "nDCG"
@@ -46,7 +50,7 @@ class BoostedRanker(BaseRanker):
         are in one booster.
     engine : {"lightgbm", "xgboost"}, default "lightgbm"
         The library that grows the trees. XGBoost is an optional dependency.
-    mode : {"default", "paper"}, default "default"
+    mode : {"default", "paper", "per-document"}, default "default"
         The defaults of all parameters that are "auto".
     n_estimators : int or "auto" (300 / 1,000)
         The maximum number of rounds.
@@ -63,9 +67,9 @@ class BoostedRanker(BaseRanker):
         Draw the queries again after this many rounds; 0 draws them once for each model.
     transforms : str or sequence of str, or "auto" ("none | QueryZScore" / "QueryZScore")
         Transforms of the features. The default "auto" is "none | QueryZScore", raw values beside
-        z-scores within the query. It is "none" for the engines' own objectives, such as
-        LambdaMART, and if `engine_params` has values for each column (`monotone_constraints`).
-        Missing values (NaN) that stay missing are left to the engine.
+        z-scores within the query. It is "none" in the mode "per-document", for the engines' own
+        objectives, such as LambdaMART, and if `engine_params` has values for each column
+        (`monotone_constraints`). Missing values (NaN) that stay missing are left to the engine.
     categorical_features : sequence of int or str, optional
         Columns, by number or name, with the number of a category; columns of text, and of a
         frame's type for categories, are always categorical. The 255 most frequent categories of a

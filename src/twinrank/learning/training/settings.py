@@ -17,6 +17,8 @@ SMALL_DATA = 100_000
 """Up to this number of documents, an ensemble is the default (docs/choosing.md)."""
 
 
+PER_DOCUMENT = "per-document"
+"""The mode of trees whose score of a document does not depend on the other documents."""
 FEWEST = {"default": (2, 1), "paper": (10, 1)}
 """The fewest documents, and relevant documents, of a query that trains, by mode.
 
@@ -52,6 +54,8 @@ class TreeParameter:
     """The value of "auto" in the mode "paper"."""
     own_objective: Any = None
     """The value of "auto" for the engines' own objectives, where it differs."""
+    per_document: Any = None
+    """The value of "auto" in the mode "per-document", where it differs from `default`."""
     number: Mapping[str, Any] | None = None
     """The options of `check_number`, for numbers that nothing else checks."""
     aliases: str = ""
@@ -85,7 +89,7 @@ TREE_PARAMETERS = {
     ),
     "subsample": TreeParameter(1.0, 1.0, number={}),
     "subsample_freq": TreeParameter(0, 0, number={"whole": True, "least": 0}),
-    "transforms": TreeParameter("none | QueryZScore", "QueryZScore", "none"),
+    "transforms": TreeParameter("none | QueryZScore", "QueryZScore", "none", "none"),
     "categorical_features": TreeParameter(
         aliases="categorical_features categorical_feature categorical_column cat_feature "
         "cat_column feature_types",
@@ -139,11 +143,15 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "trees": {
         mode: {
-            name: getattr(parameter, mode)
+            name: parameter.default if (own := getattr(parameter, field)) is None else own
             for name, parameter in TREE_PARAMETERS.items()
             if parameter.default is not None
         }
-        for mode in ("default", "paper")
+        for mode, field in (
+            ("default", "default"),
+            ("paper", "paper"),
+            (PER_DOCUMENT, "per_document"),
+        )
     },
 }
 """The value of "auto" by learner, mode and parameter; a function takes the number of documents.

@@ -93,7 +93,7 @@ class TreeLearner(Learner):
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
         """Replace "auto"; only with a measure as objective is an ensemble the default."""
         own = {**parameters, "engine_params": check_engine_params(parameters["engine_params"])}
-        if str(own["objective"]) in ENGINE_OBJECTIVES and own["mode"] == "default":
+        if str(own["objective"]) in ENGINE_OBJECTIVES and own["mode"] != "paper":
             for name, parameter in TREE_PARAMETERS.items():
                 if parameter.own_objective is not None and is_auto(own[name]):
                     own[name] = parameter.own_objective

@@ -10,7 +10,7 @@ from twinrank.data.transforms import transform
 from twinrank.learning.boosting.engines import ENGINES, TreeSettings
 from twinrank.learning.boosting.newton import Newton
 from twinrank.learning.models.encoding import check_columns
-from twinrank.learning.training.settings import TREE_PARAMETERS, as_plain
+from twinrank.learning.training.settings import PER_DOCUMENT, TREE_PARAMETERS, as_plain
 from twinrank.support.errors import Argument, InputError, check_number, has_torch
 
 ENGINE_OBJECTIVES = {
@@ -75,7 +75,13 @@ def check_tree_parameters(parameters: Mapping[str, Any]) -> None:
         raise InputError(f"n_jobs must be a number of threads, or -1 for all, not {jobs!r}.")
     if parameters["engine"] not in ENGINES:
         raise InputError(argument="engine", value=parameters["engine"], choices=ENGINES)
-    transform(parameters["transforms"])
+    if transform(parameters["transforms"]).per_query and parameters["mode"] == PER_DOCUMENT:
+        raise InputError(
+            Argument("transforms", parameters["transforms"]),
+            " depends on the other documents of a query, which ",
+            Argument("mode", PER_DOCUMENT),
+            " excludes. Use transforms such as SignedLog1p or Standardise.",
+        )
     check_columns(parameters["categorical_features"])
     _check_objective(parameters["objective"], parameters["engine"])
     Newton.of("nDCG", *(parameters[name] for name in _NEWTON))

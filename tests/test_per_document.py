@@ -1,0 +1,110 @@
+"""Trees that score each document alone: the mode per-document, and distillation into it."""
+
+import numpy as np
+import pytest
+
+import twinrank as tr
+from twinrank.learning.estimators.distill import STUDENT, TEACHER, soft_labels
+
+
+@pytest.fixture(scope="module")
+def sets():
+    return tr.synthetic_web_search(queries=60).split(0.7, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def teacher(sets):
+    return tr.BoostedRanker(n_estimators=20, ensemble_size=1).fit(sets[0])
+
+
+def test_scores_do_not_depend_on_other_documents(sets):
+    train, test = sets
+    ranker = tr.BoostedRanker(mode="per-document", n_estimators=5).fit(train)
+    order = np.random.default_rng(0).permutation(test.documents)[:50]
+    np.testing.assert_array_equal(ranker.predict(test.X[order]), ranker.predict(test)[order])
+    assert tr.BoostedRanker(mode="per-document").check_parameters()["transforms"] == "none"
+
+
+def test_the_other_defaults_are_those_of_the_default_mode():
+    own, usual = (tr.BoostedRanker(mode=m).check_parameters() for m in ("per-document", "default"))
+    assert {name for name in usual if own[name] != usual[name]} == {"mode", "transforms"}
+
+
+def test_the_engines_own_objectives_keep_their_defaults():
+    own, usual = (
+        tr.BoostedRanker("LambdaMART", mode=m).check_parameters()
+        for m in ("per-document", "default")
+    )
+    assert {name for name in usual if own[name] != usual[name]} == {"mode"}
+
+
+def test_transforms_within_a_query_are_refused(sets):
+    ranker = tr.BoostedRanker(mode="per-document", transforms="none | QueryZScore")
+    with pytest.raises(tr.InputError, match="depends on the other documents of a query"):
+        ranker.fit(sets[0])
+    tr.BoostedRanker(mode="per-document", transforms="SignedLog1p", n_estimators=2).fit(sets[0])
+
+
+def test_soft_labels_by_hand():
+    lists = tr.Lists.from_sizes([2, 1])
+    share = 1 / (1 + np.exp(-1))
+    labels = soft_labels([1.0, 3.0, 7.0], np.array([1, 0, 0]), lists)
+    np.testing.assert_allclose(labels, [1 + 1 - share, share, 0.5])
+    alone = soft_labels([1.0, 3.0, 7.0], np.array([-1, -1, -1]), lists)
+    np.testing.assert_allclose(alone, [4 * (1 - share), 4 * share, 2])
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_student_follows_its_teacher(sets, teacher, judged, tmp_path):
+    train, test = sets
+    data = train
+    if not judged:
+        data = tr.Dataset.from_arrays(train.X, group=train.lists.sizes, unjudged="keep")
+    student = teacher.distill(data, test, max_trees=40, max_leaves=7)
+    assert student.booster_.num_trees() <= 40
+    means = student.distillation_.means
+    chance = np.random.default_rng(0).random(test.documents)
+    assert means[STUDENT]["nDCG@10"] > tr.measure("nDCG@10")(chance, test.y, test.lists).mean()
+    assert means[TEACHER]["nDCG@10"] == pytest.approx(
+        tr.evaluate(teacher.predict(test), test.y, test.lists)["nDCG@10"]
+    )
+    within = [
+        np.corrcoef(student.predict(test)[rows], teacher.predict(test)[rows])[0, 1]
+        for rows in test.lists
+    ]
+    assert np.mean(within) > 0.5
+    done = student.export(tmp_path / "out", format="elasticsearch-ltr", data=test)
+    assert done.trees == student.booster_.num_trees()
+
+
+def test_distilling_needs_judged_queries(sets, teacher):
+    train = sets[0]
+    data = tr.Dataset.from_arrays(train.X, group=train.lists.sizes, unjudged="keep")
+    with pytest.raises(tr.InputError, match="no relevant document"):
+        teacher.distill(data)
+
+
+def test_from_training_to_a_search_engine_on_the_command_line(cli, sets, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, data in zip(("train.txt", "test.txt"), sets, strict=True):
+        data.save(tmp_path / name)
+    fast = ("--epochs", "4", "--quiet")
+    cli("train", "train.txt", "--per-document", "--out", "plain", *fast)
+    cli("export", "plain", "--format", "vespa", "--check", "test.txt")
+    assert (tmp_path / "vespa" / "vespa.json").is_file()
+    cli("train", "train.txt", "--trees", "--out", "usual", *fast)
+    options = ("--format", "solr", "--check", "test.txt", "--max-trees", "10")
+    code, _, errors = cli("export", "usual", *options)
+    assert (code, "need --distill" in errors) == (2, True)
+    code, _, errors = cli("export", "usual", "--format", "solr")
+    assert (code, "--per-document" in errors, "--distill" in errors) == (2, True, True)
+    assert not (tmp_path / "solr").exists()
+    code, out, errors = cli("export", "usual", *options, "--distill", "train.txt")
+    assert (code, "student" in out + errors, "too high" in errors) == (0, True, True)
+    assert (tmp_path / "solr" / "model.json").is_file()
+
+
+@pytest.mark.parametrize("other", ["--paper", "--blend"])
+def test_one_mode_at_a_time(cli, other):
+    code, _, errors = cli("train", "--per-document", other)
+    assert (code, f"remove {other}" in errors) == (2, True)
