@@ -93,6 +93,7 @@ def _write_folder(data: "Dataset", target: Path) -> None:
         finally:
             sink.close()
         known = {**facts(data.feature_names, (), data.categories), "finite": finite}
+        known |= {"from_clicks": True} if data.from_clicks else {}
         write_manifest(partial, {"arrays": sink.describe(), **known})
         publish(partial, target)
 

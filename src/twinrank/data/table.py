@@ -126,6 +126,8 @@ class Table:
     """The source row of each document; None if the source order is kept."""
     notes: tuple[Parts, ...] = ()
     categories: Categories = field(default_factory=dict)
+    from_clicks: bool = False
+    """True if labels are estimates from clicks, which only linear measures can use."""
 
     @classmethod
     def of(cls, arrays: Arrays, facts: Mapping[str, Any]) -> "Table":
@@ -165,6 +167,7 @@ class Table:
             rows=None if rows is None else np.array(rows),
             notes=tuple(_note(note) for note in facts.get("notes", ())),
             categories=categories,
+            from_clicks=facts.get("from_clicks") is True,
         )
 
     def facts(self) -> dict[str, Any]:
