@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections import defaultdict
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinrank as tr
+from twinrank.cli import main
 from twinrank.clicks.click_credits import click_credits, regressed_relevance
 from twinrank.clicks.click_measures import is_linear
 from twinrank.clicks.position_bias import Cells
@@ -354,6 +356,18 @@ def test_propensities_from_pairs(log):
     assert found.method == "pairs"
     np.testing.assert_allclose(found.values, 1 / np.arange(1, 7), rtol=0.06)
     assert sum(low <= 1 / (i + 1) <= high for i, (low, high) in enumerate(found.intervals)) >= 5
+
+
+def test_randomised_impressions_and_swaps_are_used_together():
+    data = made_data(40)
+    log = tr.simulate_clicks(
+        data, logger="good", temperature=1, impressions=30_000, randomised=0.1, random_state=1
+    )
+    found = {m: tr.estimate_propensities(log, m, resamples=40) for m in ("auto", "random", "pairs")}
+    assert found["auto"].method == "random and pairs"
+    widths = {m: np.ptp(np.array(own.intervals)[1:], axis=1).mean() for m, own in found.items()}
+    assert widths["auto"] < min(widths["random"], widths["pairs"]) * 1.1
+    np.testing.assert_allclose(found["auto"].values, 1 / np.arange(1, 7), rtol=0.1)
 
 
 def test_propensities_from_em():
@@ -770,3 +784,86 @@ def test_cells_of_a_log_add_up(log):
         np.bincount(cells.position, cells.clicks),
         np.bincount(log.position - 1, log.clicked),
     )
+
+
+# The command line
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run a command; its exit code, standard output and standard error."""
+    monkeypatch.setenv("TWINRANK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["twinrank", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        shown = capsys.readouterr()
+        return left.value.code, shown.out, shown.err
+
+    return command
+
+
+def test_from_a_log_to_an_evaluated_ranker(run, tmp_path):
+    made_data(60, 8).save(tmp_path / "train.txt")
+    made_data(40, 8, seed=1).save(tmp_path / "test.txt")
+    noisy = ["--logger", 2, "--temperature", 1, "--impressions", 8000]
+    code, out, _ = run("simulate-clicks", "train.txt", "--out", "log.parquet", *noisy)
+    assert (code, out.startswith("Wrote log.parquet: 8,000 impressions")) == (0, True)
+    code, out, _ = run("inspect", "--clicks", "log.parquet", "--json")
+    assert json.loads(out)["propensities"]["method"] == "pairs"
+    code, out, _ = run("inspect", "train.txt", "--clicks", "log.parquet", "--save-propensities",
+                       "p.json")  # fmt: skip
+    assert "position bias         can be estimated" in out
+    assert tr.Propensities.load("p.json").values[0] == 1
+    train = ["train", "train.txt", "--clicks", "log.parquet", "--trees", "--epochs", 10]
+    code, out, err = run(*train, "--out", "new", "--propensities", "p.json")
+    assert (code, "DCG(gain=linear)@10" in out) == (0, True)
+    assert "effective sample size" in err
+    old = ["--set", "transforms=none", "--estimator", "naive", "--out", "old"]
+    assert run(*train, *old)[0] == 0
+    run("simulate-clicks", "test.txt", "--out", "later.csv", *noisy)
+    code, out, err = run("evaluate", "old", "new", "test.txt", "--clicks", "later.csv", "--json")
+    found = json.loads(out)["systems"]
+    assert code == 0
+    assert found["new"]["DCG(gain=linear)@10"]["overlap"] == 1
+    assert "Estimated propensities (pairs)" in err
+    code, out, _ = run("evaluate", "new", "test.txt", "--clicks", "later.csv", "--estimator", "dr",
+                       "-m", "P(gain=linear)@3")  # fmt: skip
+    assert "doubly robust" in out
+    assert run("train", "--resume", "new")[0] == 0  # the run knows the log
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["evaluate", "--clicks", "log.csv"], "--clicks needs MODEL DATA"),
+        (["evaluate", "d.txt", "--scores", "s.txt", "--clicks", "no.csv"], "Can't read no.csv"),
+        (
+            ["evaluate", "d.txt", "--scores", "s.txt", "--clicks", "log.csv", "-m", "AP"],
+            "Clicks cannot estimate AP",
+        ),
+        (["evaluate", "d.txt", "--scores", "s.txt", "--clicks", "log.csv"], "cannot be told"),
+        (["train", "--clicks", "log.csv"], "--clicks needs a file of DATA"),
+        (["train", "d.txt", "--estimator", "dr"], "need --clicks"),
+        (
+            ["train", "d.txt", "--clicks", "log.csv", "--propensities", "p.json", "--objective",
+             "AP", "--trees"],
+            "objective: Clicks cannot estimate AP",
+        ),
+        (["inspect", "--clicks", "log.csv", "--save-propensities", "x.json"], "cannot be told"),
+        (["simulate-clicks", "d.txt", "--logger", "bm25"], "Choose from random, good, noise"),
+        (["simulate-clicks", "d.txt", "--out", "log.csv"], "log.csv exists; add --overwrite"),
+    ],
+)  # fmt: skip
+def test_mistakes_on_the_command_line(run, tmp_path, words, complaint):
+    data = made_data(20, 6)
+    data.save(tmp_path / "d.txt")
+    (tmp_path / "s.txt").write_text("".join(f"{x}\n" for x in data.X[:, 0]))
+    tr.simulate_clicks(data, logger="good", impressions=300).save(tmp_path / "log.csv")
+    tr.Propensities(1 / np.arange(1, 7)).save(tmp_path / "p.json")
+    code, _, err = run(*words)
+    assert code == 2
+    assert complaint in " ".join(err.split())
+    assert "Traceback" not in err

@@ -24,6 +24,7 @@ from twinrank.cli import (
     measures_command,
     predict_command,
     reproduce_command,
+    simulate_clicks_command,
     train_command,
     tune_command,
 )
@@ -67,6 +68,7 @@ _add(inspect_command.inspect)
 _add(measures_command.measures)
 _add(predict_command.predict)
 _add(reproduce_command.reproduce)
+_add(simulate_clicks_command.simulate_clicks)
 _add(train_command.train)
 _add(tune_command.tune)
 

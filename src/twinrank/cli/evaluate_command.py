@@ -56,6 +56,27 @@ def evaluate(
         list[Path] | None,
         typer.Option(help="Scores of DATA, one line per document; may be repeated.", **_FILE),
     ] = None,
+    clicks: Annotated[
+        Path | None,
+        typer.Option(
+            help="A log of clicks on DATA (.csv, .tsv, .parquet or a folder): estimate measures "
+            "from clicks instead of labels.",
+            readable=False,
+            **_FILE,
+        ),
+    ] = None,
+    propensities: Annotated[
+        Path | None,
+        typer.Option(
+            help="Propensities for --clicks, from inspect --save-propensities (default: those of "
+            "the log, or estimates).",
+            readable=False,
+            **_FILE,
+        ),
+    ] = None,
+    estimator: Annotated[
+        str | None, typer.Option(help="For --clicks: ips (default), snips or dr.", **_NAME)
+    ] = None,
     measure: Annotated[
         list[str] | None,
         typer.Option(
@@ -161,6 +182,8 @@ def evaluate(
 
     twinrank evaluate runs/ap runs/ndcg test.txt --report compared.html
 
+    twinrank evaluate runs/new test.txt --clicks log.parquet
+
     twinrank evaluate --run a.run --qrels qrels.txt -m ndcg_cut_10 -m map
 
     twinrank evaluate --run a.run --run b.run --qrels qrels.txt --plot a.png
@@ -170,6 +193,12 @@ def evaluate(
     output = "json" if wants_json() else output
     if output not in _OUTPUTS:
         raise InputError(unknown("output", output, _OUTPUTS))
+    if clicks is not None:
+        _evaluate_log(
+            clicks, paths, scores, measure, propensities, estimator, architecture, seed, reading,
+            output,
+        )  # fmt: skip
+        return
     testing = {"test": test, "level": significance, "correction": "holm" if holm else None}
     *models, data = paths or (None,)
     _check(testing, plot, report, len(run or [*models, *(scores or ())]))
@@ -203,6 +232,35 @@ def evaluate(
         write_evaluation_report(report, systems, comparison, queries)
         if not is_quiet():
             show(f"Report: {report}", err=True)
+
+
+def _evaluate_log(
+    clicks: Path,
+    paths: list[Path] | None,
+    scores: list[Path] | None,
+    measures: list[str] | None,
+    propensities: Path | None,
+    estimator: str | None,
+    architecture: str | None,
+    seed: int,
+    reading: dict[str, Any] | None,
+    output: str,
+) -> None:
+    """Print what models are worth by the clicks of a log."""
+    from twinrank.cli.click_evaluation import evaluate_clicks
+
+    *models, data = paths or (None,)
+    if data is None or not (models or scores):
+        raise InputError("--clicks needs MODEL DATA, or DATA --scores FILE.")
+    if output in ("csv", "trec"):
+        raise InputError(f"--clicks has no output {output}; choose table, json or markdown.")
+    files = scores or []
+    options = (measures, propensities, estimator, architecture, seed, reading or {})
+    result = evaluate_clicks(clicks, data, models, files, *options)
+    if output == "json":
+        print_json(result.to_json())
+    else:
+        show(_rendered(result.table(), output))
 
 
 def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, systems: int) -> None:

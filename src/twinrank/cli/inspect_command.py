@@ -32,6 +32,18 @@ def inspect(
             readable=False, help="Also draw the summary to a .png, .svg or .pdf file (default: no)."
         ),
     ] = None,
+    clicks: Annotated[
+        Path | None,
+        typer.Option(
+            readable=False,
+            help="Summarise this log of clicks instead: .csv, .tsv, .parquet or a folder; DATA has "
+            "the features, if there are any.",
+        ),
+    ] = None,
+    save_propensities: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="Write the propensities of --clicks to a JSON file."),
+    ] = None,
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Summarise a dataset: queries, documents, labels, features and problems.
@@ -39,12 +51,20 @@ def inspect(
     Unjudged documents and values that aren't finite are kept and counted,
     whereas training raises an error for them by default.
 
+    With --clicks, it shows clicks by position and how likely each position is
+    seen, or why the log cannot tell.
+
     Example: twinrank inspect MSLR-WEB10K/Fold1/train.txt --plot train.png
     """
     from twinrank.support.plots import FORMATS
 
     if plot is not None and plot.suffix.lower() not in FORMATS:
         raise InputError(f"Can't draw to {plot}. Choose a name with {', '.join(FORMATS)}.")
+    if clicks is not None:
+        from twinrank.cli.click_files import inspect_clicks
+
+        inspect_clicks(clicks, data, reading or {}, save_propensities)
+        return
     loaded = load_data(data, reading or {})
     if wants_json():
         show_json(loaded.summary.to_json())

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
 
 _PANELS = {
-    "Data": ("valid", "test", "fold", "unlabelled", "teacher"),
+    "Data": (
+        "valid",
+        "test",
+        "fold",
+        "unlabelled",
+        "teacher",
+        "clicks",
+        "propensities",
+        "estimator",
+    ),
     "Model and training": (
         *("objective", "strategy", "architecture", "trees", "blend", "epochs", "paper", "seed"),
         *("config", "settings"),
@@ -94,6 +103,25 @@ def train(
             readable=False,
         ),
     ] = None,
+    clicks: Annotated[
+        Path | None,
+        typer.Option(
+            help="Learn from this log of clicks on DATA (.csv, .tsv, .parquet or a folder) instead "
+            "of labels; a fifth of its queries validates.",
+            readable=False,
+        ),
+    ] = None,
+    propensities: Annotated[
+        Path | None,
+        typer.Option(
+            help="Propensities for --clicks, from inspect --save-propensities. Default: those of "
+            "the log, or estimates.",
+            readable=False,
+        ),
+    ] = None,
+    estimator: Annotated[
+        str | None, typer.Option(help="For --clicks: ips (default), dr or naive.")
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="The maximum number of epochs, or of boosting rounds.", min=1)
     ] = None,
@@ -167,6 +195,10 @@ def train(
     }
     files = {"data": data, "valid": valid, "test": test}
     files |= {"unlabelled": unlabelled, "teacher": teacher}
+    if clicks is None and (propensities or estimator):
+        raise InputError("--propensities and --estimator need --clicks.")
+    if clicks is not None:
+        files |= {"clicks": clicks, "propensities": propensities}
     if resume is not None and any(
         value not in (None, [], False)
         for value in (*options.values(), *files.values(), fold, config, out, settings)
@@ -176,6 +208,7 @@ def train(
         )
     folder = resume or out or Path("run")
     source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
+    source |= {} if clicks is None else {"estimator": estimator}
     source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
     group = current_group()
     if trees and blend:
@@ -189,6 +222,10 @@ def train(
             ranker = _ranker(
                 kind, config, settings or [], {**options, "architecture": architecture}
             )
+            if clicks is not None:
+                from twinrank.cli.click_files import use_linear_measures
+
+                use_linear_measures(ranker)
         else:
             ranker, source = _resumed(folder, architecture, kind, group)
         callbacks = _tracking(folder, tensorboard)

@@ -147,6 +147,8 @@ def _labelled_sets(source: dict[str, Any]) -> "dict[str, Dataset]":
             f"The run was started by fit() in Python ({error} is missing). Resume it there: "
             f"fit(…, run=folder, resume=True)."
         ) from None
+    if source.get("clicks") is not None:
+        return _click_sets(source, data, valid, test, reading)
     whole_or_folds = source_of(data, reading, cut=1)
     if data is None or whole_or_folds.has_folds:
         if valid is not None or test is not None:
@@ -161,6 +163,26 @@ def _labelled_sets(source: dict[str, Any]) -> "dict[str, Dataset]":
         sets = dict(zip(("train", "validation"), whole.split(0.8), strict=True))
     if test is not None:
         sets["test"] = load_data(test, reading, text_columns(whole))
+    return sets
+
+
+def _click_sets(
+    source: dict[str, Any],
+    data: Path | None,
+    valid: Path | None,
+    test: Path | None,
+    reading: dict[str, Any],
+) -> "dict[str, Dataset]":
+    """Credits of clicks; validation and test data of their own have labels."""
+    from twinrank.cli.click_files import click_sets
+
+    if data is None or source["fold"] is not None:
+        raise InputError("--clicks needs a file of DATA with the features, without --fold.")
+    train, held_out = click_sets(source, data, reading)
+    sets = {"train": train, "validation": held_out}
+    for name, path in (("validation", valid), ("test", test)):
+        if path is not None:
+            sets[name] = load_data(path, reading, text_columns(train))
     return sets
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.clicks.click_log import ClickLog
-from twinrank.clicks.position_bias import Cells
+from twinrank.clicks.position_bias import cells_of
 from twinrank.support.errors import rendered
 
 _SHOWN = 10  # positions in the text
@@ -61,10 +61,7 @@ def summarise_clicks(log: ClickLog) -> ClickSummary:
     seen = np.bincount(log.document, minlength=log.lists.documents) > 0
     places = np.unique(log.document * (log.positions + 1) + log.position)
     several = np.bincount(places // (log.positions + 1), minlength=seen.size) > 1
-    problem = Cells.of(log, log.document, log.positions).problem()
-    if problem is not None and log.randomised is not None and log.randomised.any():
-        part = log.select(log.randomised)
-        problem = Cells.of(part, part.query, log.positions).problem()
+    problem = cells_of(log, "auto", log.positions)[0].problem()
     candidates = log.query_weights[log.document_query] > 0
     return ClickSummary(
         impressions=log.impressions,

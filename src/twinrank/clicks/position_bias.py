@@ -51,8 +51,8 @@ def estimate_propensities(
         "random" compares positions in randomised impressions. "pairs" compares positions at which
         the same document was shown for the same query (Agarwal et al. 2019). "em" is regression EM
         (Wang et al. 2018): boosted trees predict relevance from features, or without features each
-        document has its own. "auto" takes "random" if the log marks randomised impressions that
-        suffice, otherwise "pairs".
+        document has its own. "auto" uses "random" for the impressions that the log marks as
+        randomised, and "pairs" for all others, in one likelihood.
     positions : int, optional
         The number of positions, from the first. Default: all in the log.
     resamples : int, default 100
@@ -86,18 +86,7 @@ def estimate_propensities(
         from twinrank.clicks.regression_em import regression_em
 
         return regression_em(log, count, random_state)
-    if method == "auto":
-        cells = _randomised(log, count)
-        is_random = cells is not None and cells.problem() is None
-        method = "random" if is_random else "pairs"
-    cells = _randomised(log, count) if method == "random" else Cells.of(log, log.document, count)
-    if cells is None:
-        raise InputError(
-            "The log does not say which impressions were shown in random order; add a column "
-            "randomised, or choose ",
-            Argument("method", "pairs"),
-            ".",
-        )
+    cells, name = cells_of(log, method, count)
     if (problem := cells.problem()) is not None:
         raise InputError(*problem)
     estimate = cells.maximum()
@@ -108,15 +97,26 @@ def estimate_propensities(
         draws = cells.resampled(estimate, resamples, random_state)
         ratios = np.exp(draws - draws[:, [reference]])
         intervals = [(float(a), float(b)) for a, b in np.quantile(ratios, [0.025, 0.975], axis=0).T]
-    return Propensities(values.tolist(), method, intervals)
+    return Propensities(values.tolist(), name, intervals)
 
 
-def _randomised(log: ClickLog, positions: int) -> "Cells | None":
-    """The cells of randomised impressions, grouped by query; None if there are none."""
-    if log.randomised is None or not log.randomised.any():
-        return None
-    part = log.select(log.randomised)
-    return Cells.of(part, part.query, positions)
+def cells_of(log: ClickLog, method: str, positions: int) -> "tuple[Cells, str]":
+    """The cells that a method compares, and the name of what it uses."""
+    randomised = np.zeros(log.impressions, np.bool_) if log.randomised is None else log.randomised
+    if method == "pairs" or (method == "auto" and not randomised.any()):
+        return Cells.of(log, log.document, positions), "pairs"
+    if not randomised.any():
+        raise InputError(
+            "The log does not say which impressions were shown in random order; add a column "
+            "randomised, or choose ",
+            Argument("method", "pairs"),
+            ".",
+        )
+    if method == "random" or randomised.all():
+        part = log.select(randomised)
+        return Cells.of(part, part.query, positions), "random"
+    groups = np.where(randomised[log.impression], log.lists.documents + log.query, log.document)
+    return Cells.of(log, groups, positions), "random and pairs"
 
 
 @dataclass(frozen=True, eq=False)
