@@ -12,6 +12,7 @@ moves documents between positions (--temperature). Users see position k with pro
 | full | the true probability that a document is clicked if it is seen |
 | known | credits with the true propensities |
 | trees, dr, net | credits with estimated propensities; doubly robust; a net |
+| two-tower | the relevance of a two-tower model |
 | naive | click rates |
 | lightgbm, xgboost | LightGBM's `position`, XGBoost's `lambdarank_unbiased` |
 
@@ -87,7 +88,7 @@ def credited(estimator: str = "ips", known: bool = False, net: bool = False) -> 
     """A function that learns from credits."""
 
     def learn(log: tr.ClickLog, setting: Setting) -> Any:
-        if estimator == "naive":
+        if estimator in ("naive", "two-tower"):
             propensities = None
         elif known:
             propensities = examination(np.arange(1, log.positions + 1), setting.eta)
@@ -145,6 +146,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "known": credited(known=True),
     "trees": credited(),
     "dr": credited("dr"),
+    "two-tower": credited("two-tower"),
     "net": credited(net=True),
     "naive": credited("naive"),
     "lightgbm": lightgbm_position,

@@ -19,6 +19,7 @@ from twinrank.clicks.click_credits import click_credits, regressed_relevance
 from twinrank.clicks.click_measures import is_linear
 from twinrank.clicks.position_bias import Cells
 from twinrank.clicks.simulation import click_probability, examination
+from twinrank.clicks.two_tower import display_weights, fit_two_tower
 from twinrank.core.measures import MEASURES
 
 DCG = "DCG(gain=linear)@3"
@@ -601,8 +602,41 @@ def test_a_log_becomes_training_data(log, data):
     assert credits.from_clicks
     assert not data.from_clicks
     assert log.to_dataset(propensities(log), average="queries").weights is None
-    robust = log.to_dataset(propensities(log), estimator="dr")
-    assert robust.documents == data.documents
+
+
+def test_a_two_tower_model_finds_bias_and_relevance():
+    data = made_data(80, 6)
+    log = tr.simulate_clicks(data, logger="good", temperature=1, impressions=40_000, cutoff=5)
+    bias, relevance = np.array([0, -0.8, -1.3, -1.6, -1.8]), data.X[:, 0] / 2 - 1
+    chance = 1 / (1 + np.exp(-relevance[log.document] - bias[log.position - 1]))
+    clicked = np.random.default_rng(0).random(chance.size) < chance
+    log = tr.ClickLog(**{**vars_of(log), "clicked": clicked})
+    model = fit_two_tower(log)
+    np.testing.assert_allclose(model.bias, bias, atol=0.1)
+    seen = log.per_document() > 0
+    assert np.corrcoef(model.relevance[seen], relevance[seen])[0, 1] > 0.9
+    credits = log.to_dataset(estimator="two-tower")
+    np.testing.assert_allclose(credits.y, model.relevance[seen].astype(np.float32))
+    assert "odds of a click by position: 1.000" in credits.notes[0]
+    bare = tr.ClickLog(**{**vars_of(log), "data": None})
+    with pytest.raises(tr.InputError, match="predicts relevance from features"):
+        fit_two_tower(bare)
+    places = np.tile(np.arange(5.0), 40)
+    data = tr.Dataset.from_arrays(-places[:, None], np.tile([2, 0, 1, 0, 1], 40), group=[5] * 40)
+    fixed = tr.simulate_clicks(data, logger=1, impressions=5000)
+    with pytest.raises(tr.InputError, match="cannot be told from relevance"):
+        fixed.to_dataset(estimator="two-tower")
+
+
+def test_weights_of_displays_count_cells_equally():
+    log = tr.simulate_clicks(made_data(), logger="good", temperature=1, impressions=2000, cutoff=3)
+    cells = Cells.of(log, log.document, 3)
+    weight = display_weights(cells)
+    assert weight @ cells.shown == pytest.approx(cells.shown.sum())
+    assert weight.max() <= 20 * weight.min() * (1 + 1e-12)
+    free = weight < weight.max()
+    total = (weight * cells.shown)[free]
+    np.testing.assert_allclose(total, total[0])
 
 
 def test_documents_never_shown_are_left_out():
@@ -611,7 +645,7 @@ def test_documents_never_shown_are_left_out():
     credits = log.to_dataset([1, 0.5])
     assert credits.documents == 6
     assert "12 documents without an impression were left out" in credits.notes[1]
-    assert log.to_dataset([1, 0.5], estimator="dr").documents == 18
+    assert log.to_dataset([1, 0.5], estimator="dr").documents == 6
 
 
 def test_the_mark_survives_selecting_and_saving(log, tmp_path):

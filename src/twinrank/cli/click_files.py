@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from twinrank.cli.data_options import load_unlabelled, show_notes, warnings_as_notes
 from twinrank.cli.output_options import is_quiet, show, show_json, show_note, show_table, wants_json
-from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from twinrank.clicks.click_log import ClickLog
@@ -76,10 +75,8 @@ def inspect_clicks(
 
     log = load_log(clicks, data, reading)
     summary, found = log.summary, None
-    if not summary.problem:
-        found = estimate_propensities(log)
-    elif target is not None:
-        raise InputError(summary.problem)
+    if not summary.problem or target is not None:
+        found = estimate_propensities(log)  # or an error that says why not
     if wants_json():
         show_json({**summary.to_json(), "propensities": None if found is None else found.to_json()})
     else:

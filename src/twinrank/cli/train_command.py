@@ -120,7 +120,7 @@ def train(
         ),
     ] = None,
     estimator: Annotated[
-        str | None, typer.Option(help="For --clicks: ips (default), dr or naive.")
+        str | None, typer.Option(help="For --clicks: ips (default), dr, two-tower or naive.")
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="The maximum number of epochs, or of boosting rounds.", min=1)

@@ -21,6 +21,7 @@ import numpy as np
 
 from twinrank.clicks.click_log import ClickLog, Floats
 from twinrank.clicks.propensities import row_propensities
+from twinrank.clicks.relevance_trees import tree_features, trees_for
 from twinrank.data.folds import cut
 from twinrank.support.arrays import to_numpy
 from twinrank.support.errors import Argument, DataWarning, InputError
@@ -28,16 +29,8 @@ from twinrank.support.quantities import counted
 
 ESTIMATORS = ("ips", "dr", "naive")
 _DOMINANT = 0.1  # the share of all credit that one impression may have
-_TREES: dict[str, Any] = {
-    "objective": "regression",
-    "learning_rate": 0.1,
-    "num_leaves": 15,
-    "min_data_in_leaf": 10,
-    "num_threads": 1,
-    "deterministic": True,
-    "verbosity": -1,
-}
 _ROUNDS = 60
+_PARTS = 5  # of the queries, for predictions
 
 
 @dataclass(frozen=True)
@@ -131,7 +124,7 @@ def _relevance(relevance: Any, documents: int) -> Floats:
 def regressed_relevance(log: ClickLog, clicks: Floats, exposure: Floats) -> Floats:
     """Predict the credit from features, by trees that have not seen the query's clicks.
 
-    Two models are trained on one half of the queries each, and predict the other half. So the
+    Queries are in five parts, and the trees for each part are trained on the others. So the
     prediction is independent of the clicks that it corrects. Documents weigh as much as they were
     exposed, since the variance of C / E is about relevance / E.
     """
@@ -145,14 +138,16 @@ def regressed_relevance(log: ClickLog, clicks: Floats, exposure: Floats) -> Floa
     queries = np.flatnonzero(log.query_weights > 0)
     if queries.size < 2:
         raise InputError("A doubly robust estimate needs at least two queries.")
-    predicted = np.zeros(log.lists.documents)
-    halves = [np.isin(log.document_query, queries[half]) for half in cut(queries.size, [0.5], 0)]
-    for own, other in zip(halves, halves[::-1], strict=True):
-        rows = np.flatnonzero(other & (exposure > 0))
+    X, predicted = tree_features(log.data), np.zeros(log.lists.documents)
+    parts = min(_PARTS, queries.size)
+    for part in cut(queries.size, [1 / parts] * (parts - 1), 0):
+        own = np.isin(log.document_query, queries[part])
+        rows = np.flatnonzero(~own & (exposure > 0))
         target, weight = clicks[rows] / exposure[rows], exposure[rows] / exposure[rows].mean()
-        data = lightgbm.Dataset(log.data.X[rows], target, weight=weight)
-        model = lightgbm.train(_TREES, data, num_boost_round=_ROUNDS)
-        predicted[own] = model.predict(log.data.X[own], num_threads=1)
+        data = lightgbm.Dataset(X[rows], target, weight=weight)
+        parameters = {**trees_for(rows.size), "objective": "regression"}
+        model = lightgbm.train(parameters, data, num_boost_round=_ROUNDS)
+        predicted[own] = model.predict(X[own], num_threads=1)
     return np.clip(predicted, 0, 1)
 
 

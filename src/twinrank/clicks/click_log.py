@@ -255,16 +255,18 @@ class ClickLog:
             IPS               C / max(E, clip · N)
             doubly robust     (C + max(clip · N − E, 0) · r) / max(E, clip · N)
 
-        where r is a regression of the credit on the features. `fit` accepts only objectives that
-        are linear in the labels, such as "DCG(gain=linear)".
+        where r is a regression of the credit on the features. A two-tower model predicts the
+        probability of a click at position 1. Documents that were never shown are left out. `fit`
+        accepts only objectives that are linear in the labels, such as "DCG(gain=linear)".
 
         Parameters
         ----------
         propensities : Propensities or array of float, optional
             The probability that each position is seen. By default the log's own propensities.
-        estimator : {"ips", "dr", "naive"}, default "ips"
-            Inverse propensities; doubly robust; or the click rate, with no correction. Inverse
-            propensities leave out documents that were never shown.
+            "two-tower" and "naive" do not use them.
+        estimator : {"ips", "dr", "two-tower", "naive"}, default "ips"
+            Inverse propensities; doubly robust; trees for relevance and a bias per position that
+            add up to the logit of a click, fitted together; or the click rate, with no correction.
         clip : float or "auto", default "auto"
             The lowest exposure per impression that credits are divided by. "auto" is
             10 / √(number of impressions), at most 1. With 0, credits are unbiased.

@@ -12,17 +12,10 @@ import numpy as np
 from twinrank.clicks.click_log import ClickLog, Floats
 from twinrank.clicks.position_bias import Cells
 from twinrank.clicks.propensities import Propensities
+from twinrank.clicks.relevance_trees import tree_features, trees_for
 from twinrank.support.errors import InputError
 
 _STEPS = 300
-_TREE: dict[str, Any] = {
-    "learning_rate": 0.1,
-    "num_leaves": 15,
-    "min_data_in_leaf": 10,
-    "num_threads": 1,
-    "deterministic": True,
-    "verbosity": -1,
-}
 _LEAVES = 32  # of the tree that looks for overlap
 _FEWEST = 20  # documents in a leaf
 
@@ -31,13 +24,13 @@ def regression_em(log: ClickLog, positions: int, random_state: int) -> Propensit
     """Estimate propensities by EM; InputError if features do not overlap across positions."""
     cells = Cells.of(log, log.document, positions)
     documents = np.unique(log.document[log.position <= positions])
-    _check_identified(log, cells, documents, positions)
+    check_identified(log, cells, documents, positions)
     state = _State(cells, documents.size)
     if log.data is None:
         for _ in range(_STEPS):
             state.relevance = state.step()
     else:
-        _fit_trees(state, log.data.X[documents], random_state)
+        _fit_trees(state, tree_features(log.data)[documents], random_state)
     values = state.propensity / state.propensity.max()
     return Propensities(values.tolist(), "em")
 
@@ -79,11 +72,11 @@ def _fit_trees(state: _State, X: Any, random_state: int) -> None:
         return weight * slope, weight * state.relevance * (1 - state.relevance)
 
     data = lightgbm.Dataset(X, np.zeros(len(X)), params={"verbosity": -1})
-    parameters = {**_TREE, "objective": objective, "seed": random_state}
+    parameters = {**trees_for(len(X)), "objective": objective, "seed": random_state}
     lightgbm.train(parameters, data, num_boost_round=_STEPS)
 
 
-def _check_identified(log: ClickLog, cells: Cells, documents: Any, positions: int) -> None:
+def check_identified(log: ClickLog, cells: Cells, documents: Any, positions: int) -> None:
     """Refuse a log in which neither documents nor features are shared by positions."""
     problem = cells.problem()
     if problem is None:
