@@ -420,6 +420,24 @@ def test_positions_that_can_be_compared_are_named():
     assert len(tr.estimate_propensities(log, positions=2)) == 2
 
 
+def test_a_power_law_needs_few_clicks(data):
+    log = tr.simulate_clicks(made_data(100, 12), impressions=2000, eta=1.3, cutoff=12)
+    found = tr.estimate_propensities(log, curve="power", resamples=20)
+    assert found.method == "random, power law"
+    eta = -np.log(found.values) / np.log(np.arange(1, 13) + 1e-12)
+    np.testing.assert_allclose(eta[1:], eta[1])
+    assert eta[1] == pytest.approx(1.3, abs=0.15)
+    few = log.select(np.arange(log.impressions) < 40)
+    with pytest.raises(tr.InputError, match=r"too few clicks .* or curve='power'"):
+        tr.estimate_propensities(few)
+    assert len(tr.estimate_propensities(few, curve="power", resamples=0)) == 12
+    with pytest.raises(tr.InputError, match="Unknown curve 'exponential'"):
+        tr.estimate_propensities(log, curve="exponential")
+    fixed = tr.simulate_clicks(data, logger="good", impressions=500)
+    with pytest.raises(tr.InputError, match="cannot be told from relevance"):
+        tr.estimate_propensities(fixed, curve="power")
+
+
 def test_too_few_clicks_are_no_bias(data):
     log = tr.simulate_clicks(data, impressions=300, eta=0.5)
     clicked = log.clicked & (log.position != 4)

@@ -27,6 +27,7 @@ from twinrank.support.errors import Argument, InputError, Parts
 from twinrank.support.quantities import counted
 
 METHODS = ("auto", "random", "pairs", "em")
+CURVES = ("free", "power")
 _BOUND = 20.0  # of log propensities, for resamples in which the maximum is infinite
 
 
@@ -35,6 +36,7 @@ def estimate_propensities(
     method: str = "auto",
     *,
     positions: int | None = None,
+    curve: str = "free",
     resamples: int = 100,
     random_state: int = 0,
 ) -> Propensities:
@@ -55,6 +57,9 @@ def estimate_propensities(
         randomised, and "pairs" for all others, in one likelihood.
     positions : int, optional
         The number of positions, from the first. Default: all in the log.
+    curve : {"free", "power"}, default "free"
+        A number for each position, or the power law (1/k)^η with one number η, which suits short
+        logs. "em" is always free.
     resamples : int, default 100
         The number of bootstrap resamples of queries for the 95 % intervals; 0 for none. "em" has
         no intervals.
@@ -79,6 +84,8 @@ def estimate_propensities(
     """
     if method not in METHODS:
         raise InputError(argument="method", value=method, choices=METHODS)
+    if curve not in CURVES:
+        raise InputError(argument="curve", value=curve, choices=CURVES)
     count = log.positions if positions is None else positions
     if not 1 <= count <= log.positions:
         raise InputError(f"positions must be between 1 and {log.positions}, not {count}.")
@@ -87,16 +94,17 @@ def estimate_propensities(
 
         return regression_em(log, count, random_state)
     cells, name = cells_of(log, method, count)
-    if (problem := cells.problem()) is not None:
+    if (problem := cells.problem(curve)) is not None:
         raise InputError(*problem)
-    estimate = cells.maximum()
+    estimate = cells.maximum(curve)
     reference = int(np.argmax(estimate))
     values = np.exp(estimate - estimate[reference])
     intervals = None
     if resamples:
-        draws = cells.resampled(estimate, resamples, random_state)
+        draws = cells.resampled(curve, resamples, random_state)
         ratios = np.exp(draws - draws[:, [reference]])
         intervals = [(float(a), float(b)) for a, b in np.quantile(ratios, [0.025, 0.975], axis=0).T]
+    name += ", power law" if curve == "power" else ""
     return Propensities(values.tolist(), name, intervals)
 
 
@@ -146,14 +154,14 @@ class Cells:
         group, position = filled // positions, filled % positions
         return cls(group, position, shown[filled], clicks[filled], query, positions)
 
-    def problem(self) -> Parts | None:
+    def problem(self, curve: str = "free") -> Parts | None:
         """Why the log cannot tell position bias from relevance; None if it can."""
         advice: Parts = (
             "Show a small share of impressions, such as 1 %, in random order and mark them in a "
             "column randomised, or log more than one ranker.",
         )
         parts = self.components("weak")
-        if parts[0].size < self.positions:
+        if parts[0].size < (2 if curve == "power" else self.positions):
             listed = " | ".join(_range(part) for part in parts[:4])
             more = " | …" if len(parts) > 4 else ""
             return (
@@ -163,10 +171,12 @@ class Cells:
                 *self._shorter(parts),
             )
         parts = self.components("strong")
-        if parts[0].size < self.positions:
+        if curve == "free" and parts[0].size < self.positions:
             return (
                 f"There are too few clicks to compare all {self.positions} positions. Use a longer "
-                f"log. ",
+                f"log, or ",
+                Argument("curve", "power"),
+                ". ",
                 *advice,
                 *self._shorter(parts),
             )
@@ -201,11 +211,8 @@ class Cells:
         parts = [np.flatnonzero(own == each) + 1 for each in np.unique(own)]
         return sorted(parts, key=lambda part: (-part.size, part[0]))
 
-    def maximum(self, weight: Floats | None = None, start: Floats | None = None) -> Floats:
-        """The log propensities with the highest conditional likelihood.
-
-        `weight` counts each query, and `start` is where the search begins.
-        """
+    def maximum(self, curve: str = "free", weight: Floats | None = None) -> Floats:
+        """The log propensities with the highest conditional likelihood; `weight` counts queries."""
         from scipy.optimize import minimize
 
         clicks = self.clicks if weight is None else self.clicks * weight[self.query][self.group]
@@ -213,21 +220,26 @@ class Cells:
         scale = 1 / max(clicks.sum(), 1e-300)
         at_position = np.bincount(self.position, clicks, self.positions)
 
-        def loss(theta: Floats) -> tuple[float, Floats]:
+        shape = np.eye(self.positions)
+        if curve == "power":
+            shape = -np.log(np.arange(1, self.positions + 1))[:, None]
+
+        def loss(parameters: Floats) -> tuple[float, Floats]:
+            theta = shape @ parameters
             part = self.shown * np.exp(theta[self.position])
             whole = np.bincount(self.group, part, self.query.size)
             value = total @ np.log(whole) - at_position @ theta
             share = (total / whole)[self.group] * part
             slope = np.bincount(self.position, share, self.positions) - at_position
-            return value * scale, slope * scale
+            return value * scale, slope @ shape * scale
 
-        first = np.zeros(self.positions) if start is None else start
-        limits = [(-_BOUND, _BOUND)] * self.positions
+        first = np.zeros(shape.shape[1])
+        limits = [(-_BOUND, _BOUND)] * first.size
         options = {"maxiter": 1000, "ftol": 1e-13, "gtol": 1e-9}
         found = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=limits, options=options)
-        return np.asarray(found.x, np.float64)
+        return np.asarray(shape @ found.x, np.float64)
 
-    def resampled(self, start: Floats, resamples: int, random_state: int) -> Floats:
+    def resampled(self, curve: str, resamples: int, random_state: int) -> Floats:
         """The estimates from resamples of the queries, one per row."""
         generator = np.random.default_rng(random_state)
         known, size = np.unique(self.query), int(self.query.max()) + 1
@@ -235,7 +247,7 @@ class Cells:
         for _ in range(resamples):
             drawn: Any = known[generator.integers(0, known.size, known.size)]
             weight = np.bincount(drawn, minlength=size).astype(np.float64)
-            draws.append(self.maximum(weight, start))
+            draws.append(self.maximum(curve, weight))
         return np.array(draws)
 
 
