@@ -96,6 +96,7 @@ def estimate_propensities(
     cells, name = cells_of(log, method, count)
     if (problem := cells.problem(curve)) is not None:
         raise InputError(*problem)
+    cells = cells.informative()
     estimate = cells.maximum(curve)
     reference = int(np.argmax(estimate))
     values = np.exp(estimate - estimate[reference])
@@ -140,7 +141,7 @@ class Cells:
 
     @classmethod
     def of(cls, log: ClickLog, groups: Ints, positions: int) -> "Cells":
-        """Sum the rows of a log up to a position; groups with one position say nothing."""
+        """Sum the rows of a log up to a position."""
         rows = log.position <= positions
         number, owner = np.unique(groups[rows], return_inverse=True)
         key = owner * positions + log.position[rows] - 1
@@ -153,6 +154,22 @@ class Cells:
         filled = np.flatnonzero(shown > 0)
         group, position = filled // positions, filled % positions
         return cls(group, position, shown[filled], clicks[filled], query, positions)
+
+    def informative(self) -> "Cells":
+        """The groups with clicks that were shown at several positions; others cancel."""
+        places = np.bincount(self.group, minlength=self.query.size)
+        total = np.bincount(self.group, self.clicks, self.query.size)
+        groups = (places > 1) & (total > 0)
+        kept = groups[self.group]
+        number = np.cumsum(groups) - 1
+        return Cells(
+            number[self.group[kept]],
+            self.position[kept],
+            self.shown[kept],
+            self.clicks[kept],
+            self.query[groups],
+            self.positions,
+        )
 
     def problem(self, curve: str = "free") -> Parts | None:
         """Why the log cannot tell position bias from relevance; None if it can."""
