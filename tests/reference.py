@@ -78,6 +78,10 @@ def dcg(r, y, k=None):
     return sum((2 ** y[i] - 1) / torch.log2(r[i] + 1) for i in range(last))
 
 
+def linear_dcg(r, y, k):
+    return sum(max(y[i], 0) / torch.log2(r[i] + 1) for i in range(min(k, len(y))))
+
+
 def ndcg(r, y, k=None):
     ideal = dcg(_positions(y), torch.sort(y, descending=True).values, k)
     return dcg(r, y, k) / ideal if ideal > 0 else dcg(r, y, k) * 0
@@ -139,6 +143,7 @@ METRICS: dict[str, Metric] = {
     "nDCG": ndcg,
     "nDCG@5": lambda r, y: ndcg(r, y, 5),
     "DCG@3": lambda r, y: dcg(r, y, 3),
+    "DCG(gain=linear)@5": lambda r, y: linear_dcg(r, y, 5),
     "AP": average_precision,
     "AP@4": lambda r, y: average_precision(r, y, 4),
     "AP(divisor=R)@4": lambda r, y: average_precision(r, y, 4, divisor=(y >= 1).sum()),

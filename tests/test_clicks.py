@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinrank as tr
+from reference import METRICS, metric_and_gradient
 from twinrank.cli import main
 from twinrank.clicks.click_credits import click_credits, regressed_relevance
 from twinrank.clicks.click_measures import is_linear
@@ -258,6 +259,17 @@ def test_a_log_is_split_by_query(log):
     assert not set(first.impression_query) & set(second.impression_query)
     with pytest.raises(tr.InputError, match="select takes a mask"):
         log.select([0, 1])
+
+
+def test_the_first_positions_of_a_log():
+    log = tr.ClickLog.from_frame(pd.DataFrame(rows(position=[1, 2, 3, 5, 4])))
+    first = log.first(2)
+    assert first.impressions == 1
+    assert first.document.tolist() == [0, 1]
+    assert first.lists is log.lists
+    assert first.impression_query.tolist() == [0]
+    with pytest.raises(tr.InputError, match="no rows up to position 0"):
+        log.first(0)
 
 
 def test_the_summary_counts(log, data):
@@ -717,6 +729,27 @@ def test_validation_and_score_need_a_linear_measure_too():
         ranker.fit(log)
 
 
+@pytest.mark.parametrize("strategy", ["type1", "type2", "type3"])
+@pytest.mark.parametrize("name", ["DCG(gain=linear)@5", "P(gain=linear)@5", "RBP(gain=linear)"])
+def test_gradients_of_credits(log, name, strategy):
+    """Labels that are fractions and above 1, against the paper's equations in double precision."""
+    import torch
+
+    credits = log.to_dataset(propensities(log) / 2, clip=0)
+    assert credits.y.max() > 1
+    scores = torch.from_numpy(credits.X[:, 0].astype(np.float64)).requires_grad_()
+    labels = torch.from_numpy(credits.y.astype(np.float64))
+    loss = tr.DirectLoss(name, strategy=strategy, reduction="none")
+    losses = loss(scores, labels, credits.lists)
+    losses.sum().backward()
+    ranks = tr.exact_ranks(scores.detach(), credits.lists)
+    for query, documents in enumerate(credits.lists):
+        arrays = [x.detach().numpy()[documents] for x in (scores, labels, ranks)]
+        value, gradient = metric_and_gradient(METRICS[name], *arrays, strategy, 1.0)
+        assert losses[query].item() == pytest.approx(-value, rel=1e-12)
+        np.testing.assert_allclose(-scores.grad.numpy()[documents], gradient, atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", ["trees", "net"])
 def test_rankers_learn_from_clicks(kind):
     data = made_data(60, 8)
@@ -881,6 +914,11 @@ def test_from_a_log_to_an_evaluated_ranker(run, tmp_path):
     assert code == 0
     assert found["new"]["DCG(gain=linear)@10"]["overlap"] == 1
     assert "Estimated propensities (pairs)" in err
+    run("inspect", "--clicks", "later.csv", "--positions", 3, "--curve", "power",
+        "--save-propensities", "3.json")  # fmt: skip
+    code, out, err = run("evaluate", "new", "test.txt", "--clicks", "later.csv", "--propensities",
+                         "3.json")  # fmt: skip
+    assert (code, "3.json has 3 positions; rows below them are left out" in err) == (0, True)
     code, out, _ = run("evaluate", "new", "test.txt", "--clicks", "later.csv", "--estimator", "dr",
                        "-m", "P(gain=linear)@3")  # fmt: skip
     assert "doubly robust" in out
@@ -905,6 +943,12 @@ def test_from_a_log_to_an_evaluated_ranker(run, tmp_path):
             "objective: Clicks cannot estimate AP",
         ),
         (["inspect", "--clicks", "log.csv", "--save-propensities", "x.json"], "cannot be told"),
+        (["inspect", "--clicks", "log.csv", "--positions", "9"], "between 1 and 6, not 9"),
+        (
+            ["evaluate", "d.txt", "--scores", "s.txt", "--clicks", "two.csv", "--propensities",
+             "p.json", "-m", "P(gain=linear)@4"],
+            "accept this with --min-overlap 0.33",
+        ),
         (["simulate-clicks", "d.txt", "--logger", "bm25"], "Choose from random, good, noise"),
         (["simulate-clicks", "d.txt", "--out", "log.csv"], "log.csv exists; add --overwrite"),
     ],
@@ -914,6 +958,7 @@ def test_mistakes_on_the_command_line(run, tmp_path, words, complaint):
     data.save(tmp_path / "d.txt")
     (tmp_path / "s.txt").write_text("".join(f"{x}\n" for x in data.X[:, 0]))
     tr.simulate_clicks(data, logger="good", impressions=300).save(tmp_path / "log.csv")
+    tr.simulate_clicks(data, logger="noise", impressions=300, cutoff=2).save(tmp_path / "two.csv")
     tr.Propensities(1 / np.arange(1, 7)).save(tmp_path / "p.json")
     code, _, err = run(*words)
     assert code == 2

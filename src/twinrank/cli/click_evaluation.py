@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twinrank.cli.click_files import LINEAR, load_log, log_propensities
+from twinrank.cli.click_files import LINEAR, load_log, with_propensities
 from twinrank.cli.data_options import warnings_as_notes
 from twinrank.cli.evaluated_systems import load_models, read_scores_of, system_names
 from twinrank.cli.output_options import is_quiet
@@ -24,6 +24,7 @@ def evaluate_clicks(
     estimator: str | None,
     architecture: str | None,
     seed: int,
+    min_overlap: float,
     reading: dict[str, Any],
 ) -> "LogEvaluation":
     """Estimate measures of models and of files of scores from a log on the same data."""
@@ -35,13 +36,13 @@ def evaluate_clicks(
     rankers = load_models(models, data, architecture)
     text = {name for ranker in rankers for name in ranker._known_columns().text}
     log = load_log(clicks, data, reading, sorted(text))
+    log, found = with_propensities(log, propensities)
     if log.data is None:
         raise InputError("--clicks needs DATA with the features of the documents.")
     scores = [scores_of(ranker, log.data, data) for ranker in rankers]
     scores += [
         log.data.from_source_order(read_scores_of(path, log.data.documents)) for path in files
     ]
-    found = log_propensities(log, propensities)
     with warnings_as_notes(is_quiet()):
         return evaluate_log(
             dict(zip(names, scores, strict=True)),
@@ -49,5 +50,6 @@ def evaluate_clicks(
             listed,
             found,
             estimator=estimator or "ips",
+            min_overlap=min_overlap,
             random_state=seed,
         )

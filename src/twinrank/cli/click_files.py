@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinrank.cli.data_options import load_unlabelled, show_notes, warnings_as_notes
 from twinrank.cli.output_options import is_quiet, show, show_json, show_note, show_table, wants_json
+from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from twinrank.clicks.click_log import ClickLog
@@ -28,22 +29,33 @@ def load_log(
     return load_clicks(clicks, documents)
 
 
-def log_propensities(log: "ClickLog", path: Path | None) -> "Propensities | None":
-    """The propensities in a file, those of the log (None), or else estimates."""
+def with_propensities(log: "ClickLog", path: Path | None) -> "tuple[ClickLog, Propensities | None]":
+    """The log, and the propensities in a file, those of the log (None), or else estimates.
+
+    Positions for which the file has no propensity are left out.
+    """
     from twinrank.clicks.position_bias import estimate_propensities
     from twinrank.clicks.propensities import Propensities
 
     if path is not None:
-        return Propensities.load(path)
+        known = Propensities.load(path)
+        if len(known) < log.positions:
+            show_note(f"{path} has {len(known)} positions; rows below them are left out.")
+            log = log.first(len(known))
+        return log, known
     if log.propensity is not None:
-        return None
-    found = estimate_propensities(log, resamples=0)
+        return log, None
+    try:
+        found = estimate_propensities(log, resamples=0)
+    except InputError as error:
+        hint = " Propensities from twinrank inspect --clicks, which has these options, also help."
+        raise InputError(*error.parts, hint) from error
     show_note(
         f"Estimated propensities ({found.method}): "
         f"{', '.join(f'{value:.3f}' for value in found.values[:10])}"
         f"{', …' if len(found) > 10 else ''}."
     )
-    return found
+    return log, found
 
 
 def click_sets(
@@ -52,7 +64,7 @@ def click_sets(
     """Training and validation data of a log: four fifths of its queries, and the others."""
     log = load_log(Path(source["clicks"]), data, reading)
     path = source.get("propensities")
-    found = log_propensities(log, None if path is None else Path(path))
+    log, found = with_propensities(log, None if path is None else Path(path))
     train, valid = log.split(0.8)
     estimator = source.get("estimator") or "ips"
     with warnings_as_notes(is_quiet()):
@@ -68,15 +80,20 @@ def use_linear_measures(ranker: "BaseRanker") -> None:
 
 
 def inspect_clicks(
-    clicks: Path, data: Path | None, reading: dict[str, Any], target: Path | None
+    clicks: Path,
+    data: Path | None,
+    reading: dict[str, Any],
+    target: Path | None,
+    positions: int | None,
+    curve: str,
 ) -> None:
     """Print the summary of a log and its propensities, which `target` gets as JSON."""
     from twinrank.clicks.position_bias import estimate_propensities
 
     log = load_log(clicks, data, reading)
     summary, found = log.summary, None
-    if not summary.problem or target is not None:
-        found = estimate_propensities(log)  # or an error that says why not
+    if not summary.problem or target is not None or positions is not None or curve != "free":
+        found = estimate_propensities(log, positions=positions, curve=curve)  # or an error
     if wants_json():
         show_json({**summary.to_json(), "propensities": None if found is None else found.to_json()})
     else:

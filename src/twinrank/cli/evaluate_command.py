@@ -77,6 +77,14 @@ def evaluate(
     estimator: Annotated[
         str | None, typer.Option(help="For --clicks: ips (default), snips or dr.", **_NAME)
     ] = None,
+    min_overlap: Annotated[
+        float,
+        typer.Option(
+            help="For --clicks: the least share of a measure on documents that were shown.",
+            min=0,
+            max=1,
+        ),
+    ] = 0.5,
     measure: Annotated[
         list[str] | None,
         typer.Option(
@@ -195,8 +203,8 @@ def evaluate(
         raise InputError(unknown("output", output, _OUTPUTS))
     if clicks is not None:
         _evaluate_log(
-            clicks, paths, scores, measure, propensities, estimator, architecture, seed, reading,
-            output,
+            clicks, paths, scores, measure, propensities, estimator, architecture, seed,
+            min_overlap, reading, output,
         )  # fmt: skip
         return
     testing = {"test": test, "level": significance, "correction": "holm" if holm else None}
@@ -243,6 +251,7 @@ def _evaluate_log(
     estimator: str | None,
     architecture: str | None,
     seed: int,
+    min_overlap: float,
     reading: dict[str, Any] | None,
     output: str,
 ) -> None:
@@ -255,7 +264,7 @@ def _evaluate_log(
     if output in ("csv", "trec"):
         raise InputError(f"--clicks has no output {output}; choose table, json or markdown.")
     files = scores or []
-    options = (measures, propensities, estimator, architecture, seed, reading or {})
+    options = (measures, propensities, estimator, architecture, seed, min_overlap, reading or {})
     result = evaluate_clicks(clicks, data, models, files, *options)
     if output == "json":
         print_json(result.to_json())

@@ -44,6 +44,12 @@ def inspect(
         Path | None,
         typer.Option(readable=False, help="Write the propensities of --clicks to a JSON file."),
     ] = None,
+    positions: Annotated[
+        int | None, typer.Option(help="The positions of --clicks to compare (default: all).", min=1)
+    ] = None,
+    curve: Annotated[
+        str, typer.Option(help="The propensities of --clicks: free, or power for (1/k)^η.")
+    ] = "free",
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Summarise a dataset: queries, documents, labels, features and problems.
@@ -63,7 +69,7 @@ def inspect(
     if clicks is not None:
         from twinrank.cli.click_files import inspect_clicks
 
-        inspect_clicks(clicks, data, reading or {}, save_propensities)
+        inspect_clicks(clicks, data, reading or {}, save_propensities, positions, curve)
         return
     loaded = load_data(data, reading or {})
     if wants_json():

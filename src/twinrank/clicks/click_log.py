@@ -209,7 +209,23 @@ class ClickLog:
                 f"select takes a mask with one entry for each of {self.impressions:,} impressions, "
                 f"not {kept.dtype} of shape {kept.shape}."
             )
-        rows = kept[self.impression]
+        return self._part(kept[self.impression], kept)
+
+    def first(self, positions: int) -> "ClickLog":
+        """Keep the first positions; documents below count as not shown.
+
+        Parameters
+        ----------
+        positions : int
+            The last position to keep.
+        """
+        rows = self.position <= positions
+        if not rows.any():
+            raise InputError(f"The log has no rows up to position {positions}.")
+        return self._part(rows, np.bincount(self.impression[rows], minlength=self.impressions) > 0)
+
+    def _part(self, rows: Bools, kept: Bools) -> "ClickLog":
+        """Some rows and their impressions."""
         numbers = np.cumsum(kept) - 1
         return replace(
             self,

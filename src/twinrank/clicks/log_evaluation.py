@@ -1,5 +1,6 @@
 """`evaluate_log`: what a new ranker would be worth, estimated from the log of the old one."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -250,7 +251,7 @@ def _check_overlap(system: str, overlap: Mapping[str, float], least: float) -> N
                 f"{name} is on documents that were shown (at least {least:.0%} is needed). Log "
                 f"more impressions with some random order, rank only documents that were shown, or "
                 f"accept this with ",
-                Argument("min_overlap", round(share, 2)),
+                Argument("min_overlap", math.floor(100 * share) / 100),
                 ".",
             )
 

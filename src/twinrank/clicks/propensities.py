@@ -78,7 +78,8 @@ class Propensities:
         positions = np.asarray(position, np.int64)
         if positions.size and int(positions.max()) > len(self):
             raise InputError(
-                f"Position {int(positions.max())} has no propensity; there are {len(self)} values."
+                f"Position {int(positions.max())} has no propensity; there are {len(self)} values. "
+                f"Leave out lower positions with log.first({len(self)})."
             )
         return np.asarray(self.values)[positions - 1]
 
