@@ -36,6 +36,7 @@ class Columns(NamedTuple):
 
 
 _OPTIONAL = ("weight", "propensity", "randomised")
+_DEEPEST = 10_000
 _IDS = ("impression", "query", "docid")
 _LISTS = ("docid", "clicked", "position", "propensity")
 """The columns that contain lists if a row is an impression."""
@@ -205,8 +206,9 @@ class _Rows:
         self._check((clicked != 0) & (clicked != 1), "has a value for clicked other than 0 and 1")
         self._check(np.isnan(position) & (clicked == 1), "has a click without a position")
         self._check(np.isnan(position), "has no position; leave out documents that were not shown")
-        whole = (position >= 1) & (position == np.floor(position)) & (position < 2**31)
+        whole = (position >= 1) & (position == np.floor(position))
         self._check(~whole, "has a position that is not a whole number from 1 on")
+        self._check(position > _DEEPEST, f"has a position beyond {_DEEPEST:,}; it may be an id")
         self.position, self.clicked = position.astype(np.int64), clicked == 1
         self.impression, self.impressions = self._codes(values["impression"], "impression")
         self.query, self.query_texts = self._codes(values["query"], "query")
@@ -255,7 +257,10 @@ class _Rows:
         values = physical
         known: dict[Any, int] = {}
         numbers = (known.setdefault(value, len(known)) for value in values)
-        codes = np.fromiter(numbers, np.int64, len(values))
+        try:
+            codes = np.fromiter(numbers, np.int64, len(values))
+        except TypeError as error:
+            raise InputError(f"{self.where}: a {role} is no text or number: {error}.") from error
         for value, code in known.items():
             if value is None or value != value:
                 row = int(np.argmax(codes == code)) + 1

@@ -144,15 +144,14 @@ class Cells:
         """Sum the rows of a log up to a position."""
         rows = log.position <= positions
         number, owner = np.unique(groups[rows], return_inverse=True)
-        key = owner * positions + log.position[rows] - 1
+        key, cell = np.unique(owner * positions + log.position[rows] - 1, return_inverse=True)
         weight = log.row_weight[rows]
-        size = number.size * positions
-        shown = summed(key, weight, size)
-        clicks = summed(key, weight * log.clicked[rows], size)
+        shown = summed(cell, weight, key.size)
+        clicks = summed(cell, weight * log.clicked[rows], key.size)
         query = np.empty(number.size, np.int64)
         query[owner] = log.query[rows]
-        filled = np.flatnonzero(shown > 0)
-        group, position = filled // positions, filled % positions
+        filled = shown > 0
+        group, position = key[filled] // positions, key[filled] % positions
         return cls(group, position, shown[filled], clicks[filled], query, positions)
 
     def informative(self) -> "Cells":
@@ -237,24 +236,24 @@ class Cells:
         scale = 1 / max(clicks.sum(), 1e-300)
         at_position = np.bincount(self.position, clicks, self.positions)
 
-        shape = np.eye(self.positions)
-        if curve == "power":
-            shape = -np.log(np.arange(1, self.positions + 1))[:, None]
+        power = curve == "power"
+        decay = -np.log(np.arange(1, self.positions + 1))
 
         def loss(parameters: Floats) -> tuple[float, Floats]:
-            theta = shape @ parameters
+            theta = parameters * decay if power else parameters
             part = self.shown * np.exp(theta[self.position])
             whole = np.bincount(self.group, part, self.query.size)
             value = total @ np.log(whole) - at_position @ theta
             share = (total / whole)[self.group] * part
             slope = np.bincount(self.position, share, self.positions) - at_position
-            return value * scale, slope @ shape * scale
+            slope = np.array([slope @ decay]) if power else slope
+            return value * scale, slope * scale
 
-        first = np.zeros(shape.shape[1])
+        first = np.zeros(1 if power else self.positions)
         limits = [(-_BOUND, _BOUND)] * first.size
         options = {"maxiter": 1000, "ftol": 1e-13, "gtol": 1e-9}
         found = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=limits, options=options)
-        return np.asarray(shape @ found.x, np.float64)
+        return np.asarray(found.x * decay if power else found.x, np.float64)
 
     def resampled(self, curve: str, resamples: int, random_state: int) -> Floats:
         """The estimates from resamples of the queries, one per row."""

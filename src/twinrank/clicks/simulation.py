@@ -81,7 +81,8 @@ def simulate_clicks(
         raise InputError("impressions and cutoff must be at least 1.")
     generator = np.random.default_rng(random_state)
     scores = _standardised(logger, data)
-    queries = np.sort(generator.integers(0, data.queries, impressions))
+    filled = np.flatnonzero(data.lists.sizes > 0)
+    queries = filled[np.sort(generator.integers(0, filled.size, impressions))]
     random_order = generator.random(impressions) < randomised
     if isinstance(logger, str) and logger == "random":
         random_order[:] = True
