@@ -48,8 +48,9 @@ def with_propensities(log: "ClickLog", path: Path | None) -> "tuple[ClickLog, Pr
     try:
         found = estimate_propensities(log, resamples=0)
     except InputError as error:
-        hint = " Propensities from twinrank inspect --clicks, which has these options, also help."
-        raise InputError(*error.parts, hint) from error
+        raise InputError(
+            *error.parts, " Options for estimates are those of twinrank inspect --clicks."
+        ) from error
     show_note(
         f"Estimated propensities ({found.method}): "
         f"{', '.join(f'{value:.3f}' for value in found.values[:10])}"
