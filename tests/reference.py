@@ -78,6 +78,10 @@ def dcg(r, y, k=None):
     return sum((2 ** y[i] - 1) / torch.log2(r[i] + 1) for i in range(last))
 
 
+def linear_dcg(r, y, k):
+    return sum(max(y[i], 0) / torch.log2(r[i] + 1) for i in range(min(k, len(y))))
+
+
 def ndcg(r, y, k=None):
     ideal = dcg(_positions(y), torch.sort(y, descending=True).values, k)
     return dcg(r, y, k) / ideal if ideal > 0 else dcg(r, y, k) * 0
@@ -119,6 +123,14 @@ def success(r, y, k):
     return (hits[0, 0] + 1) / r[hits[0, 0]] if len(hits) else r.sum() * 0
 
 
+def linear_precision(r, y, k):
+    return sum(max(y[i - 1], 0) * i / r[i - 1] for i in range(1, min(k, len(y)) + 1)) / k
+
+
+def linear_rank_biased_precision(r, y, p=0.8):
+    return (1 - p) * (y.clip(0) * p ** (r - 1)).sum()
+
+
 def rank_biased_precision(r, y, p=0.8):
     return (1 - p) * ((y >= 1) * p ** (r - 1)).sum()
 
@@ -131,6 +143,7 @@ METRICS: dict[str, Metric] = {
     "nDCG": ndcg,
     "nDCG@5": lambda r, y: ndcg(r, y, 5),
     "DCG@3": lambda r, y: dcg(r, y, 3),
+    "DCG(gain=linear)@5": lambda r, y: linear_dcg(r, y, 5),
     "AP": average_precision,
     "AP@4": lambda r, y: average_precision(r, y, 4),
     "AP(divisor=R)@4": lambda r, y: average_precision(r, y, 4, divisor=(y >= 1).sum()),
@@ -138,6 +151,7 @@ METRICS: dict[str, Metric] = {
     "P": precision,
     "P@5": lambda r, y: precision(r, y, 5),
     "P(rel=2)@5": lambda r, y: precision(r, y, 5, rel=2),
+    "P(gain=linear)@5": lambda r, y: linear_precision(r, y, 5),
     "nERR@10": lambda r, y: nerr(r, y, 10),
     "ERR(max_grade=4)": lambda r, y: err(r, y, top=4),
     "RR": reciprocal_rank,
@@ -145,6 +159,7 @@ METRICS: dict[str, Metric] = {
     "Rprec": r_precision,
     "Success@5": lambda r, y: success(r, y, 5),
     "RBP": rank_biased_precision,
+    "RBP(gain=linear)": linear_rank_biased_precision,
     "RBP(p=0.5)": lambda r, y: rank_biased_precision(r, y, 0.5),
     "Judged": judged,
 }

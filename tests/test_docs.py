@@ -236,3 +236,10 @@ def test_methods_are_compared():
     found = example.cross_validate(tr.synthetic_web_search(queries=20), folds=3)
     assert found.lists == 20
     assert set(found.means) == set(example.methods(0))
+
+
+@pytest.mark.slow
+def test_clicks_become_a_ranker(capsys):
+    example = module(EXAMPLES / "clicks.py")
+    assert example.true["new"] > example.true["old"]
+    assert "exported" in capsys.readouterr().out

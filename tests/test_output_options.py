@@ -67,6 +67,7 @@ def words_of(place, tmp_path):
         "measures": ["nDCG"],
         "predict": [model, data, "-o", tmp_path / "scores.txt"],
         "reproduce": ["--figure", 1],
+        "simulate-clicks": [data, "--out", tmp_path / "clicks.csv", "--impressions", 10],
         "train": [data, "--trees", *small],
         "tune": [data, "--model", "trees", "--trials", 1, "--rounds", 2, *study],
     }

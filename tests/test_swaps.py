@@ -19,6 +19,7 @@ NAMES = [
     "nDCG", "nDCG@3", "nDCG(gain=linear)@2", "DCG@4", "AP", "AP@3", "AP(divisor=R)@2", "AP(rel=2)",
     "paperAP", "paperAP@3", "P", "P@3", "Recall@2", "Rprec", "RR", "RR@2", "Success@2", "nERR",
     "nERR@3", "ERR", "ERR(max_grade=4)@2", "RBP", "RBP(p=0.5)@3", "Judged@2",
+    "P(gain=linear)@3", "RBP(gain=linear)",
 ]  # fmt: skip
 
 

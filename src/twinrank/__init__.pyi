@@ -6,6 +6,13 @@
 from . import embeddings as embeddings
 from . import text as text
 from . import training as training
+from .clicks.click_log import ClickLog as ClickLog
+from .clicks.log_evaluation import LogEvaluation as LogEvaluation
+from .clicks.log_evaluation import evaluate_log as evaluate_log
+from .clicks.log_reading import load_clicks as load_clicks
+from .clicks.position_bias import estimate_propensities as estimate_propensities
+from .clicks.propensities import Propensities as Propensities
+from .clicks.simulation import simulate_clicks as simulate_clicks
 from .core.lists import Lists as Lists
 from .core.losses.approx_ndcg import ApproxNDCG as ApproxNDCG
 from .core.losses.cross_entropy import ListNet as ListNet

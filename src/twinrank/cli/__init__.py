@@ -23,6 +23,7 @@ from twinrank.cli.measures_command import measures
 from twinrank.cli.output_options import show, show_error
 from twinrank.cli.predict_command import predict
 from twinrank.cli.reproduce_command import reproduce
+from twinrank.cli.simulate_clicks_command import simulate_clicks
 from twinrank.cli.train_command import PANELS as TRAIN_PANELS
 from twinrank.cli.train_command import train
 from twinrank.cli.tune_command import tune
@@ -47,7 +48,7 @@ app = typer.Typer(
 _PANELS: dict[Command, Panels] = {evaluate: EVALUATE_PANELS, train: TRAIN_PANELS}
 for _command in (
     *(compare, convert, evaluate, export, inspect, measures),
-    *(predict, reproduce, train, tune),
+    *(predict, reproduce, simulate_clicks, train, tune),
 ):
     add_command(app, _command, _PANELS.get(_command, {}))
 

@@ -105,8 +105,8 @@ _NAMES = list(inspect.signature(_reading).parameters)
 _READING = declared(_reading, {"Options for reading data": _NAMES})
 _RENAMED = {"data": "check", "docids": "docid", "random_state": "seed"}
 _OWN_OPTIONS = (  # arguments of rankers and of `evaluate` that are options
-    *("architecture", "convention", "empty", "epochs", "objective", "strategy", "teacher"),
-    *("ties", "unlabelled", *_RENAMED),
+    *("architecture", "convention", "curve", "empty", "epochs", "estimator", "min_overlap"),
+    *("objective", "positions", "strategy", "teacher", "ties", "unlabelled", *_RENAMED),
 )
 
 

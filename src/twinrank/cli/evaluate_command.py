@@ -43,6 +43,10 @@ def evaluate(
     run: _Files = None,
     qrels: _File = None,
     scores: _Files = None,
+    clicks: _File = None,
+    propensities: _File = None,
+    estimator: _Name = None,
+    min_overlap: Annotated[float, typer.Option(min=0, max=1)] = 0.5,
     measure: Annotated[list[str] | None, typer.Option("-m", "--measure", metavar="NAME")] = None,
     convention: _Name = None,
     empty: _Name = None,
@@ -76,6 +80,8 @@ def evaluate(
 
     twinrank evaluate runs/ap runs/ndcg test.txt --report compared.html
 
+    twinrank evaluate runs/new test.txt --clicks log.parquet
+
     twinrank evaluate --run a.run --qrels qrels.txt -m ndcg_cut_10 -m map
 
     twinrank evaluate --run a.run --run b.run --qrels qrels.txt --plot a.png
@@ -94,6 +100,16 @@ def evaluate(
         Judgements of --run (query 0 document grade).
     scores
         Scores of DATA, one line per document; may be repeated.
+    clicks
+        A log of clicks on DATA (.csv, .tsv, .parquet or a folder): estimate measures from clicks
+        instead of labels.
+    propensities
+        Propensities for --clicks, from inspect --save-propensities (default: those of the log, or
+        estimates).
+    estimator
+        For --clicks: ips (default), snips or dr.
+    min_overlap
+        For --clicks: the least share of a measure on documents that were shown.
     measure
         Measure such as nDCG@10 or AP(rel=2), or its name in trec_eval such as ndcg_cut_10, map
         or P.5,10; may be repeated (default: nDCG, AP and others; for --run those of
@@ -139,6 +155,12 @@ def evaluate(
     output = "json" if wants_json() else output
     if output not in _OUTPUTS:
         raise InputError(unknown("output", output, _OUTPUTS))
+    if clicks is not None:
+        _evaluate_log(
+            clicks, paths, scores, measure, propensities, estimator, architecture, seed,
+            min_overlap, reading, output,
+        )  # fmt: skip
+        return
     testing = {"test": test, "level": significance, "correction": "holm" if holm else None}
     *models, data = paths or (None,)
     _check(testing, plot, report, len(run or [*models, *(scores or ())]))
@@ -172,6 +194,36 @@ def evaluate(
         write_evaluation_report(report, systems, comparison, queries)
         if not is_quiet():
             show(f"Report: {report}", err=True)
+
+
+def _evaluate_log(
+    clicks: Path,
+    paths: list[Path] | None,
+    scores: list[Path] | None,
+    measures: list[str] | None,
+    propensities: Path | None,
+    estimator: str | None,
+    architecture: str | None,
+    seed: int,
+    min_overlap: float,
+    reading: dict[str, Any] | None,
+    output: str,
+) -> None:
+    """Print what models are worth by the clicks of a log."""
+    from twinrank.cli.click_evaluation import evaluate_clicks
+
+    *models, data = paths or (None,)
+    if data is None or not (models or scores):
+        raise InputError("--clicks needs MODEL DATA, or DATA --scores FILE.")
+    if output in ("csv", "trec"):
+        raise InputError(f"--clicks has no output {output}; choose table, json or markdown.")
+    files = scores or []
+    options = (measures, propensities, estimator, architecture, seed, min_overlap, reading or {})
+    result = evaluate_clicks(clicks, data, models, files, *options)
+    if output == "json":
+        print_json(result.to_json())
+    else:
+        show(_rendered(result.table(), output))
 
 
 def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, systems: int) -> None:

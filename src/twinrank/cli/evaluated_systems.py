@@ -33,7 +33,7 @@ def evaluate_runs(
     measure_names = measures or OFFICIAL
     convention = convention_of(policy["convention"], policy["empty"], policy["ties"])
     parse_measures(measure_names, convention, level)  # raises errors before any file is read
-    runs = dict(zip(_names(paths), map(read_run, paths), strict=True))
+    runs = dict(zip(system_names(paths), map(read_run, paths), strict=True))
     judged = read_qrels(qrels)
     if len(runs) > 1:
         measure_names = ["runid", *measure_names]  # identifies the runs in trec output
@@ -72,7 +72,7 @@ def _queries(queries: "set[str]") -> str:
     return f"{count:,} {'query' if count == 1 else 'queries'} ({first}{', …' if count > 3 else ''})"
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
+def system_names(paths: Sequence[Path]) -> list[str]:
     """The names of files and folders, or their full paths if names repeat."""
     short = [path.name or str(path) for path in paths]
     full = [str(path) for path in paths]
@@ -107,10 +107,10 @@ def evaluate_scores(
     from twinrank.evaluation.evaluate import DEFAULT, evaluate
     from twinrank.evaluation.run_evaluation import named_measures
 
-    names = _names([*models, *files])
+    names = system_names([*models, *files])
     convention = convention_of(policy.pop("convention"), policy.pop("empty"), policy.pop("ties"))
     by_name = named_measures(measures or DEFAULT, convention, level)
-    rankers = _load_models(models, data, architecture)
+    rankers = load_models(models, data, architecture)
     text = {name for ranker in rankers for name in ranker._known_columns().text}
     loaded = load_data(data, reading or {}, sorted(text))
     show_notes(loaded)
@@ -119,7 +119,7 @@ def evaluate_scores(
     docids = loaded.docids if convention.ties == "docid" else None
     policy |= {"docids": docids, "query_ids": loaded.query_ids, "convention": convention}
     all_scores = [scores_of(ranker, loaded, data) for ranker in rankers]
-    all_scores += [loaded.from_source_order(_read_scores(p, loaded.documents)) for p in files]
+    all_scores += [loaded.from_source_order(read_scores_of(p, loaded.documents)) for p in files]
     by_system = dict(zip(names, all_scores, strict=True))
     results = {
         name: evaluate(scores, loaded.y, loaded.lists, by_name, **policy)
@@ -129,7 +129,7 @@ def evaluate_scores(
     return ScoredSystems(results, loaded, by_system, dict(zip(names, sources, strict=True)))
 
 
-def _load_models(folders: "list[Path]", data: Path, architecture: str | None) -> list[Any]:
+def load_models(folders: "list[Path]", data: Path, architecture: str | None) -> list[Any]:
     """Load models before the data, which may take long; without models, torch isn't imported."""
     if not folders:
         return []
@@ -142,7 +142,8 @@ def _load_models(folders: "list[Path]", data: Path, architecture: str | None) ->
     return [load_model(folder, net) for folder, net in zip(folders, own, strict=True)]
 
 
-def _read_scores(path: Path, documents: int) -> Any:
+def read_scores_of(path: Path, documents: int) -> Any:
+    """Read a file with one score per document."""
     import numpy as np
 
     from twinrank.evaluation.trec_files import read_scores

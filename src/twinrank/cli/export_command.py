@@ -94,8 +94,7 @@ def export(
 
     data = loaded(check)
     if (learned := loaded(distill)) is not None:
-        limits = {"max_trees": max_trees, "max_leaves": max_leaves}
-        ranker = ranker.distill(learned, loaded(valid), **limits)
+        ranker = ranker.distill(learned, loaded(valid), max_trees=max_trees, max_leaves=max_leaves)
         show_done(f"Distilled into trees:\n{ranker.distillation_}")
         if valid is None:
             show_note(

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twinrank.cli.command_signatures import AtLeastOne
 from twinrank.cli.data_options import as_option, load_data, takes_data
 from twinrank.cli.output_options import is_quiet, show, show_json, takes_output, wants_json
 from twinrank.support.errors import InputError, rendered
@@ -19,12 +20,19 @@ def inspect(
     data: Path | None = None,
     *,
     plot: Path | None = None,
+    clicks: Path | None = None,
+    save_propensities: Path | None = None,
+    positions: AtLeastOne = None,
+    curve: str = "free",
     reading: dict[str, Any] | None = None,
 ) -> None:
     """Summarise a dataset: queries, documents, labels, features and problems.
 
     Unjudged documents and values that aren't finite are kept and counted,
     whereas training raises an error for them by default.
+
+    With --clicks, it shows clicks by position and how likely each position is
+    seen, or why the log cannot tell.
 
     Example: twinrank inspect MSLR-WEB10K/Fold1/train.txt --plot train.png
 
@@ -35,11 +43,25 @@ def inspect(
         by convert (default: the built-in synthetic data).
     plot
         Also draw the summary to a .png, .svg or .pdf file (default: no).
+    clicks
+        Summarise this log of clicks instead: .csv, .tsv, .parquet or a folder; DATA has the
+        features, if there are any.
+    save_propensities
+        Write the propensities of --clicks to a JSON file.
+    positions
+        The positions of --clicks to compare (default: all).
+    curve
+        The propensities of --clicks: free, or power for (1/k)^η.
     """
     from twinrank.support.plots import FORMATS
 
     if plot is not None and plot.suffix.lower() not in FORMATS:
         raise InputError(f"Can't draw to {plot}. Choose a name with {', '.join(FORMATS)}.")
+    if clicks is not None:
+        from twinrank.cli.click_files import inspect_clicks
+
+        inspect_clicks(clicks, data, reading or {}, save_propensities, positions, curve)
+        return
     loaded = load_data(data, reading or {})
     if wants_json():
         show_json(loaded.summary.to_json())

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 PANELS = {
-    "Data": ("valid", "test", "fold", "unlabelled", "teacher"),
+    "Data": (
+        *("valid", "test", "fold", "unlabelled", "teacher", "clicks", "propensities"),
+        "estimator",
+    ),
     "Model and training": (
         *("objective", "strategy", "architecture", "trees", "per_document", "blend", "epochs"),
         *("paper", "seed", "config", "settings"),
@@ -44,6 +47,9 @@ def train(
     blend: bool = False,
     unlabelled: Path | None = None,
     teacher: Path | None = None,
+    clicks: Path | None = None,
+    propensities: Path | None = None,
+    estimator: str | None = None,
     epochs: AtLeastOne = None,
     paper: bool = False,
     seed: Annotated[int | None, typer.Option(min=0)] = None,
@@ -94,6 +100,14 @@ def train(
         Lists with the same features to pre-train a net on; labels are ignored.
     teacher
         The folder of a model or run whose scores a net also learns from.
+    clicks
+        Learn from this log of clicks on DATA (.csv, .tsv, .parquet or a folder) instead of labels;
+        a fifth of its queries validates.
+    propensities
+        Propensities for --clicks, from inspect --save-propensities. Default: those of the log, or
+        estimates.
+    estimator
+        For --clicks: ips (default), dr, two-tower or naive.
     epochs
         The maximum number of epochs, or of boosting rounds.
     paper
@@ -141,6 +155,10 @@ def train(
     trees = trees or per_document
     files = {"data": data, "valid": valid, "test": test}
     files |= {"unlabelled": unlabelled, "teacher": teacher}
+    if clicks is None and (propensities or estimator):
+        raise InputError("--propensities and --estimator need --clicks.")
+    if clicks is not None:
+        files |= {"clicks": clicks, "propensities": propensities}
     if resume is not None and any(
         value not in (None, [], False)
         for value in (*options.values(), *files.values(), fold, config, out, settings)
@@ -150,6 +168,7 @@ def train(
         )
     folder = resume or out or Path("run")
     source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
+    source |= {} if clicks is None else {"estimator": estimator}
     source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
     group = current_group()
     if trees and blend:
@@ -163,6 +182,10 @@ def train(
             ranker = _ranker(
                 kind, config, settings or [], {**options, "architecture": architecture}
             )
+            if clicks is not None:
+                from twinrank.cli.click_files import use_linear_measures
+
+                use_linear_measures(ranker)
         else:
             ranker, source = _resumed(folder, architecture, kind, group)
         callbacks = _tracking(folder, tensorboard)

@@ -8,6 +8,7 @@ import typer
 
 from twinrank.cli.data_options import (
     as_option,
+    load_data,
     load_unlabelled,
     show_notes,
     source_of,
@@ -136,12 +137,29 @@ def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
             f"The run was started by fit() in Python ({error} is missing). Resume it there: "
             f"fit(…, run=folder, resume=True)."
         ) from None
+    if source.get("clicks") is not None:
+        return _click_sets(source)
     split = Split(source_of(None if data is None else Path(data), reading, cut=1), **places)
     with warnings_as_notes(is_quiet()):
         sets = dict(split.sets(progress=False if is_quiet() else None))
     if source.get("unlabelled") is not None:
         path, text = Path(source["unlabelled"]), text_columns(sets["train"])
         sets["unlabelled"] = load_unlabelled(path, reading, text)
+    return sets
+
+
+def _click_sets(source: dict[str, Any]) -> "dict[str, Dataset]":
+    """Credits of clicks; validation and test data of their own have labels."""
+    from twinrank.cli.click_files import click_sets
+    from twinrank.experiments.study.study_source import text_columns
+
+    if source["data"] is None or source["fold"] is not None:
+        raise InputError("--clicks needs a file of DATA with the features, without --fold.")
+    train, held_out = click_sets(source, Path(source["data"]), source["reading"])
+    sets = {"train": train, "validation": held_out}
+    for name, option in (("validation", "valid"), ("test", "test")):
+        if source[option] is not None:
+            sets[name] = load_data(Path(source[option]), source["reading"], text_columns(train))
     return sets
 
 

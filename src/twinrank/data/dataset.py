@@ -199,6 +199,11 @@ class Dataset:
         """Changes made while reading, such as dropped documents; `load` warns about them."""
         return tuple(rendered(note) for note in self._table.notes)
 
+    @property
+    def from_clicks(self) -> bool:
+        """True if labels are estimates from clicks; see `ClickLog.to_dataset`."""
+        return self._table.from_clicks
+
     @cached_property
     def weights(self) -> npt.NDArray[np.float64] | None:
         """Weight of each query, or None if the source has no weights."""
@@ -476,5 +481,6 @@ def with_features(
         feature_names=None if names is None else tuple(names),
         notes=data._table.notes,
         categories=dict(categories or {}),
+        from_clicks=data.from_clicks,
     )
     return Dataset(table, data.name)

@@ -92,7 +92,13 @@ def checked_again(table: Table, options: ReadOptions) -> Table:
     if rows is not None and len(again.y) < len(rows):
         rows = np.argsort(np.argsort(rows[table.y >= 0]))
     query_ids = table.query_ids[again.query_ids]
-    return replace(again, query_ids=query_ids, rows=rows, categories=table.categories)
+    return replace(
+        again,
+        query_ids=query_ids,
+        rows=rows,
+        categories=table.categories,
+        from_clicks=table.from_clicks,
+    )
 
 
 def _features(

@@ -92,7 +92,8 @@ def _write_folder(data: "Dataset", target: Path) -> None:
             sink.finish()
         finally:
             sink.close()
-        sink.write_manifest(data.feature_names, (), data.categories, finite=finite)
+        others = {"finite": finite} | ({"from_clicks": True} if data.from_clicks else {})
+        sink.write_manifest(data.feature_names, (), data.categories, **others)
         publish(partial, target)
 
 

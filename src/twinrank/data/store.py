@@ -10,7 +10,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -315,6 +315,7 @@ def read_table(folder: Path, manifest: dict[str, Any], verify: bool = False) -> 
     categories = {int(key): tuple(own) for key, own in manifest.get("categories", {}).items()}
     notes = (_note(note) for note in manifest["notes"])
     table = Table.of(arrays, manifest.get("feature_names"), notes, categories)
+    table = replace(table, from_clicks=manifest.get("from_clicks") is True)
     if not table.fits():
         raise InputError("Its arrays have shapes or types that do not fit together.")
     return table

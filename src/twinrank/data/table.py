@@ -124,6 +124,8 @@ class Table:
     """The source row of each document; None if the source order is kept."""
     notes: tuple[Parts, ...] = ()
     categories: Categories = field(default_factory=dict)
+    from_clicks: bool = False
+    """True if labels are estimates from clicks, which only linear measures can use."""
 
     @classmethod
     def of(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 REMEDY: Parts = (
     "Train a BoostedRanker with ",
     Argument("mode", "per-document"),
-    ", distill this model into such trees (ranker.distill, or twinrank export --distill), or export "
-    "it to ONNX and score the documents outside the engine.",
+    ", distill this model into such trees (ranker.distill, or twinrank export --distill), or "
+    "export it to ONNX and score the documents outside the engine.",
 )
 """What to do if a model is not a sum of trees on raw features."""
 DEEPEST = 400

@@ -7,6 +7,7 @@ from typing import ClassVar
 from twinrank.core.lists import Lists
 from twinrank.core.measures.measure_base import (
     BinaryMeasure,
+    CountedMeasure,
     ReciprocalMeasure,
     Swaps,
     additive,
@@ -36,13 +37,15 @@ class _Count(ReciprocalMeasure):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Precision(_Count, BinaryMeasure):
+class Precision(_Count, CountedMeasure):
     """Precision: P@k = Σ_{j≤k} b_j / k.
 
     Parameters
     ----------
     rel : float, default 1
         The lowest label that counts as relevant.
+    gain : {"binary", "linear"}, default "binary"
+        b is 1 for a relevant document, or the label itself, such as the credit of clicks.
     cutoff : int, optional
         k. Default: the length of each list.
     """
@@ -54,7 +57,7 @@ class Precision(_Count, BinaryMeasure):
         """b_i · i / k."""
         position = lists.positions(labels)
         depth = _sizes(labels, lists) if self.cutoff is None else float(self.cutoff)
-        return self.relevant(labels) * position / depth
+        return self.gains(labels) * position / depth
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,19 +6,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.core.lists import Lists
-from twinrank.core.measures.measure_base import BinaryMeasure, Swaps, additive
-from twinrank.support.arrays import Array, as_float
+from twinrank.core.measures.measure_base import CountedMeasure, Swaps, additive
+from twinrank.support.arrays import Array
 from twinrank.support.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class RBP(BinaryMeasure):
+class RBP(CountedMeasure):
     """Rank-biased precision: RBP = (1 − p) · Σ_j b_j · p^(j−1).
 
     Parameters
     ----------
     rel : float, default 1
         The lowest label that counts as relevant.
+    gain : {"binary", "linear"}, default "binary"
+        b is 1 for a relevant document, or the label itself, such as the credit of clicks.
     p : float, default 0.8
         Probability that the reader goes on to the next document, between 0 and 1.
     cutoff : int, optional
@@ -35,7 +37,7 @@ class RBP(BinaryMeasure):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """(1 − p) · b_i."""
-        return (1.0 - self.p) * as_float(self.relevant(labels))
+        return (1.0 - self.p) * self.gains(labels)
 
     def swaps(self, labels: Array, lists: Lists) -> Swaps:
         """(credit_p − credit_q) · (p^(p−1) − p^(q−1))."""

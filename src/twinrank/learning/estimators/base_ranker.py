@@ -14,6 +14,8 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from twinrank.clicks.click_log import ClickLog
+from twinrank.clicks.click_measures import check_click_objective
 from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.data.sources import is_source, is_stream
@@ -181,6 +183,10 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> Self:
         """Read the arguments of `fit`, and train."""
         check_callbacks(callbacks)
+        if isinstance(training[0], ClickLog):
+            raise InputError(
+                "fit takes documents with labels, not a log: pass log.to_dataset(propensities)."
+            )
         known = KnownColumns(self._categorical_features())
         data, weights = labelled(*training, known)
         names = data.feature_names
@@ -219,6 +225,10 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         keys = [*self._named("objective"), *self._named("validation_measure")]
         first = "validation" if "validation" in sets else next(iter(sets), "")
         selecting = sets.get(getattr(self, "select", None) or first)
+        for name, part in (("objective", data), ("validation_measure", selecting)):
+            if part is not None and part.from_clicks:
+                for key in self._named(name):
+                    check_click_objective(own[key], key)
         warn_about_training(data, selecting, [own[key] for key in keys], stacklevel=4)
 
     def _categorical_features(self) -> tuple[int | str, ...]:
@@ -314,6 +324,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         check_has_queries(X, y, qid, group)
         data, weights = labelled(X, y, qid, group, sample_weight, known)
         chosen = self.validation_measure if measure is None else measure
+        if data.from_clicks:
+            check_click_objective(chosen, "measure")
         evaluation = evaluate(self._scores(data), data.y, data.lists, [chosen])
         name = str(chosen)
         if weights is None:

@@ -1,0 +1,250 @@
+"""Rankers that learn from simulated clicks, judged by the true grades of test queries.
+
+    python benchmarks/clicks.py                                       # the built-in data
+    python benchmarks/clicks.py MQ2008 --impressions 1000,10000,100000 --seeds 0,1,2
+    python benchmarks/clicks.py MQ2008 --etas 0.5,2 --shares 0.01,1 --impressions 100000
+
+The logger is LambdaMART on a share of the training queries (--shares); Gumbel noise on its scores
+moves documents between positions (--temperature). Users see position k with probability (1/k)^eta.
+
+| method | learns from |
+|---|---|
+| full | the true probability that a document is clicked if it is seen |
+| known | credits with the true propensities |
+| trees, dr, net | credits with estimated propensities; doubly robust; a net |
+| two-tower | the relevance of a two-tower model |
+| naive | click rates |
+| lightgbm, xgboost | LightGBM's `position`, XGBoost's `lambdarank_unbiased` |
+
+All trees have the same number of rounds, leaves and learning rate, and none stops early, because
+what to stop on would differ. The file --out gets a line per training. The same command continues
+where it was stopped, and prints the means over seeds.
+"""
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import twinrank as tr
+from common import console, show_table
+from twinrank.clicks.simulation import click_probability, examination
+from twinrank.experiments.study.study_source import Source
+from twinrank.experiments.study.units import one_thread
+
+MEASURE = "nDCG@10"
+OBJECTIVE = "DCG(gain=linear)@10"
+NOISE = 0.1
+ROUNDS, LEAVES, RATE = 100, 15, 0.05
+QUERIES = 300  # of the built-in data
+
+
+class Setting(NamedTuple):
+    """A log to learn from."""
+
+    data: str
+    fold: int
+    impressions: int
+    eta: float
+    share: float
+    seed: int
+
+
+def trees(seed: int, objective: str = OBJECTIVE) -> tr.BoostedRanker:
+    """Boosted trees."""
+    return tr.BoostedRanker(
+        objective, n_estimators=ROUNDS, num_leaves=LEAVES, learning_rate=RATE, n_jobs=1,
+        random_state=seed,
+    )  # fmt: skip
+
+
+def logged(train: tr.Dataset, setting: Setting, temperature: float) -> tr.ClickLog:
+    """The log of LambdaMART, trained on a share of the queries with something relevant."""
+    useful = train.filter(min_documents=2, min_relevant=1)
+    share = max(setting.share, 2.5 / useful.queries)
+    if share < 1:
+        useful = useful.split(share, 1 - share, random_state=setting.seed)[0]
+    logger = trees(setting.seed, "LambdaMART").fit(useful)
+    return tr.simulate_clicks(
+        train, logger=logger, eta=setting.eta, noise=NOISE, impressions=setting.impressions,
+        temperature=temperature, random_state=setting.seed,
+    )  # fmt: skip
+
+
+def full(log: tr.ClickLog, setting: Setting) -> Any:
+    """Trees on the true probabilities."""
+    data = log.data
+    labels = click_probability(data, NOISE)
+    return trees(setting.seed).fit(data.X, labels, qid=data.qid)
+
+
+def credited(estimator: str = "ips", known: bool = False, net: bool = False) -> Callable[..., Any]:
+    """A function that learns from credits."""
+
+    def learn(log: tr.ClickLog, setting: Setting) -> Any:
+        if estimator in ("naive", "two-tower"):
+            propensities = None
+        elif known:
+            propensities = examination(np.arange(1, log.positions + 1), setting.eta)
+        else:
+            propensities = tr.estimate_propensities(log, resamples=0)
+        credits = log.to_dataset(propensities, estimator=estimator)
+        if net:
+            return tr.Ranker(OBJECTIVE, epochs=20, random_state=setting.seed).fit(credits)
+        return trees(setting.seed).fit(credits)
+
+    return learn
+
+
+class Peer:
+    """A ranker of another library, which scores documents one by one."""
+
+    def __init__(self, score: Callable[[Any], Any]) -> None:
+        self.predict = lambda data: score(data.X)
+
+
+def lightgbm_position(log: tr.ClickLog, setting: Setting) -> Peer:
+    """LightGBM's lambdarank with positions; a row per display."""
+    import lightgbm
+
+    data = lightgbm.Dataset(
+        log.data.X[log.document], log.clicked.astype(int),
+        group=np.bincount(log.impression), position=log.position,
+    )  # fmt: skip
+    parameters = {
+        "objective": "lambdarank", "num_leaves": LEAVES, "learning_rate": RATE, "num_threads": 1,
+        "seed": setting.seed, "verbosity": -1, "lambdarank_truncation_level": 10,
+    }  # fmt: skip
+    return Peer(lightgbm.train(parameters, data, num_boost_round=ROUNDS).predict)
+
+
+def xgboost_unbiased(log: tr.ClickLog, setting: Setting) -> Peer:
+    """XGBoost's unbiased LambdaMART; rows are sorted by position, as it needs."""
+    import xgboost
+
+    ranker = xgboost.XGBRanker(
+        objective="rank:ndcg", lambdarank_unbiased=True, lambdarank_pair_method="topk",
+        lambdarank_num_pair_per_sample=10, n_estimators=ROUNDS, max_leaves=LEAVES,
+        grow_policy="lossguide", tree_method="hist", learning_rate=RATE, n_jobs=1,
+        random_state=setting.seed,
+    )  # fmt: skip
+    order = np.lexsort((log.position, log.impression))
+    ranker.fit(
+        log.data.X[log.document[order]], log.clicked[order].astype(int), qid=log.impression[order]
+    )
+    return Peer(ranker.predict)
+
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "full": full,
+    "known": credited(known=True),
+    "trees": credited(),
+    "dr": credited("dr"),
+    "two-tower": credited("two-tower"),
+    "net": credited(net=True),
+    "naive": credited("naive"),
+    "lightgbm": lightgbm_position,
+    "xgboost": xgboost_unbiased,
+}
+
+
+def value_of(ranker: Any, test: tr.Dataset) -> float:
+    """The measure of a ranker on test queries."""
+    scores = ranker.predict(test)
+    return tr.evaluate(scores, test.y, test.lists, [MEASURE])[MEASURE]
+
+
+def finished(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The lines of earlier runs; a line that was cut off is left out."""
+    if not path.exists():
+        return {}
+    done = {}
+    for line in path.read_text("utf-8").splitlines():
+        try:
+            record = json.loads(line)
+            key = tuple(record[name] for name in (*Setting._fields, "method"))
+        except (ValueError, KeyError):
+            continue
+        done[key] = record
+    return done
+
+
+def run(options: argparse.Namespace, settings: Sequence[Setting], out: Path) -> None:
+    """Train what is missing, and append a line per training."""
+    done = finished(out)
+    for setting in settings:
+        missing = [name for name in options.methods if (*setting, name) not in done]
+        if not missing:
+            continue
+        if setting.data == "built-in":
+            train, test = tr.synthetic_web_search(queries=QUERIES).split(0.7, random_state=0)
+        else:
+            sets = Source.of(options.data, {}).sets(setting.fold)
+            train, test = sets["train"], sets["test"]
+        with one_thread():
+            log = logged(train, setting, options.temperature)
+            for name in missing:
+                began = time.perf_counter()
+                ranker = METHODS[name](log, setting)
+                record = {
+                    **setting._asdict(),
+                    "method": name,
+                    "value": value_of(ranker, test),
+                    "seconds": round(time.perf_counter() - began, 2),
+                    "clicks": int(log.clicked.sum()),
+                }
+                with out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(record) + "\n")
+                console.print(f"{setting}: {name} {record['value']:.4f}")
+
+
+def numbers(text: str, kind: type = float) -> list[Any]:
+    """Numbers separated by commas."""
+    return [kind(float(part)) for part in text.split(",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", nargs="?", help="a folder with folds; default: the built-in data")
+    parser.add_argument("--folds", default="1", help="folds, separated by commas")
+    parser.add_argument("--impressions", default="10000")
+    parser.add_argument("--etas", default="1")
+    parser.add_argument("--shares", default="0.1", help="share of queries for the logger")
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--temperature", type=float, default=0.3)
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--out", type=Path, default=Path("results/clicks.jsonl"))
+    options = parser.parse_args()
+    options.methods = options.methods.split(",")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    name = "built-in" if options.data is None else Path(options.data).name
+    settings = [
+        Setting(name, fold, impressions, eta, share, seed)
+        for impressions in numbers(options.impressions, int)
+        for eta in numbers(options.etas)
+        for share in numbers(options.shares)
+        for seed in numbers(options.seeds, int)
+        for fold in ([1] if options.data is None else numbers(options.folds, int))
+    ]
+    run(options, settings, options.out)
+    done = finished(options.out)
+    values: dict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for setting in settings:
+        for method in options.methods:
+            key = (setting.impressions, setting.eta, setting.share)
+            values[key][method].append(done[(*setting, method)]["value"])
+    rows = [
+        [f"{key[0]:,}", *map(str, key[1:]), *(f"{mean(own[m]):.4f}" for m in options.methods)]
+        for key, own in values.items()
+    ]
+    show_table(f"{MEASURE} on {name}", ["impressions", "eta", "share", *options.methods], rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Logs of clicks on the command line: reading them, and their propensities."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twinrank.cli.data_options import load_unlabelled, show_notes, warnings_as_notes
+from twinrank.cli.output_options import is_quiet, show, show_json, show_note, show_table, wants_json
+from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    from twinrank.clicks.click_log import ClickLog
+    from twinrank.clicks.propensities import Propensities
+    from twinrank.data.dataset import Dataset
+    from twinrank.learning.estimators.base_ranker import BaseRanker
+
+LINEAR = "DCG(gain=linear)@10"
+"""The measure of clicks, if the user names none."""
+
+
+def load_log(
+    clicks: Path, data: Path | None, reading: dict[str, Any], text: Any = ()
+) -> "ClickLog":
+    """Load a log; the labels of the data are ignored."""
+    from twinrank.clicks.log_reading import load_clicks
+
+    documents = None if data is None else load_unlabelled(data, reading, text)
+    if documents is not None:
+        show_notes(documents)
+    return load_clicks(clicks, documents)
+
+
+def with_propensities(log: "ClickLog", path: Path | None) -> "tuple[ClickLog, Propensities | None]":
+    """The log, and the propensities in a file, those of the log (None), or else estimates.
+
+    Positions for which the file has no propensity are left out.
+    """
+    from twinrank.clicks.position_bias import estimate_propensities
+    from twinrank.clicks.propensities import Propensities
+
+    if path is not None:
+        known = Propensities.load(path)
+        if len(known) < log.positions:
+            show_note(f"{path} has {len(known)} positions; rows below them are left out.")
+            log = log.first(len(known))
+        return log, known
+    if log.propensity is not None:
+        return log, None
+    try:
+        found = estimate_propensities(log, resamples=0)
+    except InputError as error:
+        raise InputError(
+            *error.parts, " Options for estimates are those of twinrank inspect --clicks."
+        ) from error
+    show_note(
+        f"Estimated propensities ({found.method}): "
+        f"{', '.join(f'{value:.3f}' for value in found.values[:10])}"
+        f"{', …' if len(found) > 10 else ''}."
+    )
+    return log, found
+
+
+def click_sets(
+    source: dict[str, Any], data: Path, reading: dict[str, Any]
+) -> "tuple[Dataset, Dataset]":
+    """Training and validation data of a log: four fifths of its queries, and the others."""
+    log = load_log(Path(source["clicks"]), data, reading)
+    path = source.get("propensities")
+    log, found = with_propensities(log, None if path is None else Path(path))
+    train, valid = log.split(0.8)
+    estimator = source.get("estimator") or "ips"
+    with warnings_as_notes(is_quiet()):
+        return train.to_dataset(found, estimator=estimator), valid.to_dataset(found, clip=0)
+
+
+def use_linear_measures(ranker: "BaseRanker") -> None:
+    """Replace the default measures of a ranker, which clicks cannot estimate."""
+    own, defaults = ranker.get_params(), type(ranker)().get_params()
+    for name in (*ranker._named("objective"), *ranker._named("validation_measure")):
+        if own[name] == defaults.get(name):
+            ranker.set_params(**{name: LINEAR})
+
+
+def inspect_clicks(
+    clicks: Path,
+    data: Path | None,
+    reading: dict[str, Any],
+    target: Path | None,
+    positions: int | None,
+    curve: str,
+) -> None:
+    """Print the summary of a log and its propensities, which `target` gets as JSON."""
+    from twinrank.clicks.position_bias import estimate_propensities
+
+    log = load_log(clicks, data, reading)
+    summary, found = log.summary, None
+    if not summary.problem or target is not None or positions is not None or curve != "free":
+        found = estimate_propensities(log, positions=positions, curve=curve)  # or an error
+    if wants_json():
+        show_json({**summary.to_json(), "propensities": None if found is None else found.to_json()})
+    else:
+        show(f"{clicks}\n{summary}")
+        if found is not None:
+            show_table(found.table())
+    if target is not None and found is not None:
+        found.save(target)
+        show_note(f"Propensities are in {target}.")

@@ -1,0 +1,1 @@
+"""Learning and evaluation from logs of clicks. Internal: import public names from `twinrank`."""

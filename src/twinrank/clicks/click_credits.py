@@ -1,0 +1,183 @@
+"""Credits: estimates of the relevance of documents from clicks.
+
+A query was shown N times. A document got C clicks, and was seen E times in expectation: E is the
+sum of the propensities of the positions at which it was shown, 0 where it was not. All are sums
+over impressions, with their weights. In the position-based model the expectation of C is E ×
+relevance, so C / E is unbiased, whatever the positions were. This is inverse propensity scoring
+with the propensity of the logging policy, E / N (Oosterhuis and de Rijke 2020), where displays
+stand for the policy. Its variance is at most that of the mean of click / propensity.
+
+The doubly robust estimate (Oosterhuis 2023) adds a prediction r of relevance where exposure is less
+than the clip: r + (C − E · r) / max(E, clip · N). It is unbiased if the propensities are right and
+nothing is clipped, and also if r is right. A document that was never shown has the credit r. It is
+never negative, because C + (max(E, clip · N) − E) · r has no negative term.
+"""
+
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from twinrank.clicks.click_log import ClickLog, Floats
+from twinrank.clicks.propensities import row_propensities
+from twinrank.clicks.relevance_trees import tree_features, trees_for
+from twinrank.data.folds import cut
+from twinrank.support.arrays import to_numpy
+from twinrank.support.errors import Argument, DataWarning, InputError
+from twinrank.support.quantities import counted
+
+ESTIMATORS = ("ips", "dr", "naive")
+_DOMINANT = 0.1  # the share of all credit that one impression may have
+_ROUNDS = 60
+_PARTS = 5  # of the queries, for predictions
+
+
+@dataclass(frozen=True)
+class CreditSummary:
+    """How much data the credits are based on.
+
+    `effective_clicks` is the effective sample size (Kish): the number of clicks of equal weight
+    that would have the same variance.
+    """
+
+    clicks: int
+    effective_clicks: float
+    largest_weight: float
+    clip: float
+    clipped_share: float  # of the documents that were shown
+    unseen: int  # documents of shown queries that were never shown
+    largest_impression: float  # its share of all credit
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        unseen = counted(self.unseen, "document")
+        return (
+            f"{counted(self.clicks, 'click')}, effective sample size {self.effective_clicks:,.0f}, "
+            f"largest weight {self.largest_weight:.3g}; exposure below the clip {self.clip:.3g}: "
+            f"{self.clipped_share:.1%} of the documents; {unseen} never shown"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Credits:
+    """The credit of each document, and which documents were shown."""
+
+    values: Floats
+    shown: Any
+    summary: CreditSummary
+
+
+def click_credits(
+    log: ClickLog,
+    propensities: Any,
+    estimator: str,
+    clip: float | str,
+    relevance: Any = None,
+) -> Credits:
+    """Estimate the credit of each document; `ClickLog.to_dataset` documents the parameters."""
+    if estimator not in ESTIMATORS:
+        raise InputError(argument="estimator", value=estimator, choices=ESTIMATORS)
+    if relevance is not None and estimator != "dr":
+        raise InputError("relevance is for ", Argument("estimator", "dr"), "; leave it out.")
+    if estimator == "naive":
+        propensity = np.ones(log.position.size)
+    else:
+        propensity = row_propensities(log, propensities)
+    bound = 0.0 if estimator == "naive" else clip_bound(log, clip)
+    clicks, exposure = log.per_document(log.clicked), log.per_document(propensity)
+    floor = bound * log.query_weights[log.document_query]
+    divisor = np.maximum(exposure, floor)
+    inverse = np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0)
+    values = clicks * inverse
+    if estimator == "dr":
+        if relevance is None:
+            predicted = regressed_relevance(log, clicks, exposure)
+        else:
+            predicted = _relevance(relevance, log.lists.documents)
+        values += np.where(divisor > 0, (divisor - exposure) * inverse, 1.0) * predicted
+    shown = exposure > 0
+    return Credits(values, shown, _summary(log, inverse, bound, shown, exposure < floor))
+
+
+def clip_bound(log: ClickLog, clip: float | str) -> float:
+    """The clip as a number; "auto" decreases with the size of the log (Oosterhuis 2023)."""
+    if clip == "auto":
+        return float(min(10 / np.sqrt(log.impressions), 1.0))
+    if isinstance(clip, str) or not 0 <= clip <= 1:
+        raise InputError(f'clip must be "auto" or a number between 0 and 1, not {clip!r}.')
+    return float(clip)
+
+
+def _relevance(relevance: Any, documents: int) -> Floats:
+    values = to_numpy(relevance).astype(np.float64)
+    if values.shape != (documents,) or not (np.isfinite(values) & (values >= 0)).all():
+        raise InputError(
+            f"relevance must have one number of at least 0 for each of {documents:,} documents."
+        )
+    return values
+
+
+def regressed_relevance(log: ClickLog, clicks: Floats, exposure: Floats) -> Floats:
+    """Predict the credit from features, by trees that have not seen the query's clicks.
+
+    Queries are in five parts, and the trees for each part are trained on the others. So the
+    prediction is independent of the clicks that it corrects. Documents weigh as much as they were
+    exposed, since the variance of C / E is about relevance / E.
+    """
+    if log.data is None:
+        raise InputError(
+            "A doubly robust estimate predicts relevance from features, and the log has none. Pass "
+            "data to load_clicks, or pass relevance."
+        )
+    import lightgbm
+
+    queries = np.flatnonzero(log.query_weights > 0)
+    if queries.size < 2:
+        raise InputError("A doubly robust estimate needs at least two queries.")
+    X, predicted = tree_features(log.data), np.zeros(log.lists.documents)
+    parts = min(_PARTS, queries.size)
+    for part in cut(queries.size, [1 / parts] * (parts - 1), 0):
+        own = np.isin(log.document_query, queries[part])
+        rows = np.flatnonzero(~own & (exposure > 0))
+        target, weight = clicks[rows] / exposure[rows], exposure[rows] / exposure[rows].mean()
+        data = lightgbm.Dataset(X[rows], target, weight=weight)
+        parameters = {**trees_for(rows.size), "objective": "regression"}
+        model = lightgbm.train(parameters, data, num_boost_round=_ROUNDS)
+        predicted[own] = model.predict(X[own], num_threads=1)
+    return np.clip(predicted, 0, 1)
+
+
+def _summary(
+    log: ClickLog, inverse: Floats, bound: float, shown: Any, clipped: Any
+) -> CreditSummary:
+    """The figures, and a warning if one impression dominates."""
+    size = log.query_weights[log.document_query]
+    rows = log.clicked
+    weight = log.row_weight[rows] * (inverse * size)[log.document[rows]]
+    total = weight.sum()
+    by_impression = np.bincount(log.impression[rows], weight, log.impressions)
+    largest = float(by_impression.max() / total) if total else 0.0
+    unseen = ~shown & (size > 0)
+    found = CreditSummary(
+        clicks=int(rows.sum()),
+        effective_clicks=float(total**2 / (weight**2).sum()) if total else 0.0,
+        largest_weight=float(weight.max(initial=0)),
+        clip=bound,
+        clipped_share=float(clipped[shown].mean()) if shown.any() else 0.0,
+        unseen=int(unseen.sum()),
+        largest_impression=largest,
+    )
+    if largest > _DOMINANT:
+        name = int(np.argmax(by_impression))
+        warnings.warn(
+            DataWarning(
+                f"Impression {name} has {largest:.0%} of all credit, so that estimates depend on "
+                f"its clicks. Raise clip, or use a longer log."
+            ),
+            stacklevel=5,
+        )
+    return found

@@ -1,0 +1,337 @@
+"""`ClickLog`: which documents were shown at which positions, and which were clicked."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from twinrank.core.lists import Lists
+from twinrank.data.dataset import Dataset
+from twinrank.support.errors import InputError
+from twinrank.support.quantities import counted
+
+if TYPE_CHECKING:
+    from twinrank.clicks.click_summary import ClickSummary
+    from twinrank.clicks.propensities import Propensities
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+def summed(number: Ints, values: Any, count: int) -> Floats:
+    """The sum of the values with each number, from 0 to count − 1."""
+    return np.bincount(number, values, count).astype(np.float64, copy=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClickLog:
+    """A log of clicks: one row for each document of each list that was shown.
+
+    Create one with `load_clicks`, `ClickLog.from_frame` or `simulate_clicks`, not with this
+    constructor. Every list that was shown is an *impression*. Documents are numbered as in `data`,
+    the dataset with their features; without features, they are those of the log.
+
+    Parameters
+    ----------
+    impression : array of int, shape (n_rows,)
+        The impression of each row, numbered from 0.
+    document : array of int, shape (n_rows,)
+        The number of the document that was shown.
+    position : array of int, shape (n_rows,)
+        Where it was shown, from 1.
+    clicked : array of bool, shape (n_rows,)
+        Whether it was clicked.
+    lists : Lists
+        The documents of each query.
+    query_ids : array, shape (n_queries,)
+        The id of each query.
+    docids : array of str, shape (n_documents,)
+        The id of each document.
+    weight : array of float, shape (n_impressions,)
+        The weight of each impression.
+    propensity : array of float, shape (n_rows,), optional
+        The probability that the user saw the document, if the log states it.
+    randomised : array of bool, shape (n_impressions,), optional
+        The impressions whose order was random, if the log states it.
+    data : Dataset, optional
+        The features of the documents.
+
+    Examples
+    --------
+    >>> from twinrank import synthetic_web_search, simulate_clicks
+    >>> simulate_clicks(synthetic_web_search(queries=5), impressions=100)
+    ClickLog(100 impressions, 5 queries, 1,000 rows, 47 clicks)
+    """
+
+    impression: Ints
+    document: Ints
+    position: Ints
+    clicked: Bools
+    lists: Lists
+    query_ids: npt.NDArray[Any]
+    docids: npt.NDArray[Any]
+    weight: Floats
+    propensity: Floats | None = None
+    randomised: Bools | None = None
+    data: Dataset | None = None
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        data: Dataset | None = None,
+        *,
+        impression: str = "impression",
+        query: str = "query",
+        docid: str = "docid",
+        position: str = "position",
+        clicked: str = "clicked",
+        weight: str = "weight",
+        propensity: str = "propensity",
+        randomised: str = "randomised",
+        features: Sequence[str] | None = None,
+    ) -> "ClickLog":
+        """Create a log from a data frame.
+
+        A long frame has one row per document that was shown. A wide frame has one row per
+        impression: the columns of documents and clicks contain lists, and so do those of positions
+        and propensities, if there are any. Without positions, the lists are in the order shown.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            A pandas, polars or pyarrow frame, or any other frame that narwhals supports.
+        data : Dataset, optional
+            The features. Documents are found by query id and document id. If the dataset has no
+            document ids, the id of a document is its number within its query, from 1.
+        impression, query, docid, position, clicked : str
+            The columns. By default they have the names of the parameters.
+        weight : str, default "weight"
+            The column with weights of impressions, the same in all rows of an impression. The
+            weight is 1 if there is no such column.
+        propensity : str, default "propensity"
+            The column with known probabilities that the document was seen, above 0 and at most 1.
+        randomised : str, default "randomised"
+            The column that tells which impressions were shown in random order.
+        features : sequence of str, optional
+            Columns with features, if the log itself contains them. They must be the same whenever
+            a document is shown for a query; if they are not, pass the column of impressions as
+            `query`, so that each impression is a list of its own.
+
+        Raises
+        ------
+        InputError
+            If a column is missing, or a row is invalid; the message names the row and the reason.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"impression": [1, 1], "query": ["a", "a"], "docid": ["x", "y"],
+        ...                       "position": [1, 2], "clicked": [0, 1]})
+        >>> ClickLog.from_frame(frame)
+        ClickLog(1 impression, 1 query, 2 rows, 1 click)
+        """
+        from twinrank.clicks.log_reading import Columns, read_log
+
+        columns = Columns(
+            impression, query, docid, position, clicked, weight, propensity, randomised
+        )
+        return read_log(frame, data, columns, features, "The log")
+
+    def __post_init__(self) -> None:
+        if self.position.size == 0:
+            raise InputError("The log has no rows.")
+
+    @property
+    def impressions(self) -> int:
+        """The number of impressions."""
+        return self.weight.size
+
+    @property
+    def queries(self) -> int:
+        """The number of queries with impressions."""
+        return int((self.query_weights > 0).sum())
+
+    @property
+    def positions(self) -> int:
+        """The highest position."""
+        return int(self.position.max())
+
+    @cached_property
+    def document_query(self) -> Ints:
+        """The number of each document's query."""
+        return np.repeat(np.arange(len(self.lists)), self.lists.sizes)
+
+    @cached_property
+    def query(self) -> Ints:
+        """The number of each row's query."""
+        return self.document_query[self.document]
+
+    @cached_property
+    def impression_query(self) -> Ints:
+        """The number of each impression's query."""
+        queries = np.empty(self.impressions, np.int64)
+        queries[self.impression] = self.query
+        return queries
+
+    @cached_property
+    def row_weight(self) -> Floats:
+        """The weight of each row's impression."""
+        return self.weight[self.impression]
+
+    @cached_property
+    def query_weights(self) -> Floats:
+        """The sum of the weights of each query's impressions."""
+        return summed(self.impression_query, self.weight, len(self.lists))
+
+    def per_document(self, values: Any = None) -> Floats:
+        """The sum over rows, for each document, of weights or of weighted values."""
+        weighted = self.row_weight if values is None else self.row_weight * values
+        return summed(self.document, weighted, self.lists.documents)
+
+    def select(self, impressions: Any) -> "ClickLog":
+        """Select impressions; the documents stay the same.
+
+        Parameters
+        ----------
+        impressions : array of bool, shape (n_impressions,)
+            The impressions to keep.
+        """
+        kept = np.asarray(impressions)
+        if kept.dtype != np.bool_ or kept.shape != (self.impressions,):
+            raise InputError(
+                f"select takes a mask with one entry for each of {self.impressions:,} impressions, "
+                f"not {kept.dtype} of shape {kept.shape}."
+            )
+        return self._part(kept[self.impression], kept)
+
+    def first(self, positions: int) -> "ClickLog":
+        """Keep the first positions; documents below count as not shown.
+
+        Parameters
+        ----------
+        positions : int
+            The last position to keep.
+        """
+        rows = self.position <= positions
+        if not rows.any():
+            raise InputError(f"The log has no rows up to position {positions}.")
+        return self._part(rows, np.bincount(self.impression[rows], minlength=self.impressions) > 0)
+
+    def _part(self, rows: Bools, kept: Bools) -> "ClickLog":
+        """Some rows and their impressions."""
+        numbers = np.cumsum(kept) - 1
+        return replace(
+            self,
+            impression=numbers[self.impression[rows]],
+            document=self.document[rows],
+            position=self.position[rows],
+            clicked=self.clicked[rows],
+            weight=self.weight[kept],
+            propensity=None if self.propensity is None else self.propensity[rows],
+            randomised=None if self.randomised is None else self.randomised[kept],
+        )
+
+    def split(self, *shares: float, random_state: int = 0) -> "list[ClickLog]":
+        """Split the log at random by query: all impressions of a query are in one part.
+
+        Parameters
+        ----------
+        *shares : float
+            The share of the queries in each part. The remaining queries form one more part.
+        random_state : int, default 0
+            The seed.
+        """
+        from twinrank.data.folds import cut
+
+        shown = np.flatnonzero(self.query_weights > 0)
+        parts = cut(shown.size, shares, random_state)
+        return [self.select(np.isin(self.impression_query, shown[part])) for part in parts]
+
+    def to_dataset(
+        self,
+        propensities: "Propensities | Any" = None,
+        *,
+        estimator: str = "ips",
+        clip: float | str = "auto",
+        relevance: Any = None,
+        average: str = "impressions",
+    ) -> Dataset:
+        """Make training data: the label of a document is its credit, estimated from clicks.
+
+        The credit estimates the probability of a click if the user sees the document. With a query
+        shown N times, C clicks on a document and the exposure E, the sum of its propensities:
+
+            IPS               C / max(E, clip · N)
+            doubly robust     (C + max(clip · N − E, 0) · r) / max(E, clip · N)
+
+        where r is a regression of the credit on the features. A two-tower model predicts the
+        probability of a click at position 1. Documents that were never shown are left out. `fit`
+        accepts only objectives that are linear in the labels, such as "DCG(gain=linear)".
+
+        Parameters
+        ----------
+        propensities : Propensities or array of float, optional
+            The probability that each position is seen. By default the log's own propensities.
+            "two-tower" and "naive" do not use them.
+        estimator : {"ips", "dr", "two-tower", "naive"}, default "ips"
+            Inverse propensities; doubly robust; trees for relevance and a bias per position that
+            add up to the logit of a click, fitted together; or the click rate, with no correction.
+        clip : float or "auto", default "auto"
+            The lowest exposure per impression that credits are divided by. "auto" is
+            10 / √(number of impressions), at most 1. With 0, credits are unbiased.
+        relevance : array of float, shape (n_documents,), optional
+            r for `estimator="dr"`. By default boosted trees predict it, trained on other queries.
+        average : {"impressions", "queries"}, default "impressions"
+            Whether queries count as often as they were shown, or equally.
+
+        Returns
+        -------
+        Dataset
+            The queries of the log. `notes` states how much data the credits are based on.
+
+        Raises
+        ------
+        InputError
+            If the log has no features or no propensities.
+        """
+        from twinrank.clicks.credit_data import credit_dataset
+
+        return credit_dataset(self, propensities, estimator, clip, relevance, average)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the log as a table, which `load_clicks` reads.
+
+        Parameters
+        ----------
+        path : path
+            A file that ends in .csv, .tsv or .parquet.
+        """
+        from twinrank.clicks.log_reading import write_log
+
+        write_log(self, Path(path).expanduser())
+
+    @cached_property
+    def summary(self) -> "ClickSummary":
+        """Statistics of the log, and whether position bias can be estimated from it."""
+        from twinrank.clicks.click_summary import summarise_clicks
+
+        return summarise_clicks(self)
+
+    def __repr__(self) -> str:
+        counts = [
+            counted(self.impressions, "impression"),
+            counted(self.queries, "query"),
+            counted(self.position.size, "row"),
+            counted(int(self.clicked.sum()), "click"),
+        ]
+        return f"ClickLog({', '.join(counts)})"
+
+    def __str__(self) -> str:
+        return str(self.summary)

@@ -1,0 +1,85 @@
+"""Training data whose labels are the credits of clicks."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from twinrank.clicks.click_credits import ESTIMATORS, Credits, click_credits
+from twinrank.clicks.click_log import ClickLog
+from twinrank.core.lists import Lists
+from twinrank.data.dataset import Dataset
+from twinrank.data.table import Table
+from twinrank.support.errors import InputError, Parts
+from twinrank.support.quantities import counted
+
+CHOICES = (*ESTIMATORS, "two-tower")
+AVERAGES = ("impressions", "queries")
+
+
+def credit_dataset(
+    log: ClickLog,
+    propensities: Any,
+    estimator: str,
+    clip: float | str,
+    relevance: Any,
+    average: str,
+) -> Dataset:
+    """The queries of a log with credits as labels; see `ClickLog.to_dataset`."""
+    if average not in AVERAGES:
+        raise InputError(argument="average", value=average, choices=AVERAGES)
+    data = log.data
+    if data is None:
+        raise InputError(
+            "The log has no features to learn from. Pass the dataset with them as data to "
+            "load_clicks or ClickLog.from_frame."
+        )
+    credits, note = _estimated(log, propensities, estimator, clip, relevance)
+    queries = np.flatnonzero(log.query_weights > 0)
+    notes: list[Parts] = [[f"Credits ({estimator}): {note}."]]
+    if credits.summary.unseen:
+        unseen = counted(credits.summary.unseen, "document")
+        notes.append([f"{unseen} without an impression {_were(credits.summary.unseen)} left "
+                      f"out: clicks say nothing about them."])  # fmt: skip
+    rows = np.flatnonzero(credits.shown)
+    sizes = np.bincount(log.document_query[rows], minlength=len(log.lists))[queries]
+    comments = data.comments
+    weights = None if data.weights is None else data.weights[queries]
+    if average == "impressions":
+        counts = log.query_weights[queries] / log.query_weights[queries].mean()
+        weights = counts if weights is None else counts * weights
+    table = Table(
+        X=data.X[rows],
+        y=credits.values[rows].astype(np.float32),
+        lists=Lists.from_sizes(sizes),
+        query_ids=data.query_ids[queries],
+        weights=weights,
+        comments=None if comments is None else comments.take(rows),
+        feature_names=data.feature_names,
+        notes=tuple(notes),
+        categories=data.categories,
+        from_clicks=True,
+    )
+    return Dataset(table, data.name)
+
+
+def _estimated(
+    log: ClickLog, propensities: Any, estimator: str, clip: float | str, relevance: Any
+) -> tuple[Credits, str]:
+    """The credits by any estimator, and what the user should know about them."""
+    if estimator not in CHOICES:
+        raise InputError(argument="estimator", value=estimator, choices=CHOICES)
+    if estimator != "two-tower":
+        credits = click_credits(log, propensities, estimator, clip, relevance)
+        return credits, str(credits.summary)
+    from twinrank.clicks.two_tower import fit_two_tower
+
+    rates = click_credits(log, None, "naive", 0, relevance)
+    model = fit_two_tower(log)
+    odds = ", ".join(f"{value:.3f}" for value in np.exp(model.bias[:10]))
+    clicks = counted(rates.summary.clicks, "click")
+    return replace(rates, values=model.relevance), f"{clicks}; odds of a click by position: {odds}"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

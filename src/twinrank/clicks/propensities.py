@@ -1,0 +1,176 @@
+"""`Propensities`: the probability that a user sees a position."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinrank.clicks.click_log import ClickLog, Floats
+from twinrank.support.errors import InputError
+from twinrank.support.files import read_json, replacing
+from twinrank.support.tables import Cell, ResultTable
+
+_FORMAT = "twinrank propensities 1"
+
+
+@dataclass(frozen=True)
+class Propensities:
+    """The probability that a user sees each position.
+
+    `estimate_propensities` makes them from a log; pass your own values if you know them. Only
+    ratios can be estimated from clicks, so estimates are scaled: the largest is 1. A common factor
+    changes neither which ranker is best nor which of two rankers wins.
+
+    Parameters
+    ----------
+    values : sequence of float
+        The probability of position 1, 2, …; above 0 and at most 1.
+    method : str, default "known"
+        How they were found.
+    intervals : sequence of pairs of float, optional
+        95 % confidence intervals.
+
+    Examples
+    --------
+    >>> Propensities([1, 0.5, 0.25]).at([1, 3])
+    array([1.  , 0.25])
+    """
+
+    values: Sequence[float]
+    method: str = "known"
+    intervals: Sequence[tuple[float, float]] | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        try:
+            values = tuple(float(value) for value in np.asarray(self.values, np.float64).ravel())
+        except (TypeError, ValueError) as error:
+            raise InputError(f"Propensities must be numbers: {error}.") from error
+        for i, value in enumerate(values):
+            if not 0 < value <= 1:
+                raise InputError(
+                    f"The propensity of position {i + 1} is {value:g}; it must be above 0 and at "
+                    f"most 1."
+                )
+        if not values:
+            raise InputError("Propensities need at least one position.")
+        object.__setattr__(self, "values", values)
+        if self.intervals is not None:
+            pairs = tuple((float(low), float(high)) for low, high in self.intervals)
+            if len(pairs) != len(values):
+                raise InputError(f"There are {len(values)} values but {len(pairs)} intervals.")
+            object.__setattr__(self, "intervals", pairs)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def at(self, position: Any) -> Floats:
+        """The propensity at each position, from 1.
+
+        Parameters
+        ----------
+        position : array of int
+            Positions; each must have a value.
+        """
+        positions = np.asarray(position, np.int64)
+        if positions.size and int(positions.max()) > len(self):
+            raise InputError(
+                f"Position {int(positions.max())} has no propensity; there are {len(self)} values. "
+                f"Leave out lower positions with log.first({len(self)})."
+            )
+        return np.asarray(self.values)[positions - 1]
+
+    def table(self) -> ResultTable:
+        """A table of positions, values and intervals."""
+        pairs: Sequence[tuple[float, float] | None] = self.intervals or [None] * len(self)
+        rows = [
+            [
+                Cell(str(i + 1)),
+                Cell(f"{value:.4f}"),
+                Cell("" if pair is None else f"{pair[0]:.4f} to {pair[1]:.4f}"),
+            ]
+            for i, (value, pair) in enumerate(zip(self.values, pairs, strict=True))
+        ]
+        columns = ["position", "propensity", "95 % interval"]
+        width = 2 if self.intervals is None else 3
+        return ResultTable(f"Method: {self.method}", columns[:width], [row[:width] for row in rows])
+
+    def draw(self, path: str | os.PathLike[str]) -> None:
+        """Draw the propensities by position.
+
+        Parameters
+        ----------
+        path : path
+            A file that ends in .png, .svg or .pdf.
+        """
+        from twinrank.support.plots import COLOURS, drawing, use_whole_numbers
+
+        with drawing(Path(path).expanduser(), 1, 1, (4.5, 3.0)) as axes:
+            panel = axes[0, 0]
+            positions = np.arange(1, len(self) + 1)
+            panel.plot(positions, self.values, marker="o", color=COLOURS[0])
+            if self.intervals is not None:
+                low, high = np.array(self.intervals).T
+                panel.fill_between(positions, low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
+            panel.set_ylim(0, None)
+            use_whole_numbers(panel.xaxis)
+            panel.set_xlabel("position")
+            panel.set_title("Propensity: how likely a position is seen")
+
+    def to_json(self) -> dict[str, Any]:
+        """The values, the method and the intervals as plain JSON."""
+        pairs = self.intervals
+        return {
+            "format": _FORMAT,
+            "method": self.method,
+            "values": list(self.values),
+            "intervals": None if pairs is None else [list(pair) for pair in pairs],
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a JSON file, which `load` reads.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        """
+        with replacing(Path(path).expanduser()) as partial:
+            partial.write_text(json.dumps(self.to_json(), indent=1) + "\n", "utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Propensities":
+        """Read a file that `save` wrote.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        """
+        source = Path(path).expanduser()
+        content = read_json(source)
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise InputError(f"{source} does not contain propensities of TwinRank.")
+        try:
+            return cls(content["values"], str(content["method"]), content["intervals"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{source} is damaged: {error}.") from error
+
+    def __str__(self) -> str:
+        return self.table().to_text()
+
+
+def row_propensities(log: ClickLog, propensities: Any) -> Floats:
+    """The propensity of each row of a log."""
+    if propensities is None:
+        if log.propensity is None:
+            raise InputError(
+                "The log has no column of propensities. Pass propensities, such as those of "
+                "estimate_propensities(log)."
+            )
+        return log.propensity
+    known = propensities if isinstance(propensities, Propensities) else Propensities(propensities)
+    return known.at(log.position)
