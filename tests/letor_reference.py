@@ -89,10 +89,10 @@ def parse(content, choices):
         if choices.non_finite == "clip":
             row.values = {column: clipped(value) for column, value in row.values.items()}
         rows.append(row)
+    if not width and (rows or counts["dropped"]):  # both problems: this one is named
+        raise Problem("no features")
     if not rows:
         raise Problem("no documents")
-    if not width:
-        raise Problem("no features")
     return together(rows, width, choices, counts)
 
 
