@@ -159,8 +159,15 @@ def evaluate(
             raise InputError("--qrels needs --run without DATA, which has its own labels.")
         policy["convention"] = convention or "twinrank"
         systems = evaluate_scores(
-            *(data, models, scores or [], run or []),
-            *(measure, level, policy, reading, architecture),
+            data,
+            models,
+            scores or [],
+            run or [],
+            measure,
+            level,
+            policy,
+            reading,
+            architecture,
         )
         results = systems.results
     else:
@@ -202,8 +209,8 @@ def _nothing_to_evaluate(data: Path | None, has_scores: bool) -> InputError:
         return InputError("--scores needs DATA: twinrank evaluate DATA --scores FILE.")
     only = "" if data is None else f" on {data}"
     return InputError(
-        f"Nothing to evaluate{only}: give MODEL DATA, DATA --scores FILE, DATA --run FILE, or --run "
-        f"and --qrels."
+        f"Nothing to evaluate{only}: give MODEL DATA, DATA --scores FILE, DATA --run FILE, or "
+        f"--run and --qrels."
     )
 
 

@@ -183,7 +183,7 @@ def _run_scores(path: Path, data: "Dataset", name: Path) -> Any:
         whole = int(data.lists.min(absent.astype(np.float64)).sum())
         show_note(
             f"{path.name} lacks {absent.sum():,} of {counted(len(keys), 'document')} of {name}, "
-            f"which rank last ({counted(whole, 'query')} as a whole)."
+            f"which rank last. It lacks {counted(whole, 'query')} completely."
         )
     if ignored := retrieved - int((~absent).sum()):
         show_note(f"{path.name}: {counted(ignored, 'document')} that {name} lacks, ignored.")

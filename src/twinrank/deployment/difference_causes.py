@@ -133,8 +133,9 @@ def _about_scores(difference: Difference) -> Iterator[Cause]:
     offset = float(np.median(logged - predicted))
     yield Cause(f"{offset:g} is added to every score", difference.explained(predicted + offset))
     factor = float(np.median(logged[predicted != 0] / predicted[predicted != 0]))
-    share = difference.explained(factor * predicted, factor=factor)
-    yield Cause(f"every score is multiplied by {factor:g}", share)
+    if factor:
+        share = difference.explained(factor * predicted, factor=factor)
+        yield Cause(f"every score is multiplied by {factor:g}", share)
     slope, constant = (float(value) for value in np.polyfit(predicted, logged, 1))
     share = difference.explained(slope * predicted + constant, factor=slope)
     yield Cause(f"every score is multiplied by {slope:g}, then {constant:g} is added", share)
