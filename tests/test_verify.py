@@ -13,7 +13,8 @@ import twinrank as tr
 from twinrank.deployment.verification import _exchanged
 
 QUERIES, DOCUMENTS = 25, 16
-NAMES = ["bm25", "age", "clicks", "price", "stock"]
+# Two swaps from alphabetical order, which is a hypothesis of its own.
+NAMES = ["bm25", "age", "clicks", "stock", "price"]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def model(data):
 @pytest.fixture(scope="module")
 def per_query(data):
     """A model whose scores depend on the other documents of the query."""
-    return trees(data, transforms="QueryZScore")
+    return trees(data, transforms="auto")
 
 
 def log(data, scores, names=NAMES, X=None):
@@ -77,7 +78,7 @@ def test_a_log_of_predict_is_equal(model, per_query, data):
 def test_a_log_in_any_order_and_format_is_equal(random, form):
     """Rows and columns are in any order, and queries are scattered."""
     seed = random.randrange(10**6)
-    data = tr.synthetic_web_search(queries=6, random_state=seed % 5)
+    data = tr.synthetic_web_search(queries=6, seed=seed % 5)
     columns = [0, 7, 50, 100, 135]
     data = tr.Dataset.from_arrays(data.X[:, columns], data.y, qid=data.qid, feature_names=NAMES)
     ranker = trees(data, n_estimators=3, transforms=random.choice(["none", "auto"]))
@@ -141,8 +142,6 @@ CAUSES = {
 @pytest.mark.parametrize("kind", ["model", "per_query"])
 def test_the_cause_is_found(request, data, cause, kind):
     ranker = request.getfixturevalue(kind)
-    if kind == "per_query" and "missing" in cause:
-        pytest.skip("z-scores treat a missing value as the mean")
     scores = CAUSES[cause](data.X, lambda X: production(data, X, ranker))
     found = tr.verify(ranker, log(data, scores))
     assert not found.is_equal
@@ -170,7 +169,7 @@ def test_a_stale_model(model, data):
 
 
 def test_a_renamed_feature(model, data):
-    names = ["bm25", "days", "clicks", "price", "stock"]
+    names = ["bm25", "days", "clicks", "stock", "price"]
     found = tr.verify(model, log(data, model.predict(data), names))
     assert not found.is_equal
     assert found.lacking == ("age",)
@@ -184,7 +183,7 @@ def test_a_renamed_feature(model, data):
 
 def test_an_absent_feature(model, data):
     scores = production(data, changed(data.X, 1, 0), model)
-    found = tr.verify(model, log(data, scores, ["bm25", "clicks", "price", "stock"],
+    found = tr.verify(model, log(data, scores, ["bm25", "clicks", "stock", "price"],
                                  np.delete(data.X, 1, axis=1)))  # fmt: skip
     assert (found.is_equal, found.equal, found.lacking) == (False, 400, ("age",))
     assert "The log lacks 1 feature of the model: 'age'. predict got 0 instead" in str(found)
@@ -230,10 +229,10 @@ def test_a_net_that_takes_no_missing_values():
     data = tr.synthetic_web_search(queries=10)
     data = tr.Dataset.from_arrays(data.X[:, :4], data.y, qid=data.qid, feature_names=NAMES[:4])
     net = tr.Ranker(epochs=1, transforms="none", architecture="Linear").fit(data)
-    swapped = net.predict(data.X[:, [1, 0, 2, 3]], data.qid)
+    swapped = net.predict(data.X[:, [2, 1, 0, 3]], data.qid)
     X, names = np.c_[data.X, swapped], [*NAMES[:4], "score"]
     logged = tr.Dataset.from_arrays(X, data.y, qid=data.qid, feature_names=names)
-    assert "'bm25' and 'age' are swapped" in str(tr.verify(net, logged))
+    assert "'bm25' and 'clicks' are swapped" in str(tr.verify(net, logged))
 
 
 def test_columns_of_text():
@@ -301,7 +300,7 @@ def folder(model, data, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["log.csv", "log.parquet", "log.feather"])
 def test_the_command_on_an_equal_log(cli, folder, name):
     code, out, err = cli("verify", "model", name)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"Note: {name}: 415 values are not a number (NaN).\n")
     assert out.startswith("Equal: 400 rows in 25 queries have the scores of predict.")
 
 
@@ -318,8 +317,8 @@ def test_the_command_on_letor_text(cli, data, tmp_path, monkeypatch):
 
 
 def test_the_command_on_a_different_log(cli, folder):
-    code, out, err = cli("verify", "model", "swapped.csv")
-    assert (code, err) == (1, "")
+    code, out, _ = cli("verify", "model", "swapped.csv")
+    assert code == 1
     assert max(map(len, out.splitlines())) <= 80
     lines = out.splitlines()
     assert lines[0].split() == ["query", "docid", "logged", "predict", "difference"]
@@ -342,10 +341,10 @@ def test_the_command_with_an_older_model(cli, folder):
 
 
 def test_a_log_without_labels_and_docids(cli, folder):
-    frame = pl.read_csv("swapped.csv").drop("label", "comment").rename({"score": "ltr"})
+    frame = pl.read_csv("swapped.csv").drop("label", "docid").rename({"score": "ltr"})
     frame.write_csv("bare.csv")
-    code, out, err = cli("verify", "model", "bare.csv", "--score", "ltr")
-    assert (code, err) == (1, "")
+    code, out, _ = cli("verify", "model", "bare.csv", "--score", "ltr")
+    assert code == 1
     assert out.splitlines()[2].split()[:2] == ["0", "#1"]
     assert "nDCG" not in out
 
@@ -369,5 +368,8 @@ def test_mistakes(cli, folder, words, complaint):
     frame.with_columns(score=pl.lit("good")).write_csv("words.csv")
     frame.select("qid", "label", "score", other="bm25").write_csv("other.csv")
     code, out, err = cli("verify", *words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert complaint in err
+    *notes, error = err.splitlines()
+    assert (code, out) == (2, "")
+    assert all(note.startswith("Note: ") for note in notes)
+    assert error.startswith("Error: ")
+    assert complaint in error
