@@ -302,7 +302,7 @@ def test_a_table_is_a_run_for_qrels_too(run, files, tmp_path):
         (["same.txt", "--run", "a.run"], "same.txt has a document id twice in a query"),
         (["test.txt", "--run", "a.run"], "a.run has no document of test.txt, whose first is 'a'"),
         (["test.txt", "--run", "no_ids.csv"], "no_ids.csv has no column of document ids"),
-        (["test.txt", "--run", "twice.csv"], "twice.csv: query '1' has document 'a' twice"),
+        (["test.txt", "--run", "twice.csv"], "twice.csv: query 1 has document 'a' twice"),
         (["--scores", "good.txt"], "--scores needs DATA"),
         (["test.txt", "--scores", "good.txt", "--qrels", "x"], "--qrels needs --run"),
         (["--run", "none.run", "--qrels", "qrels.txt"], "Can't read none.run: No such file"),

@@ -289,5 +289,6 @@ def _swaps(rows: _Rows) -> Iterator[Hypothesis]:
     importances = getattr(rows.difference.ranker, "feature_importances_", np.ones(count))
     ordered = sorted(rows.numeric, key=lambda column: -importances[column])
     for pair in islice(combinations(ordered, 2), _MOST_DOCUMENTS // rows.few.size):
-        text = f"features {names[pair[0]]!r} and {names[pair[1]]!r} are swapped"
+        first, second = sorted(pair)
+        text = f"features {names[first]!r} and {names[second]!r} are swapped"
         yield text, _on(pair, lambda X: X[:, ::-1])
