@@ -1,12 +1,14 @@
 """`twinrank verify`: logs made by production's mistakes, each with its cause and its effect."""
 
 import json
+import tempfile
+import warnings
 from itertools import combinations
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinrank as tr
@@ -37,8 +39,8 @@ def dataset(X, y=None, names=NAMES, size=DOCUMENTS):
 
 
 def trees(data, **parameters):
-    settings = {"n_estimators": 15, "ensemble_size": 1, "n_jobs": 1, "transforms": "none"}
-    return tr.BoostedRanker(**{**settings, **parameters}).fit(data)
+    small = {"n_estimators": 15, "ensemble_size": 1, "n_jobs": 1, "transforms": "none"}
+    return tr.BoostedRanker(**{**small, **parameters}).fit(data)
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +76,7 @@ def test_a_log_of_predict_is_equal(model, per_query, data):
         assert str(found).startswith("Equal: 400 rows in 25 queries have the scores of predict.")
 
 
+@settings(max_examples=25)
 @given(st.randoms(use_true_random=False), st.sampled_from(["csv", "parquet", "feather", "txt"]))
 def test_a_log_in_any_order_and_format_is_equal(random, form):
     """Rows and columns are in any order, and queries are scattered."""
@@ -89,7 +92,11 @@ def test_a_log_in_any_order_and_format_is_equal(random, form):
     shuffled = tr.Dataset.from_arrays(
         X[:, order], qid=data.qid[rows], feature_names=[names[i] for i in order], unjudged="keep"
     )
-    assert tr.verify(ranker, shuffled).is_equal
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", tr.DataWarning)  # a score is rarely a feature
+        shuffled.save(f"{folder}/log.{form}")
+        read = tr.load(f"{folder}/log.{form}", unjudged="keep", cache=False)
+    assert tr.verify(ranker, read, "6" if form == "txt" else "score").is_equal
 
 
 def test_rounding_to_float32_is_equal_and_more_is_not(model, data):
