@@ -7,6 +7,7 @@ import json
 import sys
 
 import numpy as np
+import polars as pl
 import pytest
 import pytrec_eval
 
@@ -254,15 +255,54 @@ def test_scores_follow_the_order_of_the_file(run, data, tmp_path):
     assert err.startswith("Note: ")
 
 
+# Runs of the documents of a data set
+
+
+@pytest.mark.parametrize("form", ["run", "csv", "parquet"])
+def test_a_run_is_joined_by_query_and_document(run, data, tmp_path, form):
+    """b ranks last, since the run lacks it; d of the run is ignored."""
+    rows = [("2", "c", 0.7), ("1", "d", 0.9), ("1", "a", -3.5)]
+    if form == "run":
+        lines = [f"{query} Q0 {docid} 1 {score} engine\n" for query, docid, score in rows]
+        (tmp_path / "production.run").write_text("".join(lines))
+    else:
+        frame = pl.DataFrame(rows, ["query", "docid", "score"], orient="row")
+        getattr(frame, f"write_{form}")(tmp_path / f"production.{form}")
+    name = f"production.{form}"
+    code, out, err = run("test.txt", "--run", name, "--scores", "bad.gz", "-m", "RR", "-o", "json")
+    assert code == 0
+    means = {system: by["RR"] for system, by in json.loads(out)["means"].items()}
+    assert means == {"bad.gz": 0.75, name: 1.0}
+    assert err.splitlines() == [
+        f"Note: {name} lacks 1 of 3 documents of test.txt, which rank last. It lacks 0 queries "
+        f"completely.",
+        f"Note: {name}: 1 document that test.txt lacks, ignored.",
+    ]
+
+
+def test_a_table_is_a_run_for_qrels_too(run, files, tmp_path):
+    scores = files[1][0]
+    rows = [(query, docid, score) for query, by in scores.items() for docid, score in by.items()]
+    pl.DataFrame(rows, ["topic_id", "docno", "score"], orient="row").write_csv(tmp_path / "a.csv")
+    words = ["--qrels", "qrels.txt", "-m", "map", "-o", "json", "--quiet"]
+    as_run, as_table = (json.loads(run("--run", name, *words)[1]) for name in ("a.run", "a.csv"))
+    assert as_table["means"] == as_run["means"]
+
+
 # Mistakes: one line on stderr and exit code 2
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "Nothing to evaluate: give MODEL DATA, DATA --scores FILE, or --run"),
+        ([], "Nothing to evaluate: give MODEL DATA, DATA --scores FILE, DATA --run"),
         (["--run", "a.run"], "--run needs --qrels"),
-        ([*ONE, "--scores", "good.txt"], "--run needs --qrels, and excludes MODEL, DATA and"),
+        ([*ONE, "--scores", "good.txt"], "--scores needs DATA"),
+        (["plain.txt", "--run", "a.run"], "--run needs document ids, but plain.txt has none"),
+        (["same.txt", "--run", "a.run"], "same.txt has a document id twice in a query"),
+        (["test.txt", "--run", "a.run"], "a.run has no document of test.txt, whose first is 'a'"),
+        (["test.txt", "--run", "no_ids.csv"], "no_ids.csv has no column of document ids"),
+        (["test.txt", "--run", "twice.csv"], "twice.csv: query 1 has document 'a' twice"),
         (["--scores", "good.txt"], "--scores needs DATA"),
         (["test.txt", "--scores", "good.txt", "--qrels", "x"], "--qrels needs --run"),
         (["--run", "none.run", "--qrels", "qrels.txt"], "Can't read none.run: No such file"),
@@ -306,6 +346,10 @@ def test_mistakes(run, files, data, tmp_path, words, complaint):
     (tmp_path / "empty").touch()
     (tmp_path / "cut.gz").write_bytes((tmp_path / "b.run.gz").read_bytes()[:200])
     (tmp_path / "other.run").write_text("7 Q0 d1 1 0.5 t\n")
+    (tmp_path / "plain.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.4\n")
+    (tmp_path / "same.txt").write_text("1 qid:1 1:0.5 # a\n0 qid:1 1:0.4 # a\n")
+    (tmp_path / "no_ids.csv").write_text("qid,score\n1,0.5\n")
+    (tmp_path / "twice.csv").write_text("qid,docid,score\n1,a,0.5\n1,a,0.4\n")
     (tmp_path / "twice.run").write_text("q1 Q0 d1 1 0.5 t\nq1 Q0 d1 2 0.4 t\n")
     (tmp_path / "nan.txt").write_text("1\nnan\n2\n")
     (tmp_path / "plain.txt").write_text("1 qid:1 1:0.5\n")

@@ -103,7 +103,7 @@ def test_models_of_the_same_name_are_shown_with_their_folders(cli):
         (["test.txt", "test.txt"], "test.txt is not a model"),
         (["ap", "none.txt"], "none.txt"),
         (["ap", "test.txt", "--qrels", "q"], "--qrels needs --run"),
-        (["ap", "test.txt", "--run", "r", "--qrels", "q"], "excludes MODEL, DATA and --scores"),
+        (["ap", "test.txt", "--run", "r", "--qrels", "q"], "--qrels needs --run without DATA"),
         (["ap", "test.txt", "--plot", "a.png"], "--plot needs two systems"),
         (["ap", "test.txt", "-m", "nDGC"], "Unknown measure 'nDGC'"),
         (

@@ -16,6 +16,7 @@ from sklearn.base import clone
 import twinrank as tr
 from twinrank.cli import EXIT_CODES, app
 from twinrank.cli.evaluation_report import attributions_of
+from twinrank.data.dataset import with_features
 from twinrank.learning.training.console import JsonLines
 
 COMMANDS = typer.main.get_command(app).commands
@@ -36,7 +37,9 @@ def place(tmp_path_factory):
     data = tr.synthetic_web_search(queries=12)
     data.save(folder / "data.txt")
     settings = {"n_estimators": 2, "ensemble_size": 1, "n_jobs": 1, "transforms": "none"}
-    tr.BoostedRanker(**settings).fit(data).save(folder / "model")
+    ranker = tr.BoostedRanker(**settings).fit(data)
+    ranker.save(folder / "model")
+    with_features(data, np.c_[data.X, ranker.predict(data)], None).save(folder / "log.txt")
     return folder
 
 
@@ -70,6 +73,7 @@ def words_of(place, tmp_path):
         "simulate-clicks": [data, "--out", tmp_path / "clicks.csv", "--impressions", 10],
         "train": [data, "--trees", *small],
         "tune": [data, "--model", "trees", "--trials", 1, "--rounds", 2, *study],
+        "verify": [model, place / "log.txt", "--score", 137],
     }
 
 

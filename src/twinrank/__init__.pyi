@@ -37,6 +37,8 @@ from .data.loading import load as load
 from .data.synthetic import synthetic_web_search as synthetic_web_search
 from .data.transforms import Transform as Transform
 from .data.transforms import transform as transform
+from .deployment.verification import Verification as Verification
+from .deployment.verification import verify as verify
 from .evaluation.comparison import Comparison as Comparison
 from .evaluation.comparison import compare as compare
 from .evaluation.evaluate import evaluate as evaluate

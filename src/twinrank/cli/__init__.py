@@ -27,11 +27,15 @@ from twinrank.cli.simulate_clicks_command import simulate_clicks
 from twinrank.cli.train_command import PANELS as TRAIN_PANELS
 from twinrank.cli.train_command import train
 from twinrank.cli.tune_command import tune
+from twinrank.cli.verify_command import verify
 from twinrank.support.errors import TwinRankError, needing_torch
 
 EXIT_CODES = {
     0: "success",
-    1: "some trainings of a study failed, or an unexpected error (with a traceback)",
+    1: (
+        "verify found scores that differ, some trainings of a study failed, or an unexpected "
+        "error (with a traceback)"
+    ),
     2: "an error of the user: options, files or data (one line on standard error)",
     130: "interrupted by Ctrl-C or SIGTERM; finished work is kept",
 }
@@ -48,7 +52,7 @@ app = typer.Typer(
 _PANELS: dict[Command, Panels] = {evaluate: EVALUATE_PANELS, train: TRAIN_PANELS}
 for _command in (
     *(compare, convert, evaluate, export, inspect, measures),
-    *(predict, reproduce, simulate_clicks, train, tune),
+    *(predict, reproduce, simulate_clicks, train, tune, verify),
 ):
     add_command(app, _command, _PANELS.get(_command, {}))
 

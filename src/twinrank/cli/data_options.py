@@ -19,6 +19,7 @@ from twinrank.support.errors import (
     Argument,
     DataWarning,
     InputError,
+    Parts,
     TwinRankError,
     explained,
     rendered,
@@ -106,7 +107,7 @@ _READING = declared(_reading, {"Options for reading data": _NAMES})
 _RENAMED = {"data": "check", "docids": "docid", "random_state": "seed"}
 _OWN_OPTIONS = (  # arguments of rankers and of `evaluate` that are options
     *("architecture", "convention", "curve", "empty", "epochs", "estimator", "min_overlap"),
-    *("objective", "positions", "strategy", "teacher", "ties", "unlabelled", *_RENAMED),
+    *("objective", "positions", "score", "strategy", "teacher", "ties", "unlabelled", *_RENAMED),
 )
 
 
@@ -237,10 +238,11 @@ def names(text: str | None) -> list[str] | None:
     return [name.strip() for name in text.split(";") if name.strip()]
 
 
-def show_notes(data: "Dataset") -> None:
-    """Print what the user should know about how data was read."""
+def show_notes(data: "Dataset", expected: Sequence[Parts] = ()) -> None:
+    """Print what the user should know about how data was read, except expected notes."""
     for note in data._table.notes:
-        show_note(f"{data.name}: {rendered(note, as_option)}")
+        if note not in expected:
+            show_note(f"{data.name}: {rendered(note, as_option)}")
 
 
 @contextmanager

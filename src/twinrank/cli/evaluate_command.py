@@ -69,9 +69,10 @@ def evaluate(
     """Evaluate models, scores or TREC runs, and compare several.
 
     Models score DATA as twinrank predict does. Scores from files are in the
-    order of DATA's documents. Models and scores can be compared with each
-    other. Runs give the same values as trec_eval; its measure names and its
-    options -l, -q and -c work here too.
+    order of DATA's documents. A run is joined with DATA by query and document
+    id. Models, scores and runs can be compared with each other. With --qrels,
+    runs give the same values as trec_eval; its measure names and its options -l,
+    -q and -c work here too.
 
     Examples:
     twinrank evaluate runs/ap test.txt -m nDCG@5 -m AP
@@ -81,6 +82,8 @@ def evaluate(
     twinrank evaluate runs/ap runs/ndcg test.txt --report compared.html
 
     twinrank evaluate runs/new test.txt --clicks log.parquet
+
+    twinrank evaluate runs/ap test.txt --run production.run
 
     twinrank evaluate --run a.run --qrels qrels.txt -m ndcg_cut_10 -m map
 
@@ -94,10 +97,10 @@ def evaluate(
         Folders of models (from twinrank train, or from save() in Python), then the data on
         which to evaluate them: LETOR text, CSV, Parquet, Feather, or a folder.
     run
-        TREC run (query Q0 document rank score tag), instead of MODEL and DATA; may be
-        repeated.
+        TREC run (query Q0 document rank score tag), or a table with columns of queries,
+        documents (found by name) and score; with DATA or --qrels; may be repeated.
     qrels
-        Judgements of --run (query 0 document grade).
+        Judgements of --run (query 0 document grade), instead of MODEL and DATA.
     scores
         Scores of DATA, one line per document; may be repeated.
     clicks
@@ -163,22 +166,30 @@ def evaluate(
         return
     testing = {"test": test, "level": significance, "correction": "holm" if holm else None}
     *models, data = paths or (None,)
-    _check(testing, plot, report, len(run or [*models, *(scores or ())]))
+    _check(testing, plot, report, len([*models, *(scores or ()), *(run or ())]))
     systems = None
     policy: dict[str, Any] = {"empty": empty, "ties": ties, "random_state": seed}
-    if run:
-        if qrels is None or scores or data is not None:
-            raise InputError("--run needs --qrels, and excludes MODEL, DATA and --scores.")
+    if run and data is None and not scores:
+        if qrels is None:
+            raise InputError("--run needs --qrels, or DATA with document ids.")
         if report is not None:
             raise InputError("--report needs DATA with features; --run has none.")
         policy["convention"] = convention or "trec"
         results = evaluate_runs(run, qrels, measure, level, complete, policy)
-    elif data is not None and (models or scores):
+    elif data is not None and (models or scores or run):
         if qrels is not None:
-            raise InputError("--qrels needs --run; DATA has its own labels.")
+            raise InputError("--qrels needs --run without DATA, which has its own labels.")
         policy["convention"] = convention or "twinrank"
         systems = evaluate_scores(
-            data, models, scores or [], measure, level, policy, reading, architecture
+            data,
+            models,
+            scores or [],
+            run or [],
+            measure,
+            level,
+            policy,
+            reading,
+            architecture,
         )
         results = systems.results
     else:
@@ -250,7 +261,8 @@ def _nothing_to_evaluate(data: Path | None, has_scores: bool) -> InputError:
         return InputError("--scores needs DATA: twinrank evaluate DATA --scores FILE.")
     only = "" if data is None else f" on {data}"
     return InputError(
-        f"Nothing to evaluate{only}: give MODEL DATA, DATA --scores FILE, or --run and --qrels."
+        f"Nothing to evaluate{only}: give MODEL DATA, DATA --scores FILE, DATA --run FILE, or "
+        f"--run and --qrels."
     )
 
 

@@ -9,6 +9,7 @@ from twinrank.cli.data_options import load_data, show_notes
 from twinrank.cli.output_options import show_note
 from twinrank.cli.predict_command import scores_of
 from twinrank.support.errors import InputError
+from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
     from twinrank.data.dataset import Dataset
@@ -96,18 +97,19 @@ def evaluate_scores(
     data: Path,
     models: "list[Path]",
     files: list[Path],
+    runs: list[Path],
     measures: list[str] | None,
     level: float,
     policy: dict[str, Any],
     reading: dict[str, Any] | None,
     architecture: str | None = None,
 ) -> ScoredSystems:
-    """Evaluate models and files of scores, by name, on the same data."""
+    """Evaluate models, files of scores, and runs, by name, on the same data."""
     from twinrank.evaluation.conventions import convention_of
     from twinrank.evaluation.evaluate import DEFAULT, evaluate
     from twinrank.evaluation.run_evaluation import named_measures
 
-    names = system_names([*models, *files])
+    names = system_names([*models, *files, *runs])
     convention = convention_of(policy.pop("convention"), policy.pop("empty"), policy.pop("ties"))
     by_name = named_measures(measures or DEFAULT, convention, level)
     rankers = load_models(models, data, architecture)
@@ -120,12 +122,13 @@ def evaluate_scores(
     policy |= {"docids": docids, "query_ids": loaded.query_ids, "convention": convention}
     all_scores = [scores_of(ranker, loaded, data) for ranker in rankers]
     all_scores += [loaded.from_source_order(read_scores_of(p, loaded.documents)) for p in files]
+    all_scores += [_run_scores(path, loaded, data) for path in runs]
     by_system = dict(zip(names, all_scores, strict=True))
     results = {
         name: evaluate(scores, loaded.y, loaded.lists, by_name, **policy)
         for name, scores in by_system.items()
     }
-    sources = [*rankers, *[None] * len(files)]
+    sources = [*rankers, *[None] * (len(files) + len(runs))]
     return ScoredSystems(results, loaded, by_system, dict(zip(names, sources, strict=True)))
 
 
@@ -155,3 +158,35 @@ def read_scores_of(path: Path, documents: int) -> Any:
             f"one score per document."
         )
     return values
+
+
+def _run_scores(path: Path, data: "Dataset", name: Path) -> Any:
+    """The scores of a run, by query and document id; documents that it lacks come last."""
+    import numpy as np
+
+    from twinrank.evaluation.trec_files import read_run
+
+    if data.docids is None:
+        raise InputError(f"--run needs document ids, but {name} has none; name them: --docid.")
+    by_query = read_run(path).scores
+    keys = list(zip(map(str, data.qid.tolist()), data.docids.tolist(), strict=True))
+    if len(set(keys)) < len(keys):
+        raise InputError(f"{name} has a document id twice in a query; --run needs different ids.")
+    scores = np.array([by_query.get(query, {}).get(docid, np.nan) for query, docid in keys])
+    absent = np.isnan(scores)
+    if absent.all():
+        query, docid = keys[0]
+        raise InputError(
+            f"{path} has no document of {name}, whose first is {docid!r} of query {query!r}."
+        )
+    retrieved = sum(map(len, by_query.values()))
+    if absent.any():
+        whole = int(data.lists.min(absent.astype(np.float64)).sum())
+        show_note(
+            f"{path.name} lacks {absent.sum():,} of {counted(len(keys), 'document')} of {name}, "
+            f"which rank last. It lacks {counted(whole, 'query')} completely."
+        )
+    if ignored := retrieved - int((~absent).sum()):
+        show_note(f"{path.name}: {counted(ignored, 'document')} that {name} lacks, ignored.")
+    lowest = np.nanmin(scores)
+    return np.where(absent, min(lowest - 1, np.nextafter(lowest, -np.inf)), scores)

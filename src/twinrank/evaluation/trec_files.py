@@ -1,6 +1,6 @@
 """TREC runs (`query Q0 document rank score tag`), qrels (`query 0 document grade`), and scores.
 
-Score files have one score per line, as LightGBM writes them.
+Score files have one score per line, as LightGBM writes them. Runs can also be tables.
 """
 
 import math
@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twinrank.data.streams import opened
+from twinrank.data.loading import load_table
+from twinrank.data.options import ReadOptions
+from twinrank.data.streams import FRAMES, opened, plain_suffix
 from twinrank.support.errors import InputError
 from twinrank.support.files import replacing
 
@@ -31,8 +33,13 @@ class Run:
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
-    """Read a run, plain or compressed; its scores order the documents, its ranks are ignored."""
+    """Read a run, plain or compressed; its scores order the documents, its ranks are ignored.
+
+    A table (CSV, Parquet, …) has columns of queries and documents, found by name, and `score`.
+    """
     source, scores, tag = Path(path).expanduser(), Scores(), b""
+    if plain_suffix(source) in FRAMES:
+        return _read_table(source)
     for number, fields in _rows(source):
         if len(fields) != 6:
             raise _error(source, number, b" ".join(fields), _RUN)
@@ -51,6 +58,20 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     if not scores:
         raise InputError(f"{source} has no retrieved documents.")
     return Run(_text(source, number, tag), scores)
+
+
+def _read_table(path: Path) -> Run:
+    data = load_table(path, ReadOptions(features=("score",), label=False))
+    if data.docids is None:
+        raise InputError(f"{path} has no column of document ids, such as docid.")
+    scores = Scores()
+    columns = (data.qid.tolist(), data.docids.tolist(), data.X[:, 0].tolist())
+    for query, document, score in zip(*columns, strict=True):
+        by_document = scores.setdefault(str(query), {})
+        if document in by_document:
+            raise InputError(f"{path}: query {query!r} has document {document!r} twice.")
+        by_document[document] = score
+    return Run(path.name, scores)
 
 
 def read_qrels(path: str | os.PathLike[str]) -> Grades:
