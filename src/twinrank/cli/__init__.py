@@ -32,6 +32,7 @@ EXIT_CODES = {
     0: "success",
     1: "some trainings of a study failed, or an unexpected error (with a traceback)",
     2: "an error of the user: options, files or data (one line on standard error)",
+    3: "the new model of train --gate is significantly worse; --out is unchanged",
     130: "interrupted by Ctrl-C or SIGTERM; finished work is kept",
 }
 
