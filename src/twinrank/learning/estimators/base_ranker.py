@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -59,6 +59,7 @@ from twinrank.support.errors import Argument, DataWarning, InputError
 
 if TYPE_CHECKING:
     from twinrank.deployment.model_export import Export
+    from twinrank.learning.estimators.pair_explanation import PairExplanation
 
 
 class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
@@ -347,6 +348,56 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         counts = ~np.isnan(evaluation.values[name]) & (weights > 0)
         values, weights = evaluation.values[name][counts], weights[counts]
         return float(np.average(values, weights=weights)) if values.size else float("nan")
+
+    def explain(
+        self, X: Any, a: int | str, b: int | str, qid: Any = None, group: Any = None
+    ) -> "PairExplanation":
+        """Why document a of a query is above (or below) document b, feature by feature.
+
+        The contributions of the features add up to the difference of the two scores. They are
+        differences of SHAP values for trees, integrated gradients from b to a for nets
+        (Sundararajan et al. 2017), and the weighted sum of both for a blend.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
+            All documents of one query, as in `predict`.
+        a, b : int or str
+            The two documents: row numbers from 0, or docids of a Dataset.
+        qid, group : array, optional
+            The query; not needed, since there is only one.
+
+        Returns
+        -------
+        PairExplanation
+            With `contributions`, `features`, `values`, `scores` and `ranks`; `str` is a table,
+            `draw(path)` a plot and `to_json()` a dictionary.
+
+        Raises
+        ------
+        InputError
+            If X has several queries, or a document is unknown.
+
+        Examples
+        --------
+        >>> import twinrank as tr
+        >>> data = tr.synthetic_web_search(queries=30)
+        >>> ranker = tr.BoostedRanker(n_estimators=5).fit(data)
+        >>> found = ranker.explain(data.select([0]), 3, 8)
+        >>> bool(abs(found.contributions.sum() - found.difference) < 1e-6)
+        True
+        """
+        from twinrank.learning.estimators.pair_explanation import explained_pair, two_rows
+
+        known = self._known_columns()
+        data = self._matched(as_dataset(X, qid=qid, group=group, one_query=True, known=known))
+        rows = two_rows(data, (a, b))
+        scores, contributions = self._scores(data), self._pair_contributions(data, *rows)
+        return explained_pair(data, self.model_.encoding, scores, rows, contributions)
+
+    @abstractmethod
+    def _pair_contributions(self, data: Dataset, a: int, b: int) -> npt.NDArray[np.float64]:
+        """What each feature adds to the score of row a minus that of row b."""
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fitted model as a folder, which `load` reads.

@@ -361,6 +361,16 @@ class Blend(BaseRanker):
         data = self._matched(data)
         return self.model_.combined([ranker._scores(data) for ranker in self.rankers_.values()])  # type: ignore[no-any-return]
 
+    def _pair_contributions(self, data: Dataset, a: int, b: int) -> npt.NDArray[np.float64]:
+        """The contributions in the rankers, weighted as their scores are."""
+        parts = [
+            weight / scale * ranker._pair_contributions(ranker._matched(data), a, b)
+            for ranker, weight, scale in zip(
+                self.rankers_.values(), self.model_.weights, self.model_.scales, strict=True
+            )
+        ]
+        return np.asarray(np.sum(parts, axis=0))
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         with suppress(InputError):

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.core.measures import Measure
+from twinrank.data.dataset import Dataset
 from twinrank.learning.distributed.dask_fit import dask_evaluation, train_on_dask
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.parameters import saved_parameters
@@ -207,6 +208,11 @@ class BoostedRanker(BaseRanker):
         data = self._query_data(X, qid, group)
         values = self.model_.contributions(self._matched(data), self.n_jobs)
         return values if data is X else np.asarray(data.in_source_order(values))
+
+    def _pair_contributions(self, data: Dataset, a: int, b: int) -> npt.NDArray[np.float64]:
+        """Differences of SHAP values; the common base value cancels."""
+        values = self.model_.contributions(data, self.n_jobs)[:, :-1]
+        return np.asarray(values[a] - values[b])
 
     @property
     def booster_(self) -> Any:

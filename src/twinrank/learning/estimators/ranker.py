@@ -336,6 +336,12 @@ class Ranker(BaseRanker):
         values = attributions(self.model_, self._explained(data))
         return values if data is X else np.asarray(data.in_source_order(values))
 
+    def _pair_contributions(self, data: Dataset, a: int, b: int) -> npt.NDArray[np.float64]:
+        """Integrated gradients from the features of b to those of a."""
+        from twinrank.learning.models.gradients import pair_attributions
+
+        return pair_attributions(self.model_, self._explained(data), a, b)
+
     def _explained(self, data: Dataset) -> Dataset:
         """The data with the model's features and codes."""
         self._check_fitted()
