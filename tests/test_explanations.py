@@ -3,9 +3,11 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import twinrank as tr
 from twinrank.learning.models.gradients import sampled_importances
@@ -199,3 +201,136 @@ def test_partial_dependence_knows_queries():
     single = tr.Dataset.from_arrays(TEST.X[:2], [0, 1], group=[1, 1])
     with pytest.raises(tr.InputError, match="No query has two documents"):
         tr.partial_dependence(ranker, single, 0)
+
+
+# Why one document is above another
+
+SHOPS = ["books", "toys", "garden"]
+
+
+def with_texts(rows=96):
+    """Documents with a column of text, which the labels depend on."""
+    rng = np.random.default_rng(1)
+    shop = rng.choice(SHOPS, rows)
+    frame = pd.DataFrame(
+        {"bm25": rng.normal(size=rows), "shop": shop, "age": rng.normal(size=rows)}
+    )
+    labels = (frame.bm25 + (shop == "toys") > 0.5).astype(int)
+    return frame, labels, np.repeat(np.arange(rows // 8), 8)
+
+
+@pytest.mark.parametrize("transforms", ["none", "none | QueryZScore"])
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("engine", ["lightgbm", "xgboost"])
+def test_contributions_of_trees_add_up_to_the_difference(engine, size, transforms):
+    changes = {"engine": engine, "ensemble_size": size, "transforms": transforms}
+    ranker = clone(FAST["trees"]).set_params(**changes, engine_params=None).fit(TRAIN)
+    query = TEST.select([3])
+    scores, ranks, shap = ranker.predict(query), ranker.rank(query), ranker.contributions(query)
+    for a, b in [(0, 5), (5, 0), (2, 9)]:
+        found = ranker.explain(query, a, b)
+        assert found.scores == (scores[a], scores[b])
+        assert found.ranks == (ranks[a], ranks[b])
+        assert np.array_equal(found.contributions, (shap[a] - shap[b])[:-1])
+        assert abs(found.contributions.sum() - (scores[a] - scores[b])) < 1e-6
+        assert "not explained" not in str(found)
+
+
+@pytest.mark.parametrize("name", ["net", "trees", "blend"])
+def test_explanations_of_any_ranker_add_up(rankers, name):
+    ranker, query = rankers[name], TEST.select([2])
+    found = ranker.explain(query, 1, 4)
+    assert found.difference == pytest.approx(float(np.subtract(*ranker.predict(query)[[1, 4]])))
+    assert abs(found.remainder) < 0.01 * max(1, abs(found.difference))
+    if name == "net":  # SHAP values also spread interactions
+        assert found.contributions[2] == 0  # constant in a query
+    swapped = ranker.explain(query, 4, 1)
+    assert swapped.difference == -found.difference
+    assert ranker.explain(query.X, 1, 4).contributions == pytest.approx(found.contributions)
+
+
+def test_explanations_of_linear_nets_are_exact():
+    changes = {"architecture": "Linear", "categorical_features": None}
+    net = clone(FAST["net"]).set_params(**changes).fit(TRAIN)
+    query = TEST.select([0])
+    found = net.explain(query, 3, 7)
+    weight = next(net.model_.net.parameters()).detach().numpy().ravel()
+    assert np.allclose(found.contributions, weight * (query.X[3] - query.X[7]), atol=1e-5)
+    assert abs(found.remainder) < 1e-5
+
+
+def test_explanations_of_nets_that_see_the_query():
+    net = clone(FAST["net"]).set_params(architecture="MLP(width=8, depth=2, context=pool)")
+    found = net.fit(TRAIN).explain(TEST.select([0]), 3, 7)
+    assert np.isfinite(found.contributions).all()
+    assert found.contributions.sum() + found.remainder == pytest.approx(found.difference)
+
+
+@pytest.mark.parametrize("kind", [tr.BoostedRanker, tr.Ranker])
+def test_explanations_have_names_and_texts(kind, tmp_path):
+    X, y, qid = with_texts()
+    fast = {"n_estimators": 10} if kind is tr.BoostedRanker else {"epochs": 2}
+    ranker = kind(ensemble_size=1, **fast).fit(X, y, qid)
+    query = X[:8].assign(shop=["toys", "books", "moon", None, *SHOPS, "toys"])
+    found = ranker.explain(query, 0, 2)
+    assert found.features == ("bm25", "shop", "age")
+    assert found.values[1] == ("toys", "moon (unknown)")
+    assert ranker.explain(query, 1, 3).values[1] == ("books", "missing")
+    assert found.documents == ("row 0", "row 2")
+    text = str(found)
+    assert "shop" in text
+    assert "toys" in text
+    assert max(map(len, text.splitlines())) <= 80
+    plain = json.loads(json.dumps(found.to_json()))
+    assert plain["contributions"][0]["feature"] == found.features[found.order[0]]
+    total = sum(each["contribution"] for each in plain["contributions"])
+    assert total + plain["remainder"] == pytest.approx(plain["scores"][0] - plain["scores"][1])
+    found.draw(tmp_path / "pair.svg")
+    assert "<svg" in (tmp_path / "pair.svg").read_text()
+
+
+def test_long_names_fit_a_terminal():
+    data = tr.Dataset.from_arrays(
+        TRAIN.X, TRAIN.y, qid=TRAIN.qid, feature_names=["f" * 90, *(c * 60 for c in "abc")],
+        docids=[f"http://example.org/{'d' * 80}/{i}" for i in range(TRAIN.documents)],
+    )  # fmt: skip
+    ranker = clone(FAST["trees"]).fit(data)
+    query = data.select([0])
+    first, second = query.docids[[1, 2]]
+    found = ranker.explain(query, str(first), str(second))
+    assert found.documents == (first, second)
+    assert np.array_equal(found.contributions, ranker.explain(query, 1, 2).contributions)
+    assert max(map(len, str(found).splitlines())) <= 80
+
+
+def test_errors_of_explanations(rankers):
+    query = TEST.select([0])
+    for message, arguments in {
+        "one query, but X has 2 queries": (TEST.select([0, 1]), 0, 1),
+        "There is no row 12: the query has rows 0 to 11": (query, 0, 12),
+        "There is no row -1": (query, -1, 2),
+        "two different documents": (query, 3, 3),
+        "X has no docids": (query, "d1", "d2"),
+    }.items():
+        with pytest.raises(tr.InputError, match=message):
+            rankers["trees"].explain(*arguments)
+    with pytest.raises(NotFittedError):
+        tr.BoostedRanker().explain(query, 0, 1)
+
+
+def test_partial_dependence_on_categories():
+    """Categories have their texts, and the most frequent ones are tried."""
+    X, y, qid = with_texts()
+    ranker = tr.BoostedRanker(n_estimators=10, ensemble_size=1).fit(X, y, qid)
+    curve = tr.partial_dependence(ranker, X, "shop", qid=qid)
+    assert list(curve.grid_values) == list(X.shop.value_counts().index)
+    best = dict(zip(curve.grid_values, curve.average, strict=True))
+    assert max(best, key=best.get) == "toys"
+    assert list(tr.partial_dependence(ranker, X, "shop", qid=qid, grid=2).grid_values) == list(
+        curve.grid_values[:2]
+    )
+    chosen = tr.partial_dependence(ranker, X, "shop", qid=qid, grid=["toys", "books"])
+    assert list(chosen.grid_values) == ["toys", "books"]
+    assert chosen.average[0] == best["toys"]
+    with pytest.raises(tr.InputError, match="Unknown category 'moon'"):
+        tr.partial_dependence(ranker, X, "shop", qid=qid, grid=["moon"])

@@ -717,7 +717,7 @@ def test_partial_fit_continues_from_the_fitted_weights():
 def test_partial_fit_keeps_the_architecture():
     ranker = small().fit(DATA)
     before = weights_of(ranker)
-    with pytest.raises(InputError, match="partial_fit cannot change the architecture; call fit"):
+    with pytest.raises(InputError, match="cannot change the architecture of a net; call fit"):
         ranker.set_params(architecture="Linear").partial_fit(DATA)
     assert np.array_equal(before, weights_of(ranker))
 

@@ -37,6 +37,7 @@ EXIT_CODES = {
         "error (with a traceback)"
     ),
     2: "an error of the user: options, files or data (one line on standard error)",
+    3: "the new model of train --gate is significantly worse; --out is unchanged",
     130: "interrupted by Ctrl-C or SIGTERM; finished work is kept",
 }
 

@@ -104,7 +104,7 @@ def _reading(
 
 _NAMES = list(inspect.signature(_reading).parameters)
 _READING = declared(_reading, {"Options for reading data": _NAMES})
-_RENAMED = {"data": "check", "docids": "docid", "random_state": "seed"}
+_RENAMED = {"data": "check", "docids": "docid", "init_model": "from", "random_state": "seed"}
 _OWN_OPTIONS = (  # arguments of rankers and of `evaluate` that are options
     *("architecture", "convention", "curve", "empty", "epochs", "estimator", "min_overlap"),
     *("objective", "positions", "score", "strategy", "teacher", "ties", "unlabelled", *_RENAMED),

@@ -9,6 +9,7 @@ import typer
 from twinrank.cli.command_signatures import AtLeastOne, Settings
 from twinrank.cli.data_options import takes_data
 from twinrank.cli.output_options import show_note, takes_output, wants_json
+from twinrank.cli.promotion_gate import candidate_of, check_replaceable
 from twinrank.cli.training_run import ONLY_NETS, own_net, run_training
 from twinrank.support.errors import InputError, TwinRankError, explained, unknown
 
@@ -24,10 +25,10 @@ PANELS = {
         "estimator",
     ),
     "Model and training": (
-        *("objective", "strategy", "architecture", "trees", "per_document", "blend", "epochs"),
-        *("paper", "seed", "config", "settings"),
+        *("start", "objective", "strategy", "architecture", "trees", "per_document"),
+        *("blend", "epochs", "paper", "seed", "config", "settings"),
     ),
-    "Run": ("out", "resume", "save_every", "tensorboard", "log"),
+    "Run": ("out", "gate", "resume", "save_every", "tensorboard", "log"),
 }
 
 
@@ -50,12 +51,14 @@ def train(
     clicks: Path | None = None,
     propensities: Path | None = None,
     estimator: str | None = None,
+    start: Annotated[Path | None, typer.Option("--from")] = None,
     epochs: AtLeastOne = None,
     paper: bool = False,
     seed: Annotated[int | None, typer.Option(min=0)] = None,
     config: Path | None = None,
     settings: Settings = None,
     out: Path | None = None,
+    gate: Path | None = None,
     resume: Path | None = None,
     save_every: Annotated[float, typer.Option(min=0)] = 300.0,
     tensorboard: bool = False,
@@ -108,6 +111,9 @@ def train(
         estimates.
     estimator
         For --clicks: ips (default), dr, two-tower or naive.
+    start
+        Continue from the model or run in this folder, with its parameters unless you set others:
+        trees get further trees, nets start from its weights.
     epochs
         The maximum number of epochs, or of boosting rounds.
     paper
@@ -121,6 +127,10 @@ def train(
         (net__transforms=Standardise), as key=value. Repeatable.
     out
         The folder of the run. Default: run.
+    gate
+        The newest queries, not used in training: --out changes only if the new model is not
+        significantly worse on them than that of --from. Else it stays in OUT.candidate, and the
+        exit code is 3.
     resume
         Continue the interrupted run in this folder. Use alone, but name your own net again
         with --architecture.
@@ -132,6 +142,7 @@ def train(
         Progress as json: one JSON line per epoch or round on standard output, and nothing else
         there (default: a bar or lines on standard error).
     """
+    from twinrank.learning.models.kinds import KINDS
     from twinrank.learning.training.process_group import current_group
     from twinrank.support.memory import keep_memory
 
@@ -154,7 +165,7 @@ def train(
         )
     trees = trees or per_document
     files = {"data": data, "valid": valid, "test": test}
-    files |= {"unlabelled": unlabelled, "teacher": teacher}
+    files |= {"unlabelled": unlabelled, "teacher": teacher, "from": start, "gate": gate}
     if clicks is None and (propensities or estimator):
         raise InputError("--propensities and --estimator need --clicks.")
     if clicks is not None:
@@ -167,21 +178,26 @@ def train(
             "--resume reads data and parameters from the run: remove the other options."
         )
     folder = resume or out or Path("run")
+    if gate is not None:
+        if start is None:
+            raise InputError("--gate compares with the model of --from: name it.")
+        check_replaceable(folder)
     source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
     source |= {} if clicks is None else {"estimator": estimator}
     source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
+    if gate is not None:
+        source["out"], folder = _text(folder), candidate_of(folder)
     group = current_group()
     if trees and blend:
         raise InputError("--blend trains trees too: remove --trees.")
     kind = "trees" if trees else "blend" if blend else "net"
     try:
         if resume is None:
+            options["architecture"] = architecture
+            ranker = _ranker(kind, start, config, settings or [], options)
             for name in ONLY_NETS:
-                if kind != "net" and files[name] is not None:
-                    raise InputError(f"--{name} is for nets: remove --{kind}.")
-            ranker = _ranker(
-                kind, config, settings or [], {**options, "architecture": architecture}
-            )
+                if ranker.kind != "net" and files[name] is not None:
+                    raise InputError(f"--{name} is for nets, not for {KINDS[ranker.kind].noun}.")
             if clicks is not None:
                 from twinrank.cli.click_files import use_linear_measures
 
@@ -199,14 +215,25 @@ def train(
 
 
 def _ranker(
-    kind: str, config: Path | None, settings: list[str], options: dict[str, Any]
+    kind: str,
+    start: Path | None,
+    config: Path | None,
+    settings: list[str],
+    options: dict[str, Any],
 ) -> "BaseRanker":
-    """The estimator that the options describe."""
-    from twinrank.learning.estimators.base_ranker import estimator_class
+    """The estimator that the options describe; a model to continue has the other parameters."""
+    from twinrank.learning.estimators.base_ranker import estimator_class, load_model
     from twinrank.learning.estimators.parameters import parameters_of
+    from twinrank.learning.models.kinds import KINDS
+    from twinrank.learning.models.saved_model import needs_architecture
 
-    estimator = estimator_class(kind)
-    ranker: BaseRanker = estimator().set_params(**parameters_of(estimator, config, settings))
+    ranker: BaseRanker = estimator_class(kind)()
+    if start is not None:
+        ranker = load_model(start, options["architecture"] if needs_architecture(start) else None)
+        if kind not in ("net", ranker.kind):
+            raise InputError(f"{start} holds {KINDS[ranker.kind].noun}: remove --{kind}.")
+    estimator = type(ranker)
+    ranker.set_params(**parameters_of(estimator, config, settings))
     for name, value in options.items():
         if value is None:
             continue

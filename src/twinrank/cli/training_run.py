@@ -15,6 +15,13 @@ from twinrank.cli.data_options import (
     warnings_as_notes,
 )
 from twinrank.cli.output_options import is_quiet, show, show_error, show_json
+from twinrank.cli.promotion_gate import (
+    WORSE,
+    clear_candidate,
+    gate_result,
+    gate_text,
+    promote,
+)
 from twinrank.support.errors import FileError, InputError, TwinRankError, rendered
 
 if TYPE_CHECKING:
@@ -38,6 +45,7 @@ def run_training(
     log: str | None,
 ) -> None:
     """Train in a folder, and print the outcome, or how to continue."""
+    from twinrank.learning.estimators.base_ranker import load_model
     from twinrank.learning.training.callbacks import TrainingInterrupted
     from twinrank.learning.training.console import JsonLines, console
     from twinrank.learning.training.learner import TrainingError
@@ -48,10 +56,19 @@ def run_training(
     sets = _load(source, group)
     if group.is_main:
         show_notes(sets["train"])
+    newest, out = sets.pop("gate", None), Path(source.get("out") or folder)
+    if newest is not None:
+        if group.size > 1:
+            raise InputError("--gate needs a single process: train without torchrun.")
+        if not resume:
+            clear_candidate(folder)
+        old = load_model(source["from"], own_net(ranker))
     run = Run(folder, resume, source, save_every, group)
     more = {name: source[name] for name in ONLY_NETS if source.get(name) is not None}
     if "unlabelled" in more:
         more["unlabelled"] = sets.pop("unlabelled")
+    if source.get("from") is not None:
+        more["init_model"] = source["from"]
     evaluation = {name: data for name, data in sets.items() if name != "train"}
     if log:
         callbacks = [*([JsonLines()] if group.is_main else []), *callbacks]
@@ -76,10 +93,20 @@ def run_training(
         raise typer.Exit(2) from error
     except FileError as error:
         raise FileError(*error.parts, *_hint(run, ranker, "When that is fixed, ")) from error
+    result = {"gate": gate_result(old, ranker, newest)} if newest is not None else {}
+    worse = bool(result) and not result["gate"]["passed"]
+    if result and not worse:
+        promote(folder, out)
+    elif worse:
+        out = folder
     if group.is_main:
         if not is_quiet():
-            show(f"Model in {folder / 'model'} ({_outcome(ranker)})", err=log is not None)
-        show_json(_result(ranker, folder))
+            show(f"Model in {out / 'model'} ({_outcome(ranker)})", err=log is not None)
+        if result and (worse or not is_quiet()):
+            show(gate_text(result["gate"]), err=worse or log is not None)
+        show_json({**_result(ranker, out), **result})
+    if worse:
+        raise typer.Exit(WORSE)
 
 
 def _result(ranker: "BaseRanker", folder: Path) -> dict[str, Any]:
@@ -142,6 +169,8 @@ def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
     split = Split(source_of(None if data is None else Path(data), reading, cut=1), **places)
     with warnings_as_notes(is_quiet()):
         sets = dict(split.sets(progress=False if is_quiet() else None))
+    if source.get("gate") is not None:
+        sets["gate"] = load_data(Path(source["gate"]), reading, text_columns(sets["train"]))
     if source.get("unlabelled") is not None:
         path, text = Path(source["unlabelled"]), text_columns(sets["train"])
         sets["unlabelled"] = load_unlabelled(path, reading, text)

@@ -100,6 +100,9 @@ class Trees(Protocol):
     def to_bytes(self, suffix: str = ...) -> bytes:
         """The engine's own file."""
 
+    def scaled(self, factor: float) -> bytes:
+        """The state from which a `Grower` continues these trees, with all scores multiplied."""
+
 
 class Grower(Protocol):
     """One model in training.
@@ -131,7 +134,8 @@ def engine(name: str) -> Any:
 
     It has `Data`, `Grower`, `Objective`, `merged_trees`, `from_bytes`, `FILE`, `NAME`, `SUFFIXES`
     and `SHARES_DATA`; if that is true, `begin_thread`. If `rescales(engine_params)` is true, later
-    rounds change earlier trees (DART), so that a model cannot be cut.
+    rounds change earlier trees (DART), so that a model cannot be cut. `first_rounds` and
+    `later_rounds` cut it.
     """
     if name not in ENGINES:
         raise InputError(argument="engine", value=name, choices=ENGINES)

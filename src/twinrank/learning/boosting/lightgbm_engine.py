@@ -86,6 +86,13 @@ class LightGBMTrees:
         """LightGBM's own text."""
         return self._text.encode()
 
+    def scaled(self, factor: float) -> bytes:
+        """The state from which a `Grower` continues these trees, with all scores multiplied."""
+        header, trees, _ = _parsed(self._text)
+        if factor != 1:
+            trees = [_scaled(tree, factor) for tree in trees]
+        return _joined(header, trees, _END).encode()
+
     def _predict(self, X: Any, n_jobs: int | None, **kind: bool) -> npt.NDArray[np.float64]:
         if not len(X):
             return np.empty((0, X.shape[1] + 1) if "pred_contrib" in kind else 0)
@@ -282,6 +289,12 @@ def first_rounds(model: str, rounds: int) -> str:
     """The trees of the first rounds."""
     header, trees, tail = _parsed(model)
     return _joined(header, trees[:rounds], tail)
+
+
+def later_rounds(model: str, first: int) -> str:
+    """The trees without those of the first rounds."""
+    header, trees, tail = _parsed(model)
+    return _joined(header, trees[first:], tail)
 
 
 def staged_scores(model: str, X: Any, first: int, last: int) -> Iterator[Any]:

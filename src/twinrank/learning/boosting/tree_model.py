@@ -28,6 +28,9 @@ class TreeModel(Model):
     engine: str
     trees: Trees
     categorical: tuple[int, ...] = ()
+    scale: float = 1.0
+    """The mean standard deviation of the scores of an ensemble's models, which its trees are
+    divided by. A training that continues the trees multiplies them by it."""
 
     @property
     def per_query(self) -> bool:
@@ -82,6 +85,7 @@ class TreeModel(Model):
         return {
             "engine": self.engine,
             "categorical": list(self.categorical),
+            "scale": self.scale,
         }, {self.trees.file: content}
 
     @classmethod
@@ -111,8 +115,12 @@ class TreeModel(Model):
         trees = module.from_bytes(content, transform.outputs(features), categorical)
         if trees.count < common["ensemble_size"]:
             raise damaged(f"{trees.count} trees for ensemble_size {common['ensemble_size']}")
+        scale = config.get("scale", 1.0)
+        if type(scale) is not float or not 0 < scale < float("inf"):
+            raise damaged(f"scale must be a positive number, not {scale!r}")
         return cls(
             engine=config["engine"],
+            scale=scale,
             trees=trees,
             categorical=categorical,
             transform=transform,

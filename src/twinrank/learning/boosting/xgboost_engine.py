@@ -83,6 +83,10 @@ class XGBoostTrees:
         """XGBoost's own JSON or UBJSON."""
         return bytes(self.booster.save_raw(suffix.removeprefix(".")))
 
+    def scaled(self, factor: float) -> bytes:
+        """The state from which a `Grower` continues these trees, with all scores multiplied."""
+        return merged_trees([self.booster], [factor], self._features, self._categorical).to_bytes()
+
     def _predict(self, X: Any, n_jobs: int | None, **kind: bool) -> Any:
         if not len(X):
             return np.empty((0, X.shape[1] + 1) if "pred_contribs" in kind else 0)
@@ -184,7 +188,7 @@ def merged_trees(
     models: Sequence[Any], factors: Sequence[float], features: int, categorical: tuple[int, ...]
 ) -> XGBoostTrees:
     """The trees of several models as one, whose score is the sum of factor · score."""
-    if len(models) == 1:
+    if len(models) == 1 and factors[0] == 1:
         return XGBoostTrees(models[0], features, categorical)
     contents = [json.loads(model.save_raw("json")) for model in models]
     trees: list[dict[str, Any]] = []
@@ -206,6 +210,11 @@ def merged_trees(
 def first_rounds(model: Any, rounds: int) -> Any:
     """The trees of the first rounds."""
     return model[:rounds]
+
+
+def later_rounds(model: Any, first: int) -> Any:
+    """The trees without those of the first rounds."""
+    return model[first:]
 
 
 def staged_scores(model: Any, X: Any, first: int, last: int) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,6 +21,13 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.sources import is_source, is_stream
 from twinrank.learning.estimators.data_warnings import warn_about_training
 from twinrank.learning.estimators.parameters import loaded_parameters, saved_parameters
+from twinrank.learning.estimators.warm_start import (
+    check_same_training,
+    continuations,
+    continued_data,
+    initial_model,
+)
+from twinrank.learning.models.architecture import is_custom
 from twinrank.learning.models.encoding import Encoding, check_columns, columns_of
 from twinrank.learning.models.kinds import KINDS, class_of
 from twinrank.learning.models.saved_model import CONFIG, Model, read_model, save_model
@@ -49,11 +56,13 @@ from twinrank.learning.training.matched_data import (
     trainable_part,
 )
 from twinrank.learning.training.run_folder import Run, has_begun
-from twinrank.support.errors import DataWarning, InputError
+from twinrank.learning.training.settings import is_auto
+from twinrank.support.errors import Argument, DataWarning, InputError
 
 if TYPE_CHECKING:
     from twinrank.deployment.model_export import Export
     from twinrank.learning.estimators.boosted import BoostedRanker
+    from twinrank.learning.estimators.pair_explanation import PairExplanation
 
 
 class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
@@ -116,6 +125,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         callbacks: Sequence[Callback] = (),
         run: str | os.PathLike[str] | Run | None = None,
         resume: bool = False,
+        init_model: Any = None,
     ) -> Self:
         """Train on features, labels and queries, or on a Dataset.
 
@@ -155,6 +165,10 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         resume : bool, default False
             Continue the training in the folder `run`, to the very same model. Parameters and data
             must be those that it was started with.
+        init_model : fitted ranker, or path of a saved one, optional
+            Continue from this model: trees get further trees, a net starts from its weights, a
+            blend continues each of its rankers. The features, the objective, the transforms and
+            the codes of categories stay as they are; new categories are unknown ones.
 
         Returns
         -------
@@ -166,9 +180,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             If parameters or data cannot be used.
         """
         data = (X, y, qid, group, sample_weight)
-        return self._fit(
-            data, (eval_set, eval_qid, eval_group), eval_fraction, callbacks, run, resume
-        )
+        sets = (eval_set, eval_qid, eval_group)
+        return self._fit(data, sets, eval_fraction, callbacks, run, resume, init_model)
 
     def _fit(
         self,
@@ -178,6 +191,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         callbacks: Sequence[Callback],
         run: str | os.PathLike[str] | Run | None,
         resume: bool,
+        init_model: Any = None,
         unlabelled: Any = None,
         teacher: Any = None,
     ) -> Self:
@@ -187,7 +201,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             raise InputError(
                 "fit takes documents with labels, not a log: pass log.to_dataset(propensities)."
             )
+        previous = initial_model(init_model, self.kind, self._own_net())
         known = KnownColumns(self._categorical_features())
+        known = known if previous is None else known_columns(previous)
         data, weights = labelled(*training, known)
         names = data.feature_names
         if names is not None:
@@ -196,6 +212,13 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         if isinstance(teacher, str | os.PathLike):
             teacher = load_model(teacher)
         scores = teacher_scores(teacher, data, own_order=data is training[0])
+        if previous is not None:
+            if lists is not None:
+                raise InputError(
+                    Argument("unlabelled"), " is for new nets: leave it out with init_model."
+                )
+            data = continued_data(data, previous)
+            self._check_continues(previous, data)
         train = TrainingSet(data, weights, scores, lists)
         sets = as_evaluation_sets(*evaluation, known)
         if eval_fraction is not None:
@@ -216,8 +239,20 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             run = Run(folder, resume)
         self._warn_about(train.data, sets)
         with nullcontext() if run is None else run.locked():
-            self._train(train, sets, callbacks, run)
+            calls = 0 if previous is None else continuations(previous) + 1
+            self._train(train, sets, callbacks, run, previous, calls)
         return self
+
+    def _check_continues(self, previous: Model, data: Dataset) -> None:
+        """Raise InputError if a training with these parameters cannot continue from a model."""
+        own = self._parameters()
+        check_same_training(own, saved_parameters(own), previous, data)
+
+    def _own_net(self) -> Any:
+        """The architecture of a user's own net, if the ranker has one."""
+        parameters = self.get_params()
+        chosen = [parameters[name] for name in self._named("architecture")]
+        return next((own for own in chosen if is_custom(own)), None)
 
     def _warn_about(self, data: Dataset, sets: dict[str, Dataset]) -> None:
         """Warn about training data that is valid but looks wrong."""
@@ -243,14 +278,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     def _known_columns(self) -> KnownColumns:
         """The columns that the fitted model knows as categories or text, by name if possible."""
         self._check_fitted()
-        encoding, names = self.model_.encoding, self.model_.feature_names
-        numbers = [column for column in encoding.columns if column not in encoding.texts]
-        if names is None:
-            return KnownColumns(tuple(numbers))
-        return KnownColumns(
-            tuple(names[column] for column in numbers),
-            tuple(names[column] for column in encoding.texts),
-        )
+        return known_columns(self.model_)
 
     def predict(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float32]:
         """Score documents.
@@ -333,6 +361,56 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         counts = ~np.isnan(evaluation.values[name]) & (weights > 0)
         values, weights = evaluation.values[name][counts], weights[counts]
         return float(np.average(values, weights=weights)) if values.size else float("nan")
+
+    def explain(
+        self, X: Any, a: int | str, b: int | str, qid: Any = None, group: Any = None
+    ) -> "PairExplanation":
+        """Why document a of a query is above (or below) document b, feature by feature.
+
+        The contributions of the features add up to the difference of the two scores. They are
+        differences of SHAP values for trees, integrated gradients from b to a for nets
+        (Sundararajan et al. 2017), and the weighted sum of both for a blend.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Dataset, shape (n_documents, n_features)
+            All documents of one query, as in `predict`.
+        a, b : int or str
+            The two documents: row numbers from 0, or docids of a Dataset.
+        qid, group : array, optional
+            The query; not needed, since there is only one.
+
+        Returns
+        -------
+        PairExplanation
+            With `contributions`, `features`, `values`, `scores` and `ranks`; `str` is a table,
+            `draw(path)` a plot and `to_json()` a dictionary.
+
+        Raises
+        ------
+        InputError
+            If X has several queries, or a document is unknown.
+
+        Examples
+        --------
+        >>> import twinrank as tr
+        >>> data = tr.synthetic_web_search(queries=30)
+        >>> ranker = tr.BoostedRanker(n_estimators=5).fit(data)
+        >>> found = ranker.explain(data.select([0]), 3, 8)
+        >>> bool(abs(found.contributions.sum() - found.difference) < 1e-6)
+        True
+        """
+        from twinrank.learning.estimators.pair_explanation import explained_pair, two_rows
+
+        known = self._known_columns()
+        data = self._matched(as_dataset(X, qid=qid, group=group, one_query=True, known=known))
+        rows = two_rows(data, (a, b))
+        scores, contributions = self._scores(data), self._pair_contributions(data, *rows)
+        return explained_pair(data, self.model_.encoding, scores, rows, contributions)
+
+    @abstractmethod
+    def _pair_contributions(self, data: Dataset, a: int, b: int) -> npt.NDArray[np.float64]:
+        """What each feature adds to the score of row a minus that of row b."""
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fitted model as a folder, which `load` reads.
@@ -497,6 +575,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         parameters = own
         if previous is not None:
             parameters = self._continued_parameters(parameters, previous)
+            if not sets:
+                parameters["select"] = None  # nothing selects in partial_fit
         if parameters["mode"] == "paper":
             check_parameters(self.kind, parameters)  # before the data
             (kept, *others), note = papers_queries([("training", train.data), *sets.items()])
@@ -538,13 +618,11 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             names = previous.feature_names
         self._adopt(replace(model, feature_names=names))
 
-    def _continued_parameters(
-        self,
-        parameters: dict[str, Any],
-        previous: Model,  # noqa: ARG002
-    ) -> dict[str, Any]:
-        """The parameters of a training that continues from a model."""
-        return parameters
+    def _continued_parameters(self, parameters: dict[str, Any], previous: Model) -> dict[str, Any]:
+        """The parameters of a training that continues: "auto" is what the model has."""
+        own = {"ensemble_size": previous.ensemble_size, "transforms": previous.transforms()}
+        own = {name: value for name, value in own.items() if is_auto(parameters[name])}
+        return {**parameters, **own}
 
     def _check_values(
         self, data: Dataset, model: Model | None, categorical: tuple[int, ...] = ()
@@ -605,6 +683,18 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         tags.target_tags.required = True
         tags.target_tags.positive_only = True
         return tags
+
+
+def known_columns(model: Model) -> KnownColumns:
+    """The columns that a model knows as categories or text, by name if possible."""
+    encoding, names = model.encoding, model.feature_names
+    numbers = [column for column in encoding.columns if column not in encoding.texts]
+    if names is None:
+        return KnownColumns(tuple(numbers))
+    return KnownColumns(
+        tuple(names[column] for column in numbers),
+        tuple(names[column] for column in encoding.texts),
+    )
 
 
 def estimator_class(kind: str) -> type[BaseRanker]:

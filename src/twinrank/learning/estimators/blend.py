@@ -27,6 +27,7 @@ from twinrank.learning.estimators.blend_weights import (
 from twinrank.learning.estimators.parameters import saved_parameters
 from twinrank.learning.models.blend_model import BlendModel, check_names, deviation
 from twinrank.learning.models.encoding import Encoding, columns_of
+from twinrank.learning.models.kinds import KINDS
 from twinrank.learning.models.saved_model import (
     CONFIG,
     RUN_MODEL,
@@ -36,14 +37,14 @@ from twinrank.learning.models.saved_model import (
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.console import Bar, Lines
 from twinrank.learning.training.fit_arguments import TrainingSet
-from twinrank.learning.training.fitting import described, fingerprints, identities
+from twinrank.learning.training.fitting import continued, described, fingerprints, identities
 from twinrank.learning.training.learner import learner_class
 from twinrank.learning.training.matched_data import matched_sets, trainable_part
 from twinrank.learning.training.run_folder import Run
 from twinrank.learning.training.settings import Plan
 from twinrank.learning.training.validation import selecting_set
 from twinrank.support.compiled import threads
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import Argument, InputError, unknown
 from twinrank.support.versions import versions
 
 _SHARED = ("validation_measure", "select", "random_state")
@@ -214,8 +215,8 @@ class Blend(BaseRanker):
         sets: dict[str, Dataset],
         callbacks: Sequence[Callback] = (),
         run: Run | None = None,
-        previous: Model | None = None,  # noqa: ARG002
-        calls: int = 0,  # noqa: ARG002
+        previous: Model | None = None,
+        calls: int = 0,
     ) -> None:
         """Train every ranker, choose the weights and keep the model."""
         trainable, data = trainable_part(train), train.data
@@ -227,11 +228,11 @@ class Blend(BaseRanker):
             chosen = columns_of(ranker.categorical_features, data.features, data.feature_names)
             for part in (trainable.data, *sets.values()):
                 ranker._check_values(part, None, (*chosen, *data.categories))
-        about = self._about(rankers, trainable, plan)
+        about = {**self._about(rankers, trainable, plan), **continued(previous, calls)}
         if run is not None:
             if run.group.size > 1:
                 raise InputError("Train a blend without torchrun, which trains nets only.")
-            prints = fingerprints(trainable, sets)
+            prints = fingerprints(trainable, sets, previous)
             for name, ranker in rankers.items():
                 own = identities(ranker._parameters())
                 prints |= {f"{name} {key}": value for key, value in own.items()}
@@ -242,13 +243,31 @@ class Blend(BaseRanker):
                 what = f"{name} ({type(ranker).__name__})"
                 print(f"Ranker {number} of {len(rankers)}: {what}", file=sys.stderr, flush=True)
             own_callbacks = [callback.for_ranker(name) for callback in callbacks]
-            train_ranker(ranker, name, train, sets, own_callbacks, run)
+            earlier = None if previous is None else previous.models[name]  # type: ignore[attr-defined]
+            train_ranker(ranker, name, train, sets, own_callbacks, run, earlier)
         model = self._blended(rankers, data if selecting is None else sets[selecting], sets, plan)
         model = replace(model, feature_names=data.feature_names, provenance=about)
         if run is not None:
             save_model(model, run.folder / RUN_MODEL)
         self._adopt(model)
         self.rankers_: dict[str, BaseRanker] = rankers  # with parameters that JSON cannot hold
+
+    def _check_continues(self, previous: Model, data: Dataset) -> None:
+        """Raise InputError if these rankers cannot continue those of a blend."""
+        assert isinstance(previous, BlendModel)
+        rankers = self._prepared()
+        kinds = [{n: r.kind for n, r in each.items()} for each in (previous.models, rankers)]
+        if kinds[0] != kinds[1]:
+            before, now = (
+                ", ".join(f"{name} ({KINDS[kind].noun})" for name, kind in each.items())
+                for each in kinds
+            )
+            raise InputError(Argument("init_model"), f" blends {before}, not {now}.")
+        for name, ranker in rankers.items():
+            try:
+                ranker._check_continues(previous.models[name], data)
+            except InputError as error:
+                raise InputError(f"Ranker {name!r}: ", *error.parts) from error
 
     def _blended(
         self, rankers: Mapping[str, BaseRanker], data: Dataset, sets: dict[str, Dataset], plan: Plan
@@ -341,6 +360,16 @@ class Blend(BaseRanker):
     def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
         data = self._matched(data)
         return self.model_.combined([ranker._scores(data) for ranker in self.rankers_.values()])  # type: ignore[no-any-return]
+
+    def _pair_contributions(self, data: Dataset, a: int, b: int) -> npt.NDArray[np.float64]:
+        """The contributions in the rankers, weighted as their scores are."""
+        parts = [
+            weight / scale * ranker._pair_contributions(ranker._matched(data), a, b)
+            for ranker, weight, scale in zip(
+                self.rankers_.values(), self.model_.weights, self.model_.scales, strict=True
+            )
+        ]
+        return np.asarray(np.sum(parts, axis=0))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from twinrank.data.dataset import Dataset
 from twinrank.learning.estimators.base_ranker import BaseRanker, estimator_class
 from twinrank.learning.estimators.parameters import loaded_parameters
-from twinrank.learning.models.saved_model import RUN_MODEL, needs_architecture, read_model
+from twinrank.learning.estimators.warm_start import continuations
+from twinrank.learning.models.saved_model import RUN_MODEL, Model, needs_architecture, read_model
 from twinrank.learning.training.callbacks import Callback, TrainingInterrupted
 from twinrank.learning.training.fit_arguments import TrainingSet
 from twinrank.learning.training.run_folder import Run, explaining_resume
@@ -90,8 +91,12 @@ def train_ranker(
     sets: dict[str, Dataset],
     callbacks: Sequence[Callback],
     run: Run | None,
+    previous: Model | None = None,
 ) -> None:
-    """Train a ranker, in its own run if the blend has one; a finished one is only loaded."""
+    """Train a ranker, in its own run if the blend has one; a finished one is only loaded.
+
+    `previous` is the model to continue from.
+    """
     part = None if run is None else run.part(name)
     if part is not None and part.resume and (part.folder / RUN_MODEL).is_dir():
         own = needs_architecture(part.folder)
@@ -99,6 +104,7 @@ def train_ranker(
         return
     watch = _Interrupted()
     with explaining_resume(run):
-        ranker._train(train, sets, [*callbacks, watch], part)
+        calls = 0 if previous is None else continuations(previous) + 1
+        ranker._train(train, sets, [*callbacks, watch], part, previous, calls)
         if watch.interrupted:
             raise TrainingInterrupted(f"Stopped after the ranker {name}.")

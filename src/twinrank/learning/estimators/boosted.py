@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.core.measures import Measure
+from twinrank.data.dataset import Dataset
 from twinrank.learning.distributed.dask_fit import dask_evaluation, train_on_dask
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.parameters import saved_parameters
@@ -174,17 +175,21 @@ class BoostedRanker(BaseRanker):
         eval_fraction: float | None,
         callbacks: Sequence[Callback],
         run: str | os.PathLike[str] | Run | None,
+        resume: bool,
+        init_model: Any = None,
         *others: Any,
     ) -> Self:
         """Train here, or on the workers that hold the data."""
         X, y, qid, group, sample_weight = training
         if not is_dask(X):
-            return super()._fit(training, evaluation, eval_fraction, callbacks, run, *others)
+            more = (run, resume, init_model, *others)
+            return super()._fit(training, evaluation, eval_fraction, callbacks, *more)
         eval_set, eval_qid, eval_group = evaluation
-        if any(v is not None for v in (group, run, eval_group, eval_fraction)) or callbacks:
+        refused = (group, run, eval_group, eval_fraction, init_model)
+        if any(v is not None for v in refused) or callbacks:
             raise InputError(
                 "On a Dask cluster, fit takes X, y, qid, sample_weight and one eval_set, as Dask "
-                "arrays or frames. Run folders and callbacks are not available there."
+                "arrays or frames. Run folders, callbacks and init_model are not available there."
             )
         held = None if eval_set is None else dask_evaluation(eval_set, eval_qid)
         saved = saved_parameters(self._parameters())
@@ -207,6 +212,11 @@ class BoostedRanker(BaseRanker):
         data = self._query_data(X, qid, group)
         values = self.model_.contributions(self._matched(data), self.n_jobs)
         return values if data is X else np.asarray(data.in_source_order(values))
+
+    def _pair_contributions(self, data: Dataset, a: int, b: int) -> npt.NDArray[np.float64]:
+        """Differences of SHAP values; the common base value cancels."""
+        values = self.model_.contributions(data, self.n_jobs)[:, :-1]
+        return np.asarray(values[a] - values[b])
 
     @property
     def booster_(self) -> Any:

@@ -156,7 +156,8 @@ def partial_dependence(
         The queries, as in `predict`.
     grid : int or array of float, default 20
         The values, or the largest number of values, which are then quantiles of the data from
-        5 % to 95 %.
+        5 % to 95 %; of a categorical feature, its most frequent categories. Categories of a
+        column of text are texts.
     documents : int, default 3
         How many documents of each query are changed, one at a time, in random order.
     random_state : int, default 0
@@ -165,8 +166,9 @@ def partial_dependence(
     Returns
     -------
     Bunch
-        `grid_values`, shape (n_values,). `average`: the mean score of the changed document minus
-        the mean score of the others in its query. `average_rank`: its mean rank, 1 for the best.
+        `grid_values`, shape (n_values,), the texts of categories. `average`: the mean score of the
+        changed document minus the mean score of the others in its query. `average_rank`: its mean
+        rank, 1 for the best.
         `individual` and `individual_rank`, shape (n_changed, n_values): the same of each document.
 
     Raises
@@ -185,7 +187,7 @@ def partial_dependence(
     """
     data = as_dataset(X, qid=qid, group=group, known=ranker._known_columns())
     (column,) = feature_numbers(ranker, data, [feature])
-    values = _grid(data.X[:, column], grid)
+    values, shown = _values_to_try(ranker, data, column, grid)
     if isinstance(documents, bool) or not isinstance(documents, int) or documents < 1:
         raise InputError(f"documents must be a whole number of at least 1, not {documents!r}.")
     relative, ranks = [], []
@@ -195,12 +197,32 @@ def partial_dependence(
         ranks.append(np.stack([positions for _, positions in results], axis=1))
     individual, individual_rank = np.concatenate(relative), np.concatenate(ranks)
     return Bunch(
-        grid_values=values,
+        grid_values=shown,
         average=individual.mean(axis=0),
         average_rank=individual_rank.mean(axis=0),
         individual=individual,
         individual_rank=individual_rank,
     )
+
+
+def _values_to_try(
+    ranker: BaseRanker, data: Dataset, column: int, grid: Any
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
+    """The values of a feature to try: the numbers in the data, and what users call them."""
+    texts, names, own = data.categories.get(column), data.feature_names, data.X[:, column]
+    known = ranker._known_columns().categorical
+    categorical = texts is not None or (column if names is None else names[column]) in known
+    if categorical and isinstance(grid, int) and not isinstance(grid, bool) and grid > 0:
+        found, counts = np.unique(own[own >= 0], return_counts=True)
+        grid = found[np.argsort(-counts, kind="stable")[:grid]]
+        grid = grid if texts is None else [texts[int(number)] for number in grid]
+    if texts is None:
+        values = _grid(own, grid)
+        return values, values
+    for text in grid if isinstance(grid, Sequence) else [grid]:
+        if text not in texts:
+            raise InputError(unknown("category", str(text), texts))
+    return np.array([texts.index(text) for text in grid], np.float64), np.array(grid, object)
 
 
 def _grid(column: npt.NDArray[np.float32], grid: Any) -> npt.NDArray[np.float64]:

@@ -12,12 +12,14 @@ from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.learning.estimators.base_ranker import BaseRanker
+from twinrank.learning.estimators.warm_start import continuations
 from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.fit_arguments import KnownColumns, TrainingSet, as_dataset, labelled
 from twinrank.learning.training.learner import learner_class
 from twinrank.learning.training.matched_data import check_values
 from twinrank.learning.training.run_folder import Run
+from twinrank.learning.training.settings import OTHER_NET
 from twinrank.support.errors import InputError
 
 
@@ -210,6 +212,7 @@ class Ranker(BaseRanker):
         callbacks: Sequence[Callback] = (),
         run: str | os.PathLike[str] | Run | None = None,
         resume: bool = False,
+        init_model: Any = None,
         unlabelled: Any = None,
         teacher: Any = None,
     ) -> Self:
@@ -225,6 +228,8 @@ class Ranker(BaseRanker):
             Evaluation sets, as in `BoostedRanker.fit`.
         callbacks, run, resume
             As in `BoostedRanker.fit`.
+        init_model : fitted Ranker, or path of a saved one, optional
+            Start from its weights, as in `BoostedRanker.fit`.
         unlabelled : Dataset, (X, qid) or (X, y, qid), optional
             Lists with the same features, for contrastive pre-training of the hidden layers (Hou et
             al. 2023). Labels in it are ignored. The transforms are fitted on the training data.
@@ -242,7 +247,7 @@ class Ranker(BaseRanker):
             If parameters or data cannot be used.
         """
         data, sets = (X, y, qid, group, sample_weight), (eval_set, eval_qid, eval_group)
-        others = (callbacks, run, resume, unlabelled, teacher)
+        others = (callbacks, run, resume, init_model, unlabelled, teacher)
         return self._fit(data, sets, eval_fraction, *others)
 
     def partial_fit(
@@ -269,10 +274,8 @@ class Ranker(BaseRanker):
         if previous is None:
             self._train(TrainingSet(data, weights), {})
             return self
-        calls = self.partial_fits_ + 1
         train = TrainingSet(self._matched(data), weights)
-        self._train(train, {}, previous=previous, calls=calls)
-        self.model_.provenance["partial_fits"] = calls
+        self._train(train, {}, previous=previous, calls=self.partial_fits_ + 1)
         return self
 
     @property
@@ -333,6 +336,12 @@ class Ranker(BaseRanker):
         values = attributions(self.model_, self._explained(data))
         return values if data is X else np.asarray(data.in_source_order(values))
 
+    def _pair_contributions(self, data: Dataset, a: int, b: int) -> npt.NDArray[np.float64]:
+        """Integrated gradients from the features of b to those of a."""
+        from twinrank.learning.models.gradients import pair_attributions
+
+        return pair_attributions(self.model_, self._explained(data), a, b)
+
     def _explained(self, data: Dataset) -> Dataset:
         """The data with the model's features and codes."""
         self._check_fitted()
@@ -343,19 +352,16 @@ class Ranker(BaseRanker):
 
     @property
     def partial_fits_(self) -> int:
-        """How often `partial_fit` continued from the fitted model."""
-        count = self.model_.provenance.get("partial_fits")
-        return count if isinstance(count, int) and count > 0 else 0
+        """How often `partial_fit`, or `fit` with `init_model`, continued from a fitted model."""
+        return continuations(self.model_)
 
     def _continued_parameters(self, parameters: dict[str, Any], previous: Model) -> dict[str, Any]:
-        """Without evaluation sets, nothing selects; "auto" is the previous architecture."""
-        own = {**parameters, "select": None}
+        """The parameters of a training that continues: "auto" is what the model has."""
+        own = super()._continued_parameters(parameters, previous)
         if own["architecture"] == "auto":
             own["architecture"] = previous.net.architecture  # type: ignore[attr-defined]
             if own["architecture"] is None:  # the model has a net of the user's own
-                raise InputError("partial_fit cannot change the architecture; call fit.")
-        if own["ensemble_size"] == "auto":
-            own["ensemble_size"] = previous.ensemble_size
+                raise InputError(OTHER_NET)
         return own
 
     def _check_values(

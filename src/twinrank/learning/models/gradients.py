@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 _TOGETHER = 4_000  # documents in one batch
+_STEPS = 500  # of an integral
 _SAMPLE = 4_000  # documents for the importances that a model is saved with
 
 
@@ -42,6 +43,51 @@ def attributions(model: "NetModel", data: Dataset) -> Floats:
             first, last = offsets[batch.queries[0]], offsets[batch.queries[-1] + 1]
             values[first:last] = _of_columns(model, batch) @ by_feature
     return values
+
+
+def pair_attributions(model: "NetModel", data: Dataset, a: int, b: int) -> Floats:
+    """What each feature adds to the score of document a minus that of b, both of one query.
+
+    Integrated gradients (Sundararajan et al. 2017): document a moves on a straight line from the
+    features of b to its own, after the transforms, and each gradient along the way is multiplied by
+    the distance. Categories, which have no gradient, change first, one after the other. The sum is
+    the difference of scores, up to the error of the integral. A net that sees all documents of a
+    query also sees the others, which stay, so that its difference is explained only in part.
+    """
+    weight = next(model.net.parameters())
+    X = torch.from_numpy(np.asarray(model.transform(data.X, data.lists), np.float32)).to(weight)
+    start, end = X[b].clone(), X[a].clone()
+    others, row = (X, a) if model.net.per_query else (X[[a]], 0)
+
+    def scores(points: Tensor) -> Tensor:
+        """The score of document a at each of some points, the other documents beside it."""
+        copies = others.expand(len(points), *others.shape)
+        moved = torch.cat([copies[:, :row], points[:, None], copies[:, row + 1 :]], dim=1)
+        lists = Lists.from_sizes([len(others)] * len(points))
+        return model.net(moved.flatten(0, 1), lists).view(len(points), -1)[:, row]  # type: ignore[no-any-return]
+
+    values = np.zeros(model.net.features)
+    with torch.no_grad():
+        for column in model.net.categories:
+            changed = start.clone()
+            changed[column] = end[column]
+            before, after = scores(torch.stack([start, changed])).tolist()
+            values[column] = after - before
+            start = changed
+    places = (torch.arange(_STEPS).to(weight)[:, None] + 0.5) / _STEPS
+    for part in torch.split(places, max(_TOGETHER // len(others), 1)):
+        points = (start + part * (end - start)).requires_grad_()
+        gradient = None
+        with torch.enable_grad():
+            total = scores(points).sum()
+            if total.requires_grad:
+                (gradient,) = torch.autograd.grad(total, points, allow_unused=True)
+        if gradient is None:
+            raise InputError("The net has no gradient by its features.")
+        values += _numpy(gradient).sum(axis=0) * _numpy(end - start) / _STEPS
+    sums = np.zeros(model.features)
+    np.add.at(sums, model.transform.sources(model.features), values)
+    return sums
 
 
 def _of_columns(model: "NetModel", batch: Batch) -> Floats:

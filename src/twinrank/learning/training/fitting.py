@@ -77,8 +77,11 @@ def train_model(
         **described(train),
         "threads": threads(),
         "versions": versions(*learner_type.packages(resolved)),
+        **continued(previous, calls),
     }
-    prints = {} if run is None else fingerprints(train, evaluation) | identities(parameters)
+    prints = {}
+    if run is not None:
+        prints = fingerprints(train, evaluation, previous) | identities(parameters)
     if run is not None:
         run.check(kind, about, prints)
         if run.resume and run.checkpoint.exists():  # which holds the pre-trained weights
@@ -122,8 +125,15 @@ def described(train: TrainingSet) -> dict[str, Any]:
     return about if train.teacher is None else {**about, "teacher": _crc(train.teacher)}
 
 
-def fingerprints(train: TrainingSet, evaluation: Mapping[str, Dataset]) -> dict[str, str]:
-    """Fingerprints of training data and evaluation sets by name, to notice other data."""
+def continued(previous: Model | None, calls: int) -> dict[str, Any]:
+    """Which model a training continued, and how often that has happened, for its configuration."""
+    return {} if previous is None else {"init_model": _model_crc(previous), "partial_fits": calls}
+
+
+def fingerprints(
+    train: TrainingSet, evaluation: Mapping[str, Dataset], previous: Model | None = None
+) -> dict[str, str]:
+    """Fingerprints of data sets by name, and of the model to continue, to notice others."""
     own = fingerprint(train.data)
     if train.weights is not None:
         own = f"{own}-{_crc(train.weights)}"
@@ -133,7 +143,15 @@ def fingerprints(train: TrainingSet, evaluation: Mapping[str, Dataset]) -> dict[
         prints["unlabelled"] = fingerprint(train.unlabelled)
     if train.teacher is not None:
         prints["teacher"] = _crc(train.teacher)
+    if previous is not None:
+        prints["init_model"] = _model_crc(previous)
     return prints
+
+
+def _model_crc(model: Model) -> str:
+    """The checksum of a model's weights or trees."""
+    files = model.parts()[1]
+    return f"{zlib.crc32(b''.join(files[name] for name in sorted(files))):08x}"
 
 
 def _crc(array: npt.NDArray[Any]) -> str:

@@ -39,7 +39,7 @@ class Task:
     """What a learner learns from.
 
     `train` holds trainable queries only. `evaluation` maps names to evaluation sets. `previous` is
-    the model that `partial_fit` continues. `report` gets a record after each epoch of pre-training.
+    the model that the training continues. `report` gets a record after each epoch of pre-training.
     `categories` has the number of codes of each categorical column.
     """
 

@@ -23,7 +23,7 @@ from twinrank.learning.models.ensemble import Net, build_net, resolve_architectu
 from twinrank.learning.models.net_model import SCORED_TOGETHER, NetModel, path_of
 from twinrank.learning.models.scorer import checked_categories, score_all
 from twinrank.learning.training.learner import Task
-from twinrank.learning.training.settings import as_plain, seed_of
+from twinrank.learning.training.settings import OTHER_NET, as_plain, seed_of
 from twinrank.support.errors import Argument, InputError, TwinRankError, check_number
 from twinrank.support.notation import parse
 
@@ -221,7 +221,10 @@ def _continued_net(
         )
     own = previous.net.architecture
     if path_of(chosen) != previous.custom if own is None else chosen != own:
-        raise InputError("partial_fit cannot change the architecture; call fit.")
+        raise InputError(OTHER_NET)
     if ensemble_size_of(parameters) != previous.ensemble_size:
-        raise InputError("partial_fit cannot change ensemble_size; call fit.")
+        raise InputError(
+            "A training that continues cannot change ensemble_size of a net; call fit without "
+            "init_model."
+        )
     return deepcopy(previous.net), previous.transform, previous.custom

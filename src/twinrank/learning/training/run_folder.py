@@ -148,7 +148,7 @@ class Run:
                 )
         for name in data.keys() | before["data"].keys():
             if data.get(name) != before["data"].get(name):
-                own = name.endswith(("objective", "architecture", "teacher"))
+                own = name.endswith(("objective", "architecture", "teacher", "init_model"))
                 what = name if own else f"{name} data"
                 raise InputError(
                     f"The {what} has changed since the run in {self.folder} started. Pass the "

@@ -231,6 +231,12 @@ class Plan:
         return {**plain, "validation_measure": str(self.validation_measure)}
 
 
+OTHER_NET = (
+    "A training that continues cannot change the architecture of a net; call fit without "
+    "init_model."
+)
+
+
 def as_plain(value: Any) -> Any:
     """A NumPy scalar as a Python number."""
     return value.item() if isinstance(value, np.generic) else value

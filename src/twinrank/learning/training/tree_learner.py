@@ -33,6 +33,7 @@ from twinrank.learning.training.tree_parameters import (
     BY_COLUMN,
     ENGINE_OBJECTIVES,
     PAPER_PARAMS,
+    check_continues,
     check_engine_params,
     check_tree_parameters,
     draws_randomly,
@@ -70,7 +71,11 @@ class TreeLearner(Learner):
         rows: Rows,
         sets: Mapping[str, Rows],
         at_once: int = 1,
+        earlier: TreeModel | None = None,
     ) -> None:
+        self._earlier = None if earlier is None else earlier.trees.scaled(earlier.scale)
+        """The trees that all models start from."""
+        self._earlier_rounds = 0 if earlier is None else earlier.trees.count
         self._at_once = at_once  # models that grow at the same time
         self._engine, self._settings, self._objective = engine_name, settings, objective
         self._transform, self._task, self._lists = fitted, task, rows.lists
@@ -87,7 +92,9 @@ class TreeLearner(Learner):
         """The kept models, if they cannot be cut from the last ones."""
         self._rescales = engine(engine_name).rescales(settings.engine_params)
         self._data = engine(engine_name).Data(settings, rows, sets)
-        self._growers: list[Grower] = [self._new_grower(model) for model in range(size)]
+        self._growers: list[Grower] = [
+            self._new_grower(model, self._earlier) for model in range(size)
+        ]
 
     @classmethod
     def resolve(cls, parameters: Mapping[str, Any], documents: int) -> dict[str, Any]:
@@ -134,9 +141,15 @@ class TreeLearner(Learner):
         data = task.train.data
         newton = newton_of(parameters)
         columns = tuple(task.categories)
-        fitted = tree_transform(transform(parameters["transforms"]), columns)
-        if fitted.has_statistics:
-            fitted = fitted.fit(data.X, data.lists)
+        earlier = task.previous
+        if earlier is not None:
+            assert isinstance(earlier, TreeModel)
+            check_continues(parameters, earlier, columns)
+            fitted = earlier.transform
+        else:
+            fitted = tree_transform(transform(parameters["transforms"]), columns)
+            if fitted.has_statistics:
+                fitted = fitted.fit(data.X, data.lists)
         if newton is None:
             check_grades(data)
         settings = tree_settings(parameters, columns)
@@ -152,7 +165,8 @@ class TreeLearner(Learner):
         rows = rows_of(data, fitted, columns, task.train.weights)
         sets = {name: rows_of(other, fitted, columns) for name, other in task.evaluation.items()}
         objective = None if newton is None else module.Objective(newton)
-        return cls(parameters["engine"], settings, objective, fitted, task, rows, sets, at_once)
+        name = parameters["engine"]
+        return cls(name, settings, objective, fitted, task, rows, sets, at_once, earlier)
 
     def settings(self) -> dict[str, Any]:
         """The settings of the trees; the number of threads makes no difference."""
@@ -172,10 +186,11 @@ class TreeLearner(Learner):
                 yield
 
     def steps(self, iteration: int, first: int) -> Iterator[int]:  # noqa: ARG002
-        """Grow a tree of each model."""
+        """Grow a tree of each model; rounds of an earlier training count, for other draws."""
+        number = self._earlier_rounds + iteration
 
         def grow(model: int) -> bool:
-            return self._idle[model] < self._patience and self._growers[model].grow(iteration)
+            return self._idle[model] < self._patience and self._growers[model].grow(number)
 
         models = range(self.selected_models)
         if self._at_once == 1:
@@ -245,6 +260,7 @@ class TreeLearner(Learner):
         """The model with the trees of each model up to its kept round.
 
         The mean of standardised scores ranks, so that models that stopped early count as much.
+        Trees of an earlier training are part of every model, and are saved once.
         """
         self._check_trees()
         data, size = self._task.train.data, self.selected_models
@@ -260,6 +276,12 @@ class TreeLearner(Learner):
         if size > 1:
             best = enumerate(self._best_deviations)
             factors = [1 / (size * (value or self._deviation(model))) for model, value in best]
+        scale = 1 / sum(factors)
+        if size > 1 and self._earlier is not None:
+            module, first = engine(self._engine), self._earlier_rounds
+            new = [module.later_rounds(model, first) for model in models]
+            models = [module.first_rounds(models[0], first), *new]
+            factors = [sum(factors), *factors]
         categorical = self._settings.categorical
         columns = self._transform.outputs(data.features)
         return TreeModel(
@@ -270,11 +292,12 @@ class TreeLearner(Learner):
             engine=self._engine,
             trees=engine(self._engine).merged_trees(models, factors, columns, categorical),
             categorical=categorical,
+            scale=scale,
         )
 
     def _check_trees(self) -> None:
-        """Raise an error if no model has a tree."""
-        if not any(grower.count for grower in self._growers):
+        """Raise an error if no model has a new tree."""
+        if not any(grower.count > self._earlier_rounds for grower in self._growers):
             raise InputError(NO_TREE)
 
     def _check_scores(self) -> None:

@@ -9,6 +9,7 @@ from twinrank.core.measures import Measure, measure, names
 from twinrank.data.transforms import transform
 from twinrank.learning.boosting.engines import ENGINES, TreeSettings
 from twinrank.learning.boosting.newton import Newton
+from twinrank.learning.boosting.tree_model import TreeModel
 from twinrank.learning.models.encoding import check_columns
 from twinrank.learning.training.settings import PER_DOCUMENT, TREE_PARAMETERS, as_plain
 from twinrank.support.errors import Argument, InputError, check_number, has_torch
@@ -149,16 +150,49 @@ def reason_for_one_model(parameters: Mapping[str, Any]) -> str | None:
             f"needs models that differ, but {parameters['objective']} has no random numbers. Set "
             f"subsample or colsample_bytree below 1"
         )
-    engine_params = parameters["engine_params"]
+    return _reason_against_sums(parameters["engine"], parameters["engine_params"])
+
+
+def _reason_against_sums(engine_name: str, engine_params: Mapping[str, Any]) -> str | None:
+    """Why trees cannot be added to other trees, if they cannot."""
     booster = engine_params.get("booster", "gbtree")
-    if parameters["engine"] == "xgboost" and booster != "gbtree":
+    if engine_name == "xgboost" and booster != "gbtree":
         return f"needs booster='gbtree' in engine_params, not {booster!r}"
     boosting = next((engine_params[name] for name in _BOOSTING if name in engine_params), "gbdt")
-    if parameters["engine"] == "lightgbm" and boosting in ("dart", "rf", "random_forest"):
+    if engine_name == "lightgbm" and boosting in ("dart", "rf", "random_forest"):
         return f"needs boosting='gbdt' in engine_params, not {boosting!r}"
     if any(engine_params.get(name) for name in _LINEAR):  # LightGBM crashes in several threads
         return "needs linear_tree=False in engine_params"
     return None
+
+
+def check_continues(
+    parameters: Mapping[str, Any], earlier: TreeModel, columns: tuple[int, ...]
+) -> None:
+    """Raise InputError if trees with these parameters cannot continue earlier ones."""
+    name = parameters["engine"]
+    if earlier.engine != name:
+        raise InputError(
+            Argument("init_model"),
+            f" has trees of {earlier.engine}, which {name} cannot continue. Use ",
+            Argument("engine", earlier.engine),
+            ".",
+        )
+    if earlier.categorical != columns:  # models that were saved in format 1
+        raise InputError(
+            Argument("init_model"), " was saved without the codes of its categories: train anew."
+        )
+    before = earlier.provenance.get("parameters", {}).get("engine_params") or {}
+    for own in (parameters["engine_params"], before):
+        reason = _reason_against_sums(name, own)
+        if reason is not None:
+            raise InputError(Argument("init_model"), f" {reason}.")
+    rounds = [own.get("num_parallel_tree", 1) for own in (before, parameters["engine_params"])]
+    if rounds[0] != rounds[1]:
+        raise InputError(
+            Argument("init_model"),
+            f" was trained with num_parallel_tree={rounds[0]}, not {rounds[1]}.",
+        )
 
 
 def _check_objective(name: Any, engine_name: str) -> None:
