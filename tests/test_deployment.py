@@ -545,7 +545,7 @@ def test_models_that_depend_on_the_query_are_refused(data, tmp_path, name):
     ):
         with pytest.raises(tr.InputError, match=why) as refused:
             boosted(data, **settings).export(tmp_path / "out", name, data)
-        assert "Train a BoostedRanker with transforms='none'" in str(refused.value)
+        assert "Train a BoostedRanker with mode='per-document'" in str(refused.value)
     net = tr.Ranker(architecture="MLP(width=4, depth=1)", transforms="Standardise", epochs=1)
     with pytest.raises(tr.InputError, match=r"contains a net|takes nets on raw numbers"):
         net.fit(data).export(tmp_path / "out", name)
@@ -686,7 +686,7 @@ def test_the_command(cli, data, tmp_path, monkeypatch):
     boosted(data, transforms="auto").save("trees")
     code, _, errors = cli("export", "trees", "--format", "vespa")
     assert code == 2
-    assert "Train a BoostedRanker with --set transforms=none, or export" in errors
+    assert "Train a BoostedRanker with --per-document, distill" in errors
     code, _, errors = cli("export", "trees", "--format", "vesta")
     assert (code, "Did you mean 'vespa'" in errors) == (2, True)
     assert not (tmp_path / "vespa").exists()

@@ -367,3 +367,17 @@ def test_damaged_trees_are_refused_or_predict(engine):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_many_damaged_trees_are_refused_or_predict(engine):
     assert 0 < read_in_a_process(engine, range(1000, 9000), 900) < 8000
+
+
+def test_predicting_imports_neither_matplotlib_nor_torch(tmp_path):
+    """A serving image can leave them out."""
+    data = tr.synthetic_web_search(queries=20)
+    tr.BoostedRanker(n_estimators=2).fit(data).save(tmp_path / "model")
+    code = (
+        "import sys, numpy, twinrank\n"
+        f"ranker = twinrank.load_model({str(tmp_path / 'model')!r})\n"
+        "ranker.predict(numpy.zeros((3, ranker.n_features_in_)), group=[3])\n"
+        "print([n for n in ('matplotlib', 'torch', 'polars', 'onnx') if n in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twinrank.learning.models.saved_model import CONFIG, RUN, RUN_MODEL
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import publish, remove
 from twinrank.support.locks import is_empty
@@ -25,6 +24,8 @@ def candidate_of(out: Path) -> Path:
 
 def check_replaceable(out: Path) -> None:
     """Refuse a target that is neither new or empty, nor a model or a run."""
+    from twinrank.learning.models.saved_model import CONFIG, RUN
+
     with explained("write", out):
         known = (out / RUN).is_file() or (out / CONFIG).is_file()
         if out.exists() and not known and not is_empty(out):
@@ -33,6 +34,8 @@ def check_replaceable(out: Path) -> None:
 
 def clear_candidate(folder: Path) -> None:
     """Remove the candidate of an earlier training; one that is not complete can be resumed."""
+    from twinrank.learning.models.saved_model import RUN, RUN_MODEL
+
     with explained("write", folder):
         if (folder / RUN).is_file() and (folder / RUN_MODEL).is_dir():
             remove(folder)

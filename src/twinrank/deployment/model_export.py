@@ -63,6 +63,8 @@ class Export:
     """The time of `predict` for a document, on one core, in queries of 1,000 documents."""
     difference: float | None
     """The largest difference between the scores of the files and those of `predict`."""
+    models: int
+    """The number of models in an ensemble; each has about this share of the costs."""
     rows: int
     """The number of rows on which the scores were compared."""
     notes: tuple[str, ...]
@@ -73,10 +75,18 @@ class Export:
             counts.append(counted(self.trees, "tree"))
         if self.leaves is not None:
             counts.append("1 leaf" if self.leaves == 1 else f"{self.leaves:,} leaves")
+        share = ""
+        if self.models > 1:
+            time, size = self.microseconds / self.models, format_bytes(self.bytes // self.models)
+            own = [] if self.trees is None else [counted(self.trees // self.models, "tree")]
+            share = (
+                f" It is an ensemble of {self.models}; a single model has about "
+                f"{', '.join([*own, size])} and takes {time:.3g} µs."
+            )
         return (
             f"{', '.join([*counts, format_bytes(self.bytes)])}. predict takes "
             f"{self.microseconds:.3g} µs per document. Scores of {self.rows:,} rows differ by at "
-            f"most {self.difference:.2g}."
+            f"most {self.difference:.2g}.{share}"
         )
 
 
@@ -108,6 +118,7 @@ def export_model(
         bytes=sum(map(len, written.files.values())),
         microseconds=_microseconds(model),
         difference=written.difference,
+        models=model.ensemble_size,
         rows=written.rows,
         notes=written.notes,
     )
