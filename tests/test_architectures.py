@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 import twinrank as tr
-from twinrank.learning.models import context_layers
+from twinrank.learning.models import context_layers, fused, scorer
 from twinrank.learning.models.architecture import ARCHITECTURES, Architecture, architecture
 from twinrank.learning.models.context_layers import AttentionBlock, PooledLinear, similar_lengths
 from twinrank.learning.models.ensemble import Ensemble, build_net
@@ -217,6 +217,24 @@ def test_blocks_waste_little():
             padded = len(group) * sizes[group].max() ** 2
             assert padded <= 1.26 * (sizes[group] ** 2).sum() + context_layers._FREE_WASTE
         assert len(groups) < 25
+
+
+@pytest.mark.parametrize("name", ["context=pool", "shared=true", "shared=true, context=pool"])
+@pytest.mark.parametrize("dropout", [0, 0.3])
+def test_fused_layers_give_the_same(name, dropout, monkeypatch):
+    outcomes = []
+    for is_fused in (True, False):
+        monkeypatch.setattr(fused, "MIN_VALUES", 0)
+        if not is_fused:
+            monkeypatch.setattr(scorer, "can_fuse", lambda *_: False)
+        made, X = net(f"Small(width=8, {name}, dropout={dropout})").train(), features()
+        torch.manual_seed(0)
+        out = made(X, LISTS)
+        (out.sin() * torch.linspace(-1, 2, len(X))[:, None]).sum().backward()
+        gradients = {k: w.grad for k, w in made.named_parameters()}
+        outcomes.append({"scores": out.detach(), **gradients, **dict(made.named_buffers())})
+    for key, value in outcomes[0].items():
+        torch.testing.assert_close(value, outcomes[1][key], rtol=1e-9, atol=1e-9, msg=key)
 
 
 def test_the_context_is_worth_something():

@@ -499,25 +499,3 @@ def test_parts_of_the_scoring_add_up_to_the_same_bits():
     parts = [score_all(*arguments, part=(i, 3)) for i in range(3)]
     assert all((part == 0).any() and (part != 0).any() for part in parts)
     assert np.array_equal(sum(parts), score_all(*arguments))
-
-
-def trained_net(norm):
-    name = f"MLP(width=7, depth=2, norm={norm}, dropout=0.3)"
-    return Scorer(5, architecture(name), generator=torch.Generator().manual_seed(0)).train()
-
-
-@pytest.mark.parametrize("norm", ["batch", "none"])
-def test_values_kept_by_hooks_are_not_changed_afterwards(norm):
-    made, X, kept = trained_net(norm), torch.randn(40, 5), []
-    last, before = made.layers[-1], made.layers[-2]
-    before.register_forward_hook(lambda _, __, out: kept.append((out, out.clone())))
-    last.register_full_backward_hook(lambda _, grad, __: kept.append((grad[0], grad[0].clone())))
-    made(X).sum().backward()
-    assert len(kept) == 2
-    assert all(torch.equal(now, then) for now, then in kept)
-
-
-def test_a_second_derivative_through_dropout_is_refused():
-    made, X = trained_net("none"), torch.randn(40, 5, requires_grad=True)
-    with pytest.raises(RuntimeError, match="first derivative only"):
-        torch.autograd.grad(made(X).sum(), X, create_graph=True)

@@ -42,6 +42,10 @@ class PooledLinear(nn.Module):
 
     def forward(self, x: Tensor, lists: Lists | None) -> Tensor:
         """The outputs of every document."""
+        return self.product(x, lists) + self.bias
+
+    def product(self, x: Tensor, lists: Lists | None, dropped: bool = False) -> Tensor:  # noqa: ARG002
+        """As `forward`, without the bias. The inputs never come dropped."""
         lists = needed(lists, "context='pool'")
         index, width = lists.index(x), self.linear.in_features
         rows = x if x.dtype == torch.float64 else x.float()  # sums in bfloat16 are too inexact
@@ -49,7 +53,7 @@ class PooledLinear(nn.Module):
         pooled = _MeanMax.apply(rows, index, sizes)  # type: ignore[no-untyped-call]
         by_net = [values.view(len(lists), x.shape[1] // width, width) for values in pooled]
         of_query = self.context.product(torch.cat(by_net, dim=2).flatten(1))
-        return self.linear.product(x) + of_query.index_select(0, index) + self.bias
+        return self.linear.product(x) + of_query.index_select(0, index)
 
 
 class _MeanMax(Function):

@@ -3,16 +3,15 @@
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
 from twinrank.core.lists import Lists
-from twinrank.support.compiled import compiled, in_threads, pieces
+from twinrank.learning.models import fused_kernels
+from twinrank.support.compiled import in_threads, pieces
 from twinrank.support.errors import InputError
-from twinrank.support.random import random_word
 
 _VALUES_PER_THREAD = 200_000  # fewer values are faster on one thread
 _FREQUENCY = 0.1  # of waves at the start, on average: smooth functions of standardised features
@@ -73,17 +72,25 @@ class DropoutLinear(nn.Linear):
         super().__init__(inputs, outputs, bias)
         self.p = p
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Drop inputs (in training only), then multiply by the weights and add the bias."""
-        return functional.linear(self.dropped(x), self.weight, self.bias)
+    def forward(self, x: Tensor, dropped: bool = False) -> Tensor:
+        """Drop inputs (in training only), then multiply by the weights and add the bias.
 
-    def product(self, x: Tensor) -> Tensor:
+        `dropped` says that the inputs have already been through the dropout.
+        """
+        return functional.linear(x if dropped else self.dropped(x), self.weight, self.bias)
+
+    def product(self, x: Tensor, lists: Lists | None = None, dropped: bool = False) -> Tensor:  # noqa: ARG002
         """As `forward`, without the bias."""
-        return functional.linear(self.dropped(x), self.weight)
+        return functional.linear(x if dropped else self.dropped(x), self.weight)
+
+    @property
+    def rate(self) -> float:
+        """The current probability that an input is dropped: 0 in evaluation mode."""
+        return self.p if self.training else 0.0
 
     def dropped(self, x: Tensor) -> Tensor:
         """The inputs after dropout."""
-        if not self.p or not self.training:
+        if not self.rate:
             return x
         if (
             x.device.type == "cpu"
@@ -135,14 +142,14 @@ class SharedLinear(DropoutLinear):
             with torch.no_grad():
                 self.scale.bernoulli_(0.5, generator=generator).mul_(2).sub_(1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, dropped: bool = False) -> Tensor:
         """The outputs of all nets, [documents, models · outputs]."""
-        z = self.product(x)
+        z = self.product(x, dropped=dropped)
         return z if self.bias is None else z + self.bias
 
-    def product(self, x: Tensor) -> Tensor:
+    def product(self, x: Tensor, lists: Lists | None = None, dropped: bool = False) -> Tensor:  # noqa: ARG002
         """As `forward`, without the bias."""
-        x = self.dropped(x)
+        x = x if dropped else self.dropped(x)
         if self.first:  # one product with the weights of all nets: the inputs are not copied
             weights = self.weight * self.scale[:, None]
             z = functional.linear(x, weights.flatten(0, 1))
@@ -207,26 +214,9 @@ class NumericEmbedding(nn.Module):
         return functional.relu(embedded).flatten(1)
 
 
-DropoutKey = tuple[np.uint32, np.uint32, np.uint32]
-"""Two halves of a seed, and a threshold: a value is dropped if its 32-bit hash is below it."""
-
-_word = compiled(random_word)
-
-
-def draw_dropout_key(p: float) -> DropoutKey:
-    """Draw the random key of one dropout with probability p from torch's generator."""
-    seed = int(torch.randint(2**62, ())) if p else 0
-    low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
-    return np.uint32(low), np.uint32(high), np.uint32(min(round(p * 2**32), 2**32 - 1))
-
-
-@compiled
-def _drop_values(start: Any, stop: Any, x: Any, key: Any, factor: float) -> None:
-    """Multiply kept values by the factor and set dropped ones to 0, in place."""
-    zero, multiplier = x.dtype.type(0), x.dtype.type(factor)
-    for i in range(np.uintp(start), np.uintp(stop)):
-        is_kept = _word(key[0], key[1], np.uint32(i)) >= key[2]
-        x[i] = x[i] * multiplier if is_kept else zero
+def draw_dropout_key(p: float) -> fused_kernels.DropoutKey:
+    """Draw the random key of one dropout from torch's generator."""
+    return fused_kernels.dropout_key(int(torch.randint(2**62, ())) if p else 0, p)
 
 
 class _HashedDropout(Function):
@@ -247,9 +237,9 @@ class _HashedDropout(Function):
         return _drop(upstream[0], *ctx.key_and_factor), None
 
 
-def _drop(x: Tensor, key: DropoutKey, factor: float) -> Tensor:
+def _drop(x: Tensor, key: fused_kernels.DropoutKey, factor: float) -> Tensor:
     out = x.clone(memory_format=torch.contiguous_format)
     values = out.view(-1).detach().numpy()
     ranges = pieces(x.numel(), _VALUES_PER_THREAD)
-    in_threads(_drop_values, ranges, values, key, factor)
+    in_threads(fused_kernels.drop_values, ranges, values, key, factor)
     return out

@@ -13,6 +13,7 @@ from twinrank.core.lists import Lists
 from twinrank.learning.models.architecture import Architecture
 from twinrank.learning.models.context_layers import AttentionBlock, PooledLinear
 from twinrank.learning.models.devices import on_device, threads_for
+from twinrank.learning.models.fused import can_fuse, fused
 from twinrank.learning.models.layers import (
     DropoutLinear,
     NumericEmbedding,
@@ -92,8 +93,17 @@ class Scorer(nn.Module):
     def _outputs(self, X: Tensor, lists: Lists | None) -> Tensor:
         """The output of the last layer, [documents, 1 or the number of nets]."""
         x = self._embedded(X) if self.categories or self.numbers is not None else X
-        for layer in self.layers:
-            x = layer(x, lists) if isinstance(layer, _WITH_LISTS) else layer(x)
+        left, dropped = list(self.layers), False
+        while left:
+            if self.training and can_fuse(x, left[:4], lists):
+                x, left, dropped = fused(x, left[:4], lists, dropped), left[3:], True
+                continue
+            layer = left.pop(0)
+            if isinstance(layer, DropoutLinear):
+                x = layer(x, dropped)
+            else:
+                x = layer(x, lists) if isinstance(layer, _WITH_LISTS) else layer(x)
+            dropped = False
         return x
 
     def _embedded(self, X: Tensor) -> Tensor:
