@@ -15,9 +15,9 @@ from twinrank.experiments.study.units import Unit, train_unit
 from twinrank.experiments.tuning.search import Split, Tuning
 from twinrank.experiments.tuning.space import spaces_of
 from twinrank.experiments.tuning.tuning_results import write_best
-from twinrank.learning.estimators.base_ranker import load_model
 from twinrank.learning.estimators.blend_weights import best_weights, simplex
 from twinrank.learning.estimators.parameters import parameters_of
+from twinrank.learning.estimators.saved_ranker import load_model
 from twinrank.learning.models.saved_model import needs_architecture
 from twinrank.learning.training import run_folder
 from twinrank.training import Callback, HistoryFile, TrainingInterrupted

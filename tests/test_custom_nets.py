@@ -11,7 +11,7 @@ from sklearn.base import clone
 from torch import nn
 
 import twinrank as tr
-from twinrank.learning.estimators.base_ranker import load_model
+from twinrank.learning.estimators.saved_ranker import load_model
 from twinrank.learning.training.callbacks import TrainingInterrupted
 from twinrank.training import Callback
 

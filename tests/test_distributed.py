@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 import twinrank as tr
 from twinrank.data.transforms import transform
-from twinrank.learning.estimators.base_ranker import load_model
+from twinrank.learning.estimators.saved_ranker import load_model
 from twinrank.learning.models.architecture import architecture
 from twinrank.learning.models.scorer import Scorer
 from twinrank.learning.training.fit_arguments import TrainingSet

@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import twinrank as tr
-from twinrank.learning.estimators.base_ranker import load_model
+from twinrank.learning.estimators.saved_ranker import load_model
 
 TRAIN, NEW = tr.synthetic_web_search(queries=14).split(0.7, 0.3, random_state=0)
 NET = "MLP(width=8, depth=2)"

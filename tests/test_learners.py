@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 import twinrank as tr
 from twinrank.core import measures
 from twinrank.learning.boosting.lightgbm_engine import Grower
-from twinrank.learning.estimators.base_ranker import estimator_class, load_model
+from twinrank.learning.estimators.saved_ranker import estimator_class, load_model
 from twinrank.learning.models.kinds import KINDS
 from twinrank.learning.training import run_folder
 from twinrank.learning.training.console import Bar, Lines

@@ -280,8 +280,11 @@ def test_a_feature_that_knows_the_labels():
     X[:, 1], X[:, 2] = 2.0 * y, -y
     data = Dataset.from_arrays(X, y, qid=QID)
     assert leaking_features(data) == [1, 2]
-    with pytest.warns(DataWarning, match="Each of the features 2, 3 ranks the training data alone"):
+    with pytest.warns(
+        DataWarning, match="Each of the features 2, 3 ranks the training data alone"
+    ) as told:
         trees().fit(data)
+    assert told[0].filename == __file__  # of the user's call
     order = np.argsort(y[:5])  # a constant feature keeps the order of rows, which proves nothing
     constant = Dataset.from_arrays(np.zeros((QID.size, 1)), np.tile(y[:5][order], 40), qid=QID)
     assert leaking_features(constant) == []

@@ -51,12 +51,12 @@ from .learning.boosting.engine_objectives import lightgbm_metric as lightgbm_met
 from .learning.boosting.engine_objectives import lightgbm_objective as lightgbm_objective
 from .learning.boosting.engine_objectives import xgboost_metric as xgboost_metric
 from .learning.boosting.engine_objectives import xgboost_objective as xgboost_objective
-from .learning.estimators.base_ranker import load_model as load_model
 from .learning.estimators.blend import Blend as Blend
 from .learning.estimators.boosted import BoostedRanker as BoostedRanker
 from .learning.estimators.explanations import partial_dependence as partial_dependence
 from .learning.estimators.explanations import permutation_importances as permutation_importances
 from .learning.estimators.ranker import Ranker as Ranker
+from .learning.estimators.saved_ranker import load_model as load_model
 from .support.errors import DataWarning as DataWarning
 from .support.errors import FileError as FileError
 from .support.errors import InputError as InputError

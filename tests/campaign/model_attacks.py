@@ -9,7 +9,7 @@ import numpy as np
 
 import twinrank as tr
 from twinrank import TwinRankError
-from twinrank.learning.estimators.base_ranker import load_model
+from twinrank.learning.estimators.saved_ranker import load_model
 from twinrank.support.checksums import checksum, sealed
 
 from .data_attacks import mutated

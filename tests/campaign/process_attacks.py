@@ -73,7 +73,7 @@ def eight_threads(random, folder):
 
 def child_scores(folder, queue):
     """In a new process: the scores of a saved model."""
-    from twinrank.learning.estimators.base_ranker import load_model
+    from twinrank.learning.estimators.saved_ranker import load_model
 
     torch.set_num_threads(1)
     queue.put(load_model(folder).predict(NEW).tobytes())

@@ -136,7 +136,7 @@ def load_models(folders: "list[Path]", data: Path, architecture: str | None) -> 
     """Load models before the data, which may take long; without models, torch isn't imported."""
     if not folders:
         return []
-    from twinrank.learning.estimators.base_ranker import load_model
+    from twinrank.learning.estimators.saved_ranker import load_model
     from twinrank.learning.models.saved_model import needs_architecture
 
     if (data / "config.json").is_file() or (data / "run.json").is_file():

@@ -79,7 +79,7 @@ def export(
         With --distill: the maximum number of leaves of a tree.
     """
     from twinrank.deployment.model_export import FORMATS, default_format
-    from twinrank.learning.estimators.base_ranker import load_model
+    from twinrank.learning.estimators.saved_ranker import load_model
 
     ranker = load_model(model)
     if output is None:

@@ -64,7 +64,7 @@ def predict(
         Your own net as package.module:name, if the model was trained with it.
     """
     from twinrank.cli.score_files import format_of, write_scores
-    from twinrank.learning.estimators.base_ranker import load_model
+    from twinrank.learning.estimators.saved_ranker import load_model
 
     if output == STANDARD_OUTPUT and wants_json():
         kind = kind or "jsonl"

@@ -69,7 +69,7 @@ def simulate_clicks(
     show_notes(loaded)
     chosen: Any = logger
     if Path(logger).is_dir():
-        from twinrank.learning.estimators.base_ranker import load_model
+        from twinrank.learning.estimators.saved_ranker import load_model
 
         chosen = load_model(Path(logger))
     log = simulate(

@@ -10,7 +10,7 @@ from twinrank.cli.command_signatures import AtLeastOne, Settings
 from twinrank.cli.data_options import takes_data
 from twinrank.cli.output_options import show_note, takes_output, wants_json
 from twinrank.cli.promotion_gate import candidate_of, check_replaceable
-from twinrank.cli.training_run import ONLY_NETS, own_net, run_training
+from twinrank.cli.training_run import ONLY_NETS, run_training
 from twinrank.support.errors import InputError, TwinRankError, explained, unknown
 
 if TYPE_CHECKING:
@@ -222,8 +222,8 @@ def _ranker(
     options: dict[str, Any],
 ) -> "BaseRanker":
     """The estimator that the options describe; a model to continue has the other parameters."""
-    from twinrank.learning.estimators.base_ranker import estimator_class, load_model
     from twinrank.learning.estimators.parameters import parameters_of
+    from twinrank.learning.estimators.saved_ranker import estimator_class, load_model
     from twinrank.learning.models.kinds import KINDS
     from twinrank.learning.models.saved_model import needs_architecture
 
@@ -250,8 +250,8 @@ def _resumed(
     folder: Path, architecture: str | None, kind: str, group: "ProcessGroup"
 ) -> "tuple[BaseRanker, dict[str, Any]]":
     """The estimator and the source of a run that was started before."""
-    from twinrank.learning.estimators.base_ranker import estimator_class
-    from twinrank.learning.estimators.parameters import loaded_parameters
+    from twinrank.learning.estimators.parameters import loaded_parameters, own_net
+    from twinrank.learning.estimators.saved_ranker import estimator_class
     from twinrank.learning.models.kinds import KINDS
     from twinrank.learning.training.run_folder import read_run
 

@@ -45,7 +45,8 @@ def run_training(
     log: str | None,
 ) -> None:
     """Train in a folder, and print the outcome, or how to continue."""
-    from twinrank.learning.estimators.base_ranker import load_model
+    from twinrank.learning.estimators.parameters import own_net
+    from twinrank.learning.estimators.saved_ranker import load_model
     from twinrank.learning.training.callbacks import TrainingInterrupted
     from twinrank.learning.training.console import JsonLines, console
     from twinrank.learning.training.learner import TrainingError
@@ -194,6 +195,8 @@ def _click_sets(source: dict[str, Any]) -> "dict[str, Dataset]":
 
 def _command(folder: Path, ranker: "BaseRanker") -> str:
     """The command that continues a run."""
+    from twinrank.learning.estimators.parameters import own_net
+
     words = ["twinrank", "train", "--resume", str(folder)]
     own = own_net(ranker)
     if own is not None:
@@ -207,9 +210,3 @@ def _hint(run: Any, ranker: "BaseRanker", when: str) -> list[str]:
         return []
     sentence = f"{when}continue from the last checkpoint with"
     return [f"\n{sentence[0].upper()}{sentence[1:]}: {_command(run.folder, ranker)}"]
-
-
-def own_net(ranker: "BaseRanker") -> str | None:
-    """The import path of a user's own net, if the ranker has one."""
-    chosen = [ranker.get_params()[name] for name in ranker._named("architecture")]
-    return next((own for own in chosen if isinstance(own, str) and ":" in own), None)

@@ -55,7 +55,7 @@ def verify(
     """
     from twinrank.data.options import odd_feature_notes
     from twinrank.deployment.verification import verify as verify_log
-    from twinrank.learning.estimators.base_ranker import load_model
+    from twinrank.learning.estimators.saved_ranker import load_model
 
     ranker = load_model(model, architecture)
     others = {str(path): load_model(path) for path in other or ()}

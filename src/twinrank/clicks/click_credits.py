@@ -13,7 +13,6 @@ nothing is clipped, and also if r is right. A document that was never shown has 
 never negative, because C + (max(E, clip · N) − E) · r has no negative term.
 """
 
-import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from twinrank.clicks.propensities import row_propensities
 from twinrank.clicks.relevance_trees import tree_features, trees_for
 from twinrank.data.folds import cut
 from twinrank.support.arrays import to_numpy
-from twinrank.support.errors import Argument, DataWarning, InputError
+from twinrank.support.errors import Argument, DataWarning, InputError, warn
 from twinrank.support.quantities import counted
 
 ESTIMATORS = ("ips", "dr", "naive")
@@ -173,11 +172,10 @@ def _summary(
     )
     if largest > _DOMINANT:
         name = int(np.argmax(by_impression))
-        warnings.warn(
+        warn(
             DataWarning(
                 f"Impression {name} has {largest:.0%} of all credit, so that estimates depend on "
                 f"its clicks. Raise clip, or use a longer log."
-            ),
-            stacklevel=5,
+            )
         )
     return found

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import sys
-import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,15 @@ from twinrank.data.sources import Part
 from twinrank.data.store import Sink, read_manifest, read_table
 from twinrank.data.streams import file_crc32, file_state
 from twinrank.data.table import Table
-from twinrank.support.errors import Argument, DataWarning, FileError, InputError, Parts, explained
+from twinrank.support.errors import (
+    Argument,
+    DataWarning,
+    FileError,
+    InputError,
+    Parts,
+    explained,
+    warn,
+)
 from twinrank.support.files import (
     is_writable,
     new_folder,
@@ -73,7 +80,7 @@ def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
     if not _told:
         _told = True
         text = f"Parsed files go to {temporary}: {reason}. "
-        warnings.warn(DataWarning(text, f"{VARIABLE} sets another folder."), stacklevel=4)
+        warn(DataWarning(text, f"{VARIABLE} sets another folder."))
     return temporary
 
 

@@ -1,7 +1,6 @@
 """`load_folds`: find the training, validation and test files of a published dataset."""
 
 import os
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from inspect import signature
@@ -15,7 +14,7 @@ from twinrank.data.loading import load
 from twinrank.data.options import column_names
 from twinrank.data.sources import ROLES, fold_candidates
 from twinrank.data.streams import FRAMES, plain_suffix
-from twinrank.support.errors import DataWarning, InputError, unknown
+from twinrank.support.errors import DataWarning, InputError, unknown, warn
 
 _REQUIRED = {"train", "test"}
 
@@ -67,7 +66,7 @@ def load_folds(
     if not folds:
         raise _no_folds(base, candidates, names)
     for problem in incomplete_folds(base, candidates):
-        warnings.warn(DataWarning(f"{problem}; it is left out."), stacklevel=2)
+        warn(DataWarning(f"{problem}; it is left out."))
     return [Fold(name, partial(_loaded, files, options)) for name, files in folds.items()]
 
 

@@ -1,7 +1,6 @@
 """`load`: read files or a stream of ranking data as a `Dataset`."""
 
 import os
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +23,7 @@ from twinrank.data.store import Sink, is_store, read_manifest, read_table
 from twinrank.data.streams import FRAMES, file_state, plain_suffix
 from twinrank.data.table import Table
 from twinrank.support.compiled import threads
-from twinrank.support.errors import DataWarning, InputError, explained
+from twinrank.support.errors import DataWarning, InputError, explained, warn
 from twinrank.support.files import new_folder
 from twinrank.support.terminal import reading_bar
 
@@ -143,14 +142,14 @@ def load(
         split_queries=split_queries,
     )
     data = load_table(path, options, cache, cache_dir, verify, progress)
-    warn_about(data, stacklevel=3)
+    warn_about(data)
     return data
 
 
-def warn_about(data: Dataset, stacklevel: int) -> None:
+def warn_about(data: Dataset) -> None:
     """Warn about what was changed, or looks wrong, in data that was read."""
     for note in data._table.notes:
-        warnings.warn(DataWarning(f"{data.name}: ", *note), stacklevel=stacklevel)
+        warn(DataWarning(f"{data.name}: ", *note))
 
 
 def load_table(

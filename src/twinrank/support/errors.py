@@ -8,6 +8,8 @@ import errno
 import math
 import os
 import re
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,6 +141,15 @@ class FileError(TwinRankError, OSError):
 
 class DataWarning(_Told, UserWarning):
     """Data was changed while it was read, or looks wrong, such as a label among the features."""
+
+
+def warn(warning: Warning) -> None:
+    """Issue a warning for the line outside this package that made the call."""
+    package = __name__.partition(".")[0]
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(warning, stacklevel=level)
 
 
 @contextmanager

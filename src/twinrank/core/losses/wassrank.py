@@ -1,7 +1,6 @@
 """WassRank: the cost of transporting the distribution of the scores to that of the labels."""
 
 import math
-import warnings
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -12,7 +11,7 @@ from twinrank.core.losses.cross_entropy import log_softmax
 from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss
 from twinrank.core.losses.sinkhorn import transport
 from twinrank.support.arrays import Array, as_float, is_tensor, to_numpy
-from twinrank.support.errors import InputError, check_number, unknown
+from twinrank.support.errors import InputError, check_number, unknown, warn
 
 Mode = Literal["default", "paper"]
 Cost = Literal["label", "gain"]
@@ -145,13 +144,12 @@ class WassRank(SmoothLoss):
     def _warn(self, change: Any) -> None:
         """Warn if lists have not converged."""
         if late := int((change > self.tolerance).sum()):
-            warnings.warn(
+            message = (
                 f"WassRank: {late} of {len(change)} lists have not converged after {self.sweeps} "
                 f"sweeps; the last changed u or v by up to {change.max():.1g}, with a "
-                f"tolerance of {self.tolerance:.1g}. Increase smoothing, sweeps or tolerance.",
-                RuntimeWarning,
-                stacklevel=2,
+                f"tolerance of {self.tolerance:.1g}. Increase smoothing, sweeps or tolerance."
             )
+            warn(RuntimeWarning(message))
 
 
 def _by_grade(labels: Any, lists: Lists) -> tuple[Any, Lists, Lists]:

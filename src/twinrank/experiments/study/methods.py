@@ -44,7 +44,7 @@ class ModelKind:
             from twinrank.experiments.study.catboost_ranker import CatBoostMethod
 
             return cast("type[BaseRanker]", CatBoostMethod)
-        from twinrank.learning.estimators.base_ranker import estimator_class
+        from twinrank.learning.estimators.saved_ranker import estimator_class
 
         return estimator_class(self.name)
 

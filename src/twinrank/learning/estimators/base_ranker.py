@@ -1,7 +1,6 @@
 """The estimator interface that all rankers share: fit, predict, rank, score, save, load, export."""
 
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -14,22 +13,26 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from twinrank.clicks.click_log import ClickLog
 from twinrank.clicks.click_measures import check_click_objective
 from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.data.sources import is_source, is_stream
 from twinrank.learning.estimators.data_warnings import warn_about_training
-from twinrank.learning.estimators.parameters import loaded_parameters, saved_parameters
+from twinrank.learning.estimators.parameters import loaded_parameters, own_net, saved_parameters
+from twinrank.learning.estimators.saved_ranker import estimator_class
+from twinrank.learning.estimators.training_data import (
+    encoded_data,
+    opened_run,
+    papers_data,
+    training_data,
+)
 from twinrank.learning.estimators.warm_start import (
     check_same_training,
     continuations,
-    continued_data,
+    continued_parameters,
     initial_model,
 )
-from twinrank.learning.models.architecture import is_custom
-from twinrank.learning.models.encoding import Encoding, check_columns, columns_of
-from twinrank.learning.models.kinds import KINDS, class_of
+from twinrank.learning.models.kinds import KINDS
 from twinrank.learning.models.saved_model import CONFIG, Model, read_model, save_model
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.console import console
@@ -38,11 +41,9 @@ from twinrank.learning.training.fit_arguments import (
     TrainingSet,
     as_dataset,
     as_evaluation_sets,
-    as_unlabelled,
     has_query_column,
+    known_columns,
     labelled,
-    split_queries,
-    teacher_scores,
 )
 from twinrank.learning.training.fitting import check_parameters, train_model
 from twinrank.learning.training.learner import learner_class
@@ -51,13 +52,10 @@ from twinrank.learning.training.matched_data import (
     check_has_queries,
     checked_scores,
     matched,
-    matched_sets,
-    papers_queries,
     trainable_part,
 )
-from twinrank.learning.training.run_folder import Run, has_begun
-from twinrank.learning.training.settings import is_auto
-from twinrank.support.errors import Argument, DataWarning, InputError
+from twinrank.learning.training.run_folder import Run
+from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from twinrank.deployment.model_export import Export
@@ -197,83 +195,20 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> Self:
         """Read the arguments of `fit`, and train."""
         check_callbacks(callbacks)
-        if isinstance(training[0], ClickLog):
-            raise InputError(
-                "fit takes documents with labels, not a log: pass log.to_dataset(propensities)."
-            )
-        previous = initial_model(init_model, self.kind, self._own_net())
-        known = KnownColumns(self._categorical_features())
-        known = known if previous is None else known_columns(previous)
-        data, weights = labelled(*training, known)
-        names = data.feature_names
-        if names is not None:
-            known = known._replace(text=tuple(names[column] for column in data.categories))
-        lists = as_unlabelled(unlabelled, known)
-        if isinstance(teacher, str | os.PathLike):
-            teacher = load_model(teacher)
-        scores = teacher_scores(teacher, data, own_order=data is training[0])
-        if previous is not None:
-            if lists is not None:
-                raise InputError(
-                    Argument("unlabelled"), " is for new nets: leave it out with init_model."
-                )
-            data = continued_data(data, previous)
-            self._check_continues(previous, data)
-        train = TrainingSet(data, weights, scores, lists)
-        sets = as_evaluation_sets(*evaluation, known)
-        if eval_fraction is not None:
-            if sets:
-                raise InputError("Pass eval_set or eval_fraction, not both.")
-            kept, held = split_queries(data, eval_fraction, self.random_state)
-            sets, train = {"validation": data.select(held)}, train.select(kept)
-        if resume and run is None:
-            raise InputError("resume=True needs the folder of a run; pass run.")
-        if run is not None and not isinstance(run, Run):
-            folder = Path(run).expanduser()
-            if resume and not has_begun(folder):
-                warnings.warn(
-                    DataWarning(f"{folder} is empty, so that training starts from the beginning."),
-                    stacklevel=3,
-                )
-                resume = False
-            run = Run(folder, resume)
-        self._warn_about(train.data, sets)
-        with nullcontext() if run is None else run.locked():
+        previous = initial_model(init_model, self.kind, own_net(self))
+        more = (eval_fraction, previous, unlabelled, teacher)
+        train, sets = training_data(self, training, evaluation, *more)
+        folder = opened_run(run, resume)
+        warn_about_training(self, train.data, sets)
+        with nullcontext() if folder is None else folder.locked():
             calls = 0 if previous is None else continuations(previous) + 1
-            self._train(train, sets, callbacks, run, previous, calls)
+            self._train(train, sets, callbacks, folder, previous, calls)
         return self
 
     def _check_continues(self, previous: Model, data: Dataset) -> None:
         """Raise InputError if a training with these parameters cannot continue from a model."""
         own = self._parameters()
         check_same_training(own, saved_parameters(own), previous, data)
-
-    def _own_net(self) -> Any:
-        """The architecture of a user's own net, if the ranker has one."""
-        parameters = self.get_params()
-        chosen = [parameters[name] for name in self._named("architecture")]
-        return next((own for own in chosen if is_custom(own)), None)
-
-    def _warn_about(self, data: Dataset, sets: dict[str, Dataset]) -> None:
-        """Warn about training data that is valid but looks wrong."""
-        own = self.get_params()
-        keys = [*self._named("objective"), *self._named("validation_measure")]
-        first = "validation" if "validation" in sets else next(iter(sets), "")
-        selecting = sets.get(getattr(self, "select", None) or first)
-        for name, part in (("objective", data), ("validation_measure", selecting)):
-            if part is not None and part.from_clicks:
-                for key in self._named(name):
-                    check_click_objective(own[key], key)
-        warn_about_training(data, selecting, [own[key] for key in keys], stacklevel=4)
-
-    def _categorical_features(self) -> tuple[int | str, ...]:
-        """The columns of categories that the parameters name."""
-        chosen: dict[int | str, None] = {}
-        parameters = self.get_params()
-        for key in self._named("categorical_features"):
-            check_columns(parameters[key])
-            chosen |= dict.fromkeys(parameters[key] or ())
-        return tuple(chosen)
 
     def _known_columns(self) -> KnownColumns:
         """The columns that the fitted model knows as categories or text, by name if possible."""
@@ -400,13 +335,10 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         >>> bool(abs(found.contributions.sum() - found.difference) < 1e-6)
         True
         """
-        from twinrank.learning.estimators.pair_explanation import explained_pair, two_rows
+        from twinrank.learning.estimators.pair_explanation import explained_pair
 
-        known = self._known_columns()
-        data = self._matched(as_dataset(X, qid=qid, group=group, one_query=True, known=known))
-        rows = two_rows(data, (a, b))
-        scores, contributions = self._scores(data), self._pair_contributions(data, *rows)
-        return explained_pair(data, self.model_.encoding, scores, rows, contributions)
+        data = as_dataset(X, qid=qid, group=group, one_query=True, known=self._known_columns())
+        return explained_pair(self, self._matched(data), (a, b))
 
     @abstractmethod
     def _pair_contributions(self, data: Dataset, a: int, b: int) -> npt.NDArray[np.float64]:
@@ -513,14 +445,10 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """
         from twinrank.learning.estimators.distill import distilled
 
-        self._check_fitted()
         sets = as_evaluation_sets(eval_set, None, None, self._known_columns())
         validation = next(iter(sets.values()), None)
         rows = self._query_data(data, None, None)
-        limits = (max_trees, max_leaves, random_state)
-        student, comparison = distilled(self, rows, validation, *limits)
-        student.distillation_ = comparison
-        return student
+        return distilled(self, rows, validation, max_trees, max_leaves, random_state)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], architecture: Any = None) -> Self:
@@ -572,41 +500,18 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> None:
         """Check the data, train and keep the model."""
         own = self._parameters()
-        parameters = own
-        if previous is not None:
-            parameters = self._continued_parameters(parameters, previous)
-            if not sets:
-                parameters["select"] = None  # nothing selects in partial_fit
+        parameters = own if previous is None else continued_parameters(own, previous, sets)
         if parameters["mode"] == "paper":
             check_parameters(self.kind, parameters)  # before the data
-            (kept, *others), note = papers_queries([("training", train.data), *sets.items()])
-            train = train.select(kept)
-            sets = {n: sets[n].select(queries) for n, queries in zip(sets, others, strict=True)}
-            if note:
-                warnings.warn(DataWarning(*note), stacklevel=4)
-        train = trainable_part(train)
-        data, unlabelled = train.data, train.unlabelled
-        names, estimator = data.feature_names, type(self).__name__
-        sets = matched_sets(sets, data, estimator)
-        if unlabelled is not None:
-            what = "the unlabelled data"
-            unlabelled = matched(unlabelled, data.features, names, estimator, what)
-        if previous is None:
-            chosen = columns_of(own["categorical_features"], data.features, names)
-            encoding = Encoding.learned(data, chosen)
-        else:
-            encoding = previous.encoding
-        data = encoding(data)
-        sets = {name: encoding(part) for name, part in sets.items()}
-        unlabelled = None if unlabelled is None else encoding(unlabelled)
-        for part in (data, *sets.values(), *(() if unlabelled is None else (unlabelled,))):
-            self._check_values(part, previous, tuple(encoding.columns))
+            train, sets = papers_data(train, sets)
+        names = train.data.feature_names
+        train, sets, encoding = encoded_data(self, trainable_part(train), sets, previous)
         shown = console() if self.verbose and (run is None or run.group.is_main) else []
         model = train_model(
             self.kind,
             parameters,
             saved_parameters(own),
-            replace(train, data=data, unlabelled=unlabelled),
+            train,
             sets,
             encoding,
             callbacks=[*shown, *callbacks],
@@ -617,12 +522,6 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         if names is None and previous is not None:
             names = previous.feature_names
         self._adopt(replace(model, feature_names=names))
-
-    def _continued_parameters(self, parameters: dict[str, Any], previous: Model) -> dict[str, Any]:
-        """The parameters of a training that continues: "auto" is what the model has."""
-        own = {"ensemble_size": previous.ensemble_size, "transforms": previous.transforms()}
-        own = {name: value for name, value in own.items() if is_auto(parameters[name])}
-        return {**parameters, **own}
 
     def _check_values(
         self, data: Dataset, model: Model | None, categorical: tuple[int, ...] = ()
@@ -683,59 +582,3 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         tags.target_tags.required = True
         tags.target_tags.positive_only = True
         return tags
-
-
-def known_columns(model: Model) -> KnownColumns:
-    """The columns that a model knows as categories or text, by name if possible."""
-    encoding, names = model.encoding, model.feature_names
-    numbers = [column for column in encoding.columns if column not in encoding.texts]
-    if names is None:
-        return KnownColumns(tuple(numbers))
-    return KnownColumns(
-        tuple(names[column] for column in numbers),
-        tuple(names[column] for column in encoding.texts),
-    )
-
-
-def estimator_class(kind: str) -> type[BaseRanker]:
-    """The estimator of a kind, by its name in `KINDS`."""
-    estimator: type[BaseRanker] = class_of(kind, "estimator")
-    return estimator
-
-
-def load_model(folder: str | os.PathLike[str], architecture: Any = None) -> BaseRanker:
-    """Read a fitted ranker of any kind from a folder that `save` or `twinrank train` wrote.
-
-    Loading executes no code from the folder. If the net is your own, pass it.
-
-    Parameters
-    ----------
-    folder : path
-        The folder of a model or of a run.
-    architecture : torch.nn.Module, callable or str, optional
-        Your own net, as in the constructor of `Ranker`, if the model was trained with one.
-
-    Returns
-    -------
-    Ranker, BoostedRanker or Blend
-        With the saved parameters, `history_`, `best_iteration_` and `best_score_`.
-
-    Raises
-    ------
-    InputError
-        If the folder holds no model, or a damaged one.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import twinrank as tr
-    >>> trees = tr.BoostedRanker(n_estimators=2).fit(tr.synthetic_web_search(queries=20))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     trees.save(f"{folder}/model")
-    ...     type(tr.load_model(f"{folder}/model")).__name__
-    'BoostedRanker'
-    """
-    path = Path(folder).expanduser()
-    model = read_model(path, architecture)
-    own = {} if architecture is None else {"architecture": architecture}
-    return estimator_class(model.kind)._from_model(model, path, **own)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.learning.estimators.base_ranker import BaseRanker, estimator_class
+from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.blend_rankers import (
     as_ranker,
     check_shared,
@@ -25,6 +25,7 @@ from twinrank.learning.estimators.blend_weights import (
     explicit_weights,
 )
 from twinrank.learning.estimators.parameters import saved_parameters
+from twinrank.learning.estimators.saved_ranker import estimator_class
 from twinrank.learning.models.blend_model import BlendModel, check_names, deviation
 from twinrank.learning.models.encoding import Encoding, columns_of
 from twinrank.learning.models.kinds import KINDS

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twinrank.data.dataset import Dataset
-from twinrank.learning.estimators.base_ranker import BaseRanker, estimator_class
+from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.parameters import loaded_parameters
+from twinrank.learning.estimators.saved_ranker import estimator_class
 from twinrank.learning.estimators.warm_start import continuations
 from twinrank.learning.models.saved_model import RUN_MODEL, Model, needs_architecture, read_model
 from twinrank.learning.training.callbacks import Callback, TrainingInterrupted

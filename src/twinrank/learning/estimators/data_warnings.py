@@ -1,17 +1,20 @@
 """Warnings about training data that is valid but probably wrong: leaks, shared queries, labels."""
 
-import warnings
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.clicks.click_measures import check_click_objective
 from twinrank.core.measures import measure
 from twinrank.core.measures.dcg import GainMeasure
 from twinrank.data.dataset import Dataset
-from twinrank.support.errors import DataWarning, InputError
+from twinrank.support.errors import DataWarning, InputError, warn
 from twinrank.support.quantities import counted
+
+if TYPE_CHECKING:
+    from twinrank.learning.estimators.base_ranker import BaseRanker
 
 PERFECT = 0.995
 """A feature that alone reaches this mean nDCG probably knows the labels."""
@@ -21,15 +24,22 @@ _HIGHEST_LABEL = 20
 _SHOWN = 5  # features in a message
 
 
-def warn_about_training(
-    data: Dataset, validation: Dataset | None, objectives: Iterable[Any], stacklevel: int
-) -> None:
-    """Warn if training data looks wrong. `validation` is the set that selects the model."""
+def warn_about_training(ranker: "BaseRanker", data: Dataset, sets: Mapping[str, Dataset]) -> None:
+    """Warn about training data that is valid but looks wrong; refuse measures that clicks lack."""
+    own = ranker.get_params()
+    first = "validation" if "validation" in sets else next(iter(sets), "")
+    validation = sets.get(own.get("select") or first)
+    objectives = []
+    for name, part in (("objective", data), ("validation_measure", validation)):
+        for key in ranker._named(name):
+            objectives.append(own[key])
+            if part is not None and part.from_clicks:
+                check_click_objective(own[key], key)
     found = [_leaks(data), _gains(data, objectives)]
     if validation is not None:
         found.append(_shared(data, validation))
     for warning in filter(None, found):
-        warnings.warn(warning, stacklevel=stacklevel + 1)
+        warn(warning)
 
 
 def _leaks(data: Dataset) -> DataWarning | None:

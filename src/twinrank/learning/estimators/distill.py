@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from twinrank.core.lists import Lists
 from twinrank.data.dataset import Dataset, with_labels
-from twinrank.evaluation.comparison import Comparison, compare
+from twinrank.evaluation.comparison import compare
 from twinrank.learning.training.fit_arguments import split_queries
 from twinrank.support.errors import InputError
 
@@ -27,8 +27,8 @@ def distilled(
     max_trees: int | None,
     max_leaves: int | None,
     random_state: int,
-) -> "tuple[BoostedRanker, Comparison]":
-    """Trees that learn from a teacher's scores, and both rankers on the validation data."""
+) -> "BoostedRanker":
+    """Trees that learn from a teacher's scores, compared with it in `distillation_`."""
     from twinrank.learning.estimators.boosted import BoostedRanker
 
     if validation is None:
@@ -48,7 +48,8 @@ def distilled(
     labels = soft_labels(teacher.predict(data), data.y, data.lists)
     student.fit(with_labels(data, labels), eval_set=validation)
     scores = {TEACHER: teacher.predict(validation), STUDENT: student.predict(validation)}
-    return student, compare(scores, validation.y, validation.lists)
+    student.distillation_ = compare(scores, validation.y, validation.lists)
+    return student
 
 
 def soft_labels(scores: Any, labels: Any, lists: Lists) -> npt.NDArray[np.float64]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from twinrank.support.files import json_types
 from twinrank.support.plots import COLOURS, drawing
 from twinrank.support.quantities import counted
 from twinrank.support.tables import Cell, ResultTable
+
+if TYPE_CHECKING:
+    from twinrank.learning.estimators.base_ranker import BaseRanker
 
 _SHOWN = 10
 """Features in the table and the plot."""
@@ -172,13 +175,11 @@ class PairExplanation:
 
 
 def explained_pair(
-    data: Dataset,
-    encoding: Encoding,
-    scores: npt.NDArray[np.float32],
-    rows: tuple[int, int],
-    contributions: npt.NDArray[np.float64],
+    ranker: "BaseRanker", data: Dataset, documents: Sequence[int | str]
 ) -> PairExplanation:
-    """The explanation of two rows of a query from their contributions."""
+    """The explanation of two documents of a query, whose data has the ranker's features."""
+    rows = two_rows(data, documents)
+    scores, encoding = ranker._scores(data), ranker.model_.encoding
     names = data.feature_names or tuple(f"feature {n}" for n in numbered(data.features))
     ranks = np.asarray(exact_ranks(scores, data.lists, ties="stable"))
     ids = data.docids
@@ -192,7 +193,7 @@ def explained_pair(
             _pair(value_text(data, encoding, column, float(data.X[row, column])) for row in rows)
             for column in range(data.features)
         ),
-        contributions=contributions,
+        contributions=ranker._pair_contributions(data, *rows),
     )
 
 

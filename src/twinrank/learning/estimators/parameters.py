@@ -5,15 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from twinrank.core.measures import Measure
 from twinrank.data.transforms import Transform
+from twinrank.learning.models.architecture import Architecture, is_custom
+from twinrank.learning.models.encoding import check_columns
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import read_toml
 from twinrank.support.notation import Term
+
+if TYPE_CHECKING:
+    from twinrank.learning.estimators.base_ranker import BaseRanker
 
 _PLAIN = (int, float, str, bool, NoneType, Sequence, dict, Mapping)
 
@@ -56,6 +61,23 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def named_columns(ranker: "BaseRanker") -> tuple[int | str, ...]:
+    """The columns of categories that the parameters name."""
+    parameters = ranker.get_params()
+    chosen: dict[int | str, None] = {}
+    for key in ranker._named("categorical_features"):
+        check_columns(parameters[key])
+        chosen |= dict.fromkeys(parameters[key] or ())
+    return tuple(chosen)
+
+
+def own_net(ranker: "BaseRanker") -> Any:
+    """The architecture of a user's own net, if the ranker has one."""
+    parameters = ranker.get_params()
+    chosen = [parameters[name] for name in ranker._named("architecture")]
+    return next((own for own in chosen if is_custom(own)), None)
 
 
 def saved_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,8 +141,6 @@ def _is_one_of(value: Any, hint: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    from twinrank.learning.models.architecture import Architecture
-
     if isinstance(value, Transform | Measure):
         return str(value)
     if isinstance(value, Architecture):

@@ -12,6 +12,7 @@ from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.learning.estimators.base_ranker import BaseRanker
+from twinrank.learning.estimators.parameters import named_columns
 from twinrank.learning.estimators.warm_start import continuations
 from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.callbacks import Callback
@@ -19,7 +20,6 @@ from twinrank.learning.training.fit_arguments import KnownColumns, TrainingSet, 
 from twinrank.learning.training.learner import learner_class
 from twinrank.learning.training.matched_data import check_values
 from twinrank.learning.training.run_folder import Run
-from twinrank.learning.training.settings import OTHER_NET
 from twinrank.support.errors import InputError
 
 
@@ -268,7 +268,7 @@ class Ranker(BaseRanker):
         self
         """
         previous = getattr(self, "model_", None)
-        known = KnownColumns(self._categorical_features())
+        known = KnownColumns(named_columns(self))
         known = known if previous is None else self._known_columns()
         data, weights = labelled(X, y, qid, group, sample_weight, known)
         if previous is None:
@@ -354,15 +354,6 @@ class Ranker(BaseRanker):
     def partial_fits_(self) -> int:
         """How often `partial_fit`, or `fit` with `init_model`, continued from a fitted model."""
         return continuations(self.model_)
-
-    def _continued_parameters(self, parameters: dict[str, Any], previous: Model) -> dict[str, Any]:
-        """The parameters of a training that continues: "auto" is what the model has."""
-        own = super()._continued_parameters(parameters, previous)
-        if own["architecture"] == "auto":
-            own["architecture"] = previous.net.architecture  # type: ignore[attr-defined]
-            if own["architecture"] is None:  # the model has a net of the user's own
-                raise InputError(OTHER_NET)
-        return own
 
     def _check_values(
         self, data: Dataset, model: Model | None, categorical: tuple[int, ...] = ()

@@ -11,7 +11,7 @@ from twinrank.learning.models.encoding import columns_of
 from twinrank.learning.models.kinds import KINDS
 from twinrank.learning.models.saved_model import Model, needs_architecture, read_model
 from twinrank.learning.training.matched_data import matched
-from twinrank.learning.training.settings import is_auto
+from twinrank.learning.training.settings import OTHER_NET, is_auto
 from twinrank.support.errors import Argument, InputError
 from twinrank.support.quantities import counted
 
@@ -82,6 +82,20 @@ def check_same_training(
         if column not in model.encoding.columns:
             name = column if names is None else repr(names[column])
             raise InputError(f"Feature {name} is categorical now, but not in ", _MODEL, ".")
+
+
+def continued_parameters(
+    parameters: Mapping[str, Any], model: Model, sets: Mapping[str, Dataset]
+) -> dict[str, Any]:
+    """The parameters of a training that continues a model: "auto" is what the model has."""
+    own = {"ensemble_size": model.ensemble_size, "transforms": model.transforms()}
+    if "architecture" in parameters:
+        own["architecture"] = model.net.architecture  # type: ignore[attr-defined]
+    own = {name: value for name, value in own.items() if is_auto(parameters[name])}
+    if own.get("architecture", "") is None:  # the model has a net of the user's own
+        raise InputError(OTHER_NET)
+    # Nothing selects in partial_fit, which has no evaluation set.
+    return {**parameters, **own, **({} if sets else {"select": None})}
 
 
 def continuations(model: Model) -> int:

@@ -5,7 +5,6 @@ Loading executes no code from the folder.
 
 import json
 import shlex
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from twinrank.data.transforms import Compose, Transform
 from twinrank.learning.models.encoding import Encoding
 from twinrank.learning.models.kinds import class_of
 from twinrank.support.checksums import check_seal, checksum, sealed
-from twinrank.support.errors import DataWarning, InputError, explained
+from twinrank.support.errors import DataWarning, InputError, explained, warn
 from twinrank.support.files import check_format, check_regular, read_json, write_folder
 
 if TYPE_CHECKING:
@@ -253,12 +252,11 @@ def _history(folder: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
     path = folder / HISTORY
     size = path.stat().st_size if path.exists() else 0
     if size > _LONGEST_HISTORY:
-        warnings.warn(
+        warn(
             DataWarning(
                 f"{path} has {size:,} bytes and is not read: at most {_LONGEST_HISTORY:,} are. The "
                 f"model is complete; its history is empty."
-            ),
-            stacklevel=2,
+            )
         )
     is_read = path.exists() and size <= _LONGEST_HISTORY
     lines = read_part(folder, HISTORY, config).splitlines() if is_read else []

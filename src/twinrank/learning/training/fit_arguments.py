@@ -1,6 +1,5 @@
 """Input of `fit` and `predict` as datasets: arrays, frames, evaluation sets, a teacher's scores."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -16,9 +15,10 @@ from twinrank.data.from_frames import as_frame, is_frame
 from twinrank.data.loading import load_table, warn_about
 from twinrank.data.options import ReadOptions, odd_feature_notes
 from twinrank.data.sources import is_source, is_stream
+from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.settings import FEWEST
 from twinrank.support.arrays import refuse_dask, to_numpy
-from twinrank.support.errors import Argument, DataWarning, InputError
+from twinrank.support.errors import Argument, DataWarning, InputError, warn
 
 _QUERY = "qid"  # the column of X with the query ids, if neither qid nor group is passed
 _FORMS = (
@@ -34,6 +34,18 @@ class KnownColumns(NamedTuple):
 
 
 NOTHING_KNOWN = KnownColumns()
+
+
+def known_columns(model: Model) -> KnownColumns:
+    """The columns that a model knows as categories or text, by name if possible."""
+    encoding, names = model.encoding, model.feature_names
+    numbers = [column for column in encoding.columns if column not in encoding.texts]
+    if names is None:
+        return KnownColumns(tuple(numbers))
+    return KnownColumns(
+        tuple(names[column] for column in numbers),
+        tuple(names[column] for column in encoding.texts),
+    )
 
 
 def as_dataset(
@@ -85,7 +97,7 @@ def _frame(X: Any, qid: Any, group: Any, labelled: bool) -> tuple[Any, Any]:
         frame, qid = frame.drop(_QUERY), frame[_QUERY].to_numpy()
     if labelled:
         for note in odd_feature_notes(map(str, frame.columns)):
-            warnings.warn(DataWarning(*note), stacklevel=6)
+            warn(DataWarning(*note))
     return frame, qid
 
 
@@ -106,7 +118,7 @@ def _loaded(source: Any, labelled: bool, known: KnownColumns) -> Dataset:
             data = load_table(source, replace(options, label=False))
         except InputError:
             raise _with_advice(error) from error
-    warn_about(data, stacklevel=6)
+    warn_about(data)
     return data
 
 

@@ -1,6 +1,5 @@
 """The kernel for tensors of a device: Triton's on CUDA, once it agrees with plain torch there."""
 
-import warnings
 from functools import cache
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinrank.core.lists import Lists
 from twinrank.support.arrays import chosen_kernel, device_path
+from twinrank.support.errors import warn
 
 if TYPE_CHECKING:
     import torch
@@ -40,12 +40,11 @@ def triton_works(device: "torch.device") -> bool:
     except Exception as error:  # of the compiler, the driver or the device
         problem = f"they raise {type(error).__name__}: {error}"
     if problem is not None:
-        warnings.warn(
+        message = (
             f"The Triton kernels do not work on {device}: {problem:.500}. Losses use plain torch, "
-            f"which is slower. Pass kernel='torch' to avoid this warning.",
-            RuntimeWarning,
-            stacklevel=2,
+            f"which is slower. Pass kernel='torch' to avoid this warning."
         )
+        warn(RuntimeWarning(message))
     return problem is None
 
 

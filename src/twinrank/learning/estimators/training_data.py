@@ -1,0 +1,118 @@
+"""The data of a training, from the arguments of `fit` to encoded columns."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twinrank.clicks.click_log import ClickLog
+from twinrank.data.dataset import Dataset
+from twinrank.learning.estimators.parameters import named_columns
+from twinrank.learning.estimators.saved_ranker import load_model
+from twinrank.learning.estimators.warm_start import continued_data
+from twinrank.learning.models.encoding import Encoding, columns_of
+from twinrank.learning.models.saved_model import Model
+from twinrank.learning.training.fit_arguments import (
+    KnownColumns,
+    TrainingSet,
+    as_evaluation_sets,
+    as_unlabelled,
+    known_columns,
+    labelled,
+    split_queries,
+    teacher_scores,
+)
+from twinrank.learning.training.matched_data import matched, matched_sets, papers_queries
+from twinrank.learning.training.run_folder import Run, has_begun
+from twinrank.support.errors import Argument, DataWarning, InputError, warn
+
+if TYPE_CHECKING:
+    from twinrank.learning.estimators.base_ranker import BaseRanker
+
+
+def training_data(
+    ranker: "BaseRanker",
+    training: tuple[Any, Any, Any, Any, Any],
+    evaluation: tuple[Any, Any, Any],
+    eval_fraction: float | None,
+    previous: Model | None,
+    unlabelled: Any,
+    teacher: Any,
+) -> tuple[TrainingSet, dict[str, Dataset]]:
+    """The training set and the evaluation sets of a call of `fit`."""
+    if isinstance(training[0], ClickLog):
+        raise InputError(
+            "fit takes documents with labels, not a log: pass log.to_dataset(propensities)."
+        )
+    known = KnownColumns(named_columns(ranker)) if previous is None else known_columns(previous)
+    data, weights = labelled(*training, known)
+    names = data.feature_names
+    if names is not None:
+        known = known._replace(text=tuple(names[column] for column in data.categories))
+    lists = as_unlabelled(unlabelled, known)
+    if isinstance(teacher, str | os.PathLike):
+        teacher = load_model(teacher)
+    scores = teacher_scores(teacher, data, own_order=data is training[0])
+    if previous is not None:
+        if lists is not None:
+            raise InputError(
+                Argument("unlabelled"), " is for new nets: leave it out with init_model."
+            )
+        data = continued_data(data, previous)
+        ranker._check_continues(previous, data)
+    train = TrainingSet(data, weights, scores, lists)
+    sets = as_evaluation_sets(*evaluation, known)
+    if eval_fraction is None:
+        return train, sets
+    if sets:
+        raise InputError("Pass eval_set or eval_fraction, not both.")
+    kept, held = split_queries(data, eval_fraction, ranker.random_state)
+    return train.select(kept), {"validation": data.select(held)}
+
+
+def opened_run(run: str | os.PathLike[str] | Run | None, resume: bool) -> Run | None:
+    """The run of a folder; an empty folder has nothing to resume."""
+    if run is None:
+        if resume:
+            raise InputError("resume=True needs the folder of a run; pass run.")
+        return None
+    if isinstance(run, Run):
+        return run
+    folder = Path(run).expanduser()
+    if resume and not has_begun(folder):
+        warn(DataWarning(f"{folder} is empty, so that training starts from the beginning."))
+        resume = False
+    return Run(folder, resume)
+
+
+def papers_data(
+    train: TrainingSet, sets: dict[str, Dataset]
+) -> tuple[TrainingSet, dict[str, Dataset]]:
+    """The queries that the mode "paper" keeps, with a warning about the others."""
+    (kept, *others), note = papers_queries([("training", train.data), *sets.items()])
+    if note:
+        warn(DataWarning(*note))
+    pairs = zip(sets, others, strict=True)
+    return train.select(kept), {name: sets[name].select(queries) for name, queries in pairs}
+
+
+def encoded_data(
+    ranker: "BaseRanker", train: TrainingSet, sets: dict[str, Dataset], previous: Model | None
+) -> tuple[TrainingSet, dict[str, Dataset], Encoding]:
+    """The data with the features of the training data and the codes of categories, checked."""
+    data, unlabelled, estimator = train.data, train.unlabelled, type(ranker).__name__
+    names = data.feature_names
+    sets = matched_sets(sets, data, estimator)
+    if unlabelled is not None:
+        unlabelled = matched(unlabelled, data.features, names, estimator, "the unlabelled data")
+    if previous is None:
+        chosen = columns_of(ranker.categorical_features, data.features, names)
+        encoding = Encoding.learned(data, chosen)
+    else:
+        encoding = previous.encoding
+    data = encoding(data)
+    sets = {name: encoding(part) for name, part in sets.items()}
+    unlabelled = None if unlabelled is None else encoding(unlabelled)
+    for part in (data, *sets.values(), *(() if unlabelled is None else (unlabelled,))):
+        ranker._check_values(part, previous, tuple(encoding.columns))
+    return replace(train, data=data, unlabelled=unlabelled), sets, encoding
