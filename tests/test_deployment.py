@@ -1,6 +1,7 @@
 """Models in formats of search engines: the same scores by the engines' rules, or a refusal."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -644,6 +645,71 @@ def test_the_commands_are_valid_shell(model, data, tmp_path, name):
     script = tmp_path / "My model's out" / "upload.sh"
     subprocess.run([shell, "-n", str(script)], check=True, timeout=30)
     assert "my_model_s_out" in "".join(texts(script.parent).values())
+
+
+CURL = """\
+#!/bin/sh
+# Keep the words, and the body if there is one.
+for word in "$@"; do printf '%s\\n' "$word"; done > "$LOG/$$.words"
+for word in "$@"; do
+  case $word in @-) cat > "$LOG/$$.body" ;; @*) cat "${word#@}" > "$LOG/$$.body" ;; esac
+done
+"""
+_PLUGIN = ["_ltr", "_ltr/_featureset/trees_1", "_ltr/_featureset/trees_1/_createmodel"]
+REQUESTS = {
+    "elasticsearch-ltr": _PLUGIN,
+    "opensearch-ltr": _PLUGIN,
+    "ranklib": _PLUGIN,
+    "elasticsearch": ["_ml/trained_models/trees_1"],
+    "solr": ["schema/feature-store", "schema/model-store"],
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_commands_send_the_files(model, data, tmp_path, name):
+    """upload.sh with a curl that keeps what it would send."""
+    shell = shutil.which("sh")
+    if shell is None:
+        pytest.skip("there is no shell")
+    model.export(tmp_path / "Trees 1", name, data)
+    (tmp_path / "bin").mkdir()
+    curl = tmp_path / "bin" / "curl"
+    curl.write_text(CURL)
+    curl.chmod(0o755)
+    (tmp_path / "sent").mkdir()
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "LOG": str(tmp_path / "sent")}
+    script = tmp_path / "Trees 1" / "upload.sh"
+    subprocess.run([shell, str(script), "http://engine"], env=environment, check=True, timeout=30)
+    sent = {}
+    for words in (tmp_path / "sent").glob("*.words"):
+        (address,) = [w for w in words.read_text().splitlines() if w.startswith("http://engine/")]
+        body = words.with_suffix(".body")
+        sent[address.removeprefix("http://engine/")] = (
+            body.read_text("utf-8") if body.exists() else ""
+        )
+    assert sorted(sent) == REQUESTS[name]
+    files = texts(tmp_path / "Trees 1")
+    last = sent[REQUESTS[name][-1]]
+    if name == "ranklib":
+        definition = json.loads(last)["model"]
+        assert definition["name"] == "trees_1"
+        assert definition["model"] == {"type": "model/ranklib", "definition": files["model.txt"]}
+    else:
+        assert last == files["model.json"]
+    # What the comments say about deleting and searching names the same model.
+    assert re.search(r"curl -X DELETE \S+/trees_1\n", files["upload.sh"])
+    assert re.search(r"Search with the model.*\n?.*\n?.*trees_1", files["upload.sh"])
+
+
+def test_names_that_vespa_reserves(data, tmp_path):
+    names = ["count", "f", "In", "2nd"]
+    same = tr.Dataset.from_arrays(data.X, data.y, group=data.lists.sizes, feature_names=names)
+    boosted(same).export(tmp_path / "2026-11", "vespa", same)
+    profile = texts(tmp_path / "2026-11")["model_2026_11.profile"]
+    assert re.findall(r"function (\w+)\(\)", profile) == ["f_count", "f_f", "f_In", "f_2nd"]
+    assert "rank-profile model_2026_11 {" in profile
+    assert "attribute(count)" in profile
 
 
 def test_an_earlier_export_is_replaced_and_nothing_else(model, tmp_path):

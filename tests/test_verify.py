@@ -150,6 +150,32 @@ CAUSES = {
 }  # fmt: skip
 
 
+PAIRS = {
+    "0.75 is added to every score, and values that are missing in the log are 0": (
+        lambda X, predict: predict(np.nan_to_num(X)) + 0.75
+    ),
+    "-2 is added to every score, and feature 'age': it is always 0": (
+        lambda X, predict: predict(changed(X, 1, 0)) - 2
+    ),
+    "values that are missing in the log are 0, and features 'bm25' and 'clicks' are swapped": (
+        lambda X, predict: predict(np.nan_to_num(X)[:, [2, 1, 0, 3, 4]])
+    ),
+    "values that are 0 in the log are missing, and features are in alphabetical order": (
+        lambda X, predict: predict(
+            np.where(X == 0, np.nan, X)[:, [NAMES.index(name) for name in sorted(NAMES)]]
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", PAIRS)
+def test_two_causes_are_found(model, data, cause):
+    scores = PAIRS[cause](data.X, lambda X: production(data, X, model))
+    found = tr.verify(model, log(data, scores))
+    assert found.causes[0].text == f"two causes: {cause}"
+    assert found.causes[0].share > 0.99
+
+
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("kind", ["model", "per_query"])
 def test_the_cause_is_found(request, data, cause, kind):

@@ -1,9 +1,9 @@
 """Why logged scores differ from a model's: each hypothesis predicts on changed input."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, islice, permutations
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,17 +12,22 @@ import numpy.typing as npt
 from twinrank.data.batches import rows_of
 from twinrank.data.builder import numbered
 from twinrank.data.dataset import Dataset, with_features
+from twinrank.deployment.difference_hypotheses import (
+    Floats,
+    Hypothesis,
+    of_all,
+    of_one,
+    renamed,
+    swaps,
+    two_changes,
+)
 from twinrank.support.errors import InputError
 from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
     from twinrank.learning.estimators.base_ranker import BaseRanker
 
-Floats = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
-Change = Callable[[Floats], Floats]
-Hypothesis = tuple[str, Change]
-"""A cause in words, and the features that production then has."""
 
 FOUND = 0.95
 """A cause that explains this share of the differing rows ends the search."""
@@ -30,9 +35,7 @@ _SHOWN = 0.5  # causes that explain less are not shown
 _SCREENED = 64  # rows on which every hypothesis is tried first, but for whole queries
 _CONFIRMED = 20_000  # rows on which the best ones are tried again
 _BEST = 3
-_MOST_DOCUMENTS = 1_000_000  # scored for hypotheses about two features
 _AT_ONCE = 1 << 22  # values of features
-_MOST_RENAMED = 1_000
 _LOW_PRECISION = 1e-3  # float16 has a relative error of half of this
 _SINGLE = 2e-7  # relative error of a logged float32
 
@@ -92,26 +95,35 @@ def causes_of(
     for name, scores in others.items():
         text = f"the scores are those of another model, {name}"
         found.append(Cause(text, difference.explained(scores)))
-    rows = _Rows(difference)
+    rows = Rows(difference)
     if rows.per_query:
         alone = rows.predict([difference.X[rows.many]], np.ones_like(rows.many))[0]
         text = "each document was scored alone, without the others of its query"
         found.append(Cause(text, difference.explained(alone, rows.many)))
-    for family in (_renamed(rows, lacking, spare), _all(rows), _single(rows)):
-        if not _is_found(found):
-            found += rows.best(family)
+    for offset in (False, True):  # Elasticsearch adds a constant in any case
+        for family in (renamed(rows, lacking, spare), of_all(rows), of_one(rows)):
+            if not _is_found(found):
+                found += _better(rows.best(family, offset), found if offset else ())
     if not _is_found(found):
         near = np.abs(difference.logged - difference.predicted)[difference.differs]
         share = float((near <= _LOW_PRECISION * np.abs(difference.predicted).max()).mean())
         found.append(Cause("lower precision, such as float16, or rounded features", share))
     if not _is_found(found):
-        found += rows.best(_swaps(rows))
+        found += rows.best(swaps(rows))
+    if not _is_found(found):
+        found += _better(rows.best(two_changes(rows, lacking, spare)), found)
     shown = [cause for cause in found if cause.share >= _SHOWN]
     return tuple(sorted(shown, key=lambda cause: -cause.share)[:_BEST])
 
 
 def _is_found(causes: Sequence[Cause]) -> bool:
     return any(cause.share >= FOUND for cause in causes)
+
+
+def _better(causes: Sequence[Cause], than: Sequence[Cause]) -> list[Cause]:
+    """The pairs of causes that explain more than single causes do."""
+    best = max((cause.share for cause in than), default=0.0)
+    return [cause for cause in causes if cause.share > best]
 
 
 def _about_scores(difference: Difference) -> Iterator[Cause]:
@@ -141,7 +153,7 @@ def _about_scores(difference: Difference) -> Iterator[Cause]:
     yield Cause(f"every score is multiplied by {slope:g}, then {constant:g} is added", share)
 
 
-class _Rows:
+class Rows:
     """Rows on which hypotheses about features are tried."""
 
     def __init__(self, difference: Difference) -> None:
@@ -155,14 +167,17 @@ class _Rows:
         self.many, self._many_sizes = self._sample(_CONFIRMED)
         self._takes_missing = self._can_predict_missing()
 
-    def best(self, family: Iterable[Hypothesis]) -> list[Cause]:
-        """The hypotheses that explain most of a few rows, tried on many."""
+    def best(self, family: Iterable[Hypothesis], offset: bool = False) -> list[Cause]:
+        """The hypotheses that explain most of a few rows, tried on many.
+
+        With `offset`, a constant is added to the scores too, which is estimated.
+        """
         X = self.difference.X[self.few]
         tried: list[tuple[float, Hypothesis]] = []
         possible = ((one, new) for one in family if self._is_possible(X, new := one[1](X)))
         while batch := list(islice(possible, max(1, _AT_ONCE // X.size))):
             scores = self.predict([new for _, new in batch], self._few_sizes)
-            shares = [self.difference.explained(own, self.few) for own in scores]
+            shares = [self._explained(own, self.few, offset)[0] for own in scores]
             tried += [(share, one) for share, (one, _) in zip(shares, batch, strict=True)]
             tried = sorted(tried, key=lambda each: -each[0])[:_BEST]
             if tried[0][0] >= FOUND:
@@ -171,8 +186,15 @@ class _Rows:
         for share, (text, change) in tried:
             if share >= _SHOWN / 2:
                 scores = self.predict([change(X)], self._many_sizes)[0]
-                causes.append(Cause(text, self.difference.explained(scores, self.many)))
+                share, constant = self._explained(scores, self.many, offset)
+                also = f"two causes: {constant:g} is added to every score, and " if offset else ""
+                causes.append(Cause(also + text, share))
         return causes
+
+    def _explained(self, scores: Floats, rows: Ints, offset: bool) -> tuple[float, float]:
+        """The share of the differing rows that scores explain, and the constant."""
+        constant = float(np.median(self.difference.logged[rows] - scores)) if offset else 0.0
+        return self.difference.explained(scores + constant, rows), constant
 
     def predict(self, tables: Sequence[Floats], sizes: Ints) -> Floats:
         """The scores of several tables of features, each with lists of these sizes."""
@@ -215,80 +237,3 @@ def _spaced(rows: Ints, most: int) -> Ints:
     if rows.size <= most:
         return rows
     return rows[np.linspace(0, rows.size - 1, most).astype(np.int64)]
-
-
-def _on(columns: Sequence[int], change: Change) -> Change:
-    """A change of some columns only."""
-
-    def changed(X: Floats) -> Floats:
-        X = X.copy()
-        X[:, columns] = change(X[:, columns])
-        return X
-
-    return changed
-
-
-_MISSING: tuple[Hypothesis, ...] = (
-    ("values that are missing in the log are 0", lambda X: np.where(np.isnan(X), 0, X)),
-    ("values that are 0 in the log are missing", lambda X: np.where(X == 0, np.nan, X)),
-)
-_ABSENT: tuple[Hypothesis, ...] = (
-    ("it is always 0", np.zeros_like),
-    ("it is always missing", lambda X: np.full_like(X, np.nan)),
-)
-_SHIFTED = "features are shifted by one, for example numbered from 0 instead of 1"
-_CHANGES: tuple[Hypothesis, ...] = (
-    *_MISSING,
-    (
-        "values at thresholds: < instead of ≤, or features that were rounded up",
-        lambda X: np.nextafter(X, np.float32(np.inf)),
-    ),
-    (
-        "values at thresholds: ≤ instead of <, or features that were rounded down",
-        lambda X: np.nextafter(X, np.float32(-np.inf)),
-    ),
-    ("thresholds are larger by 1e-6, as in Solr", lambda X: X - np.float32(1e-6)),
-    (_SHIFTED, lambda X: np.pad(X[:, 1:], ((0, 0), (0, 1)))),
-    (_SHIFTED, lambda X: np.pad(X[:, :-1], ((0, 0), (1, 0)))),
-)
-
-
-def _renamed(rows: _Rows, lacking: Sequence[str], spare: Sequence[str]) -> Iterator[Hypothesis]:
-    """Features that the log lacks have other names there; in the order of the log first."""
-    columns = [rows.names.index(name) for name in lacking]
-    if not columns or not set(columns) <= set(rows.numeric):
-        return
-    places = range(len(rows.names), len(rows.names) + len(spare))
-    for chosen in islice(permutations(places, len(columns)), _MOST_RENAMED):
-        new = [spare[place - len(rows.names)] for place in chosen]
-        pairs = [f"{a!r} is {b!r} in the log" for a, b in zip(lacking, new, strict=True)]
-        more = f", and {len(pairs) - 2} more" if len(pairs) > 2 else ""
-        text = f"other names of features: {', '.join(pairs[:2])}{more}"
-        half = len(columns)
-        yield text, _on([*columns, *chosen], lambda X, n=half: np.tile(X[:, n:], 2))  # type: ignore[misc]
-
-
-def _all(rows: _Rows) -> Iterator[Hypothesis]:
-    """All features are changed in the same way."""
-    for text, change in _CHANGES:
-        yield text, _on(rows.numeric, change)
-    by_name = np.argsort([rows.names[column] for column in rows.numeric], kind="stable")
-    yield "features are in alphabetical order", _on(rows.numeric, lambda X: X[:, by_name])
-
-
-def _single(rows: _Rows) -> Iterator[Hypothesis]:
-    """One feature is absent, or its missing values are treated otherwise."""
-    for column in rows.numeric:
-        for text, change in (*_ABSENT, *_MISSING):
-            yield f"feature {rows.names[column]!r}: {text}", _on([column], change)
-
-
-def _swaps(rows: _Rows) -> Iterator[Hypothesis]:
-    """Two features are swapped; pairs with important features come first."""
-    names, count = rows.names, len(rows.names)
-    importances = getattr(rows.difference.ranker, "feature_importances_", np.ones(count))
-    ordered = sorted(rows.numeric, key=lambda column: -importances[column])
-    for pair in islice(combinations(ordered, 2), _MOST_DOCUMENTS // rows.few.size):
-        first, second = sorted(pair)
-        text = f"features {names[first]!r} and {names[second]!r} are swapped"
-        yield text, _on(pair, lambda X: X[:, ::-1])

@@ -34,13 +34,24 @@ from twinrank.support.errors import InputError
 if TYPE_CHECKING:
     from twinrank.learning.models.saved_model import Model
 
+SEARCH = """\
+# The plugin does not replace models. Export the next one to a folder with another name, or first
+# delete this one:
+#   curl -X DELETE http://localhost:9200/_ltr/_model/{label}
+#   curl -X DELETE http://localhost:9200/_ltr/_featureset/{label}
+# Search with the model; query_weight leaves out the score of the query itself:
+#   "rescore": {{"window_size": 100, "query": {{"query_weight": 0, "rescore_query":
+#     {{"sltr": {{"model": "{label}", "params": {{}}}}}}}}}}
+# window_size must be at least from + size: other documents have the score 0, above negative ones.
+"""
+"""The remarks on both plugins in `upload.sh`."""
 _UPLOAD = """\
 #!/bin/sh
 # Upload the features and the model: sh upload.sh http://localhost:9200
 # Needs {needs}.
 # Edit featureset.json first. Each feature is a query whose score is the feature; the file has the
 # value of a document's field for each. A document that does not match has a missing value.
-set -e
+{search}set -e
 cd "$(dirname "$0")"
 engine=${{1:-http://localhost:9200}}
 json='content-type: application/json'
@@ -88,10 +99,12 @@ class ElasticsearchLTR(TreeFormat):
 
     def _bodies(self, kind: str, definition: Any, forest: Forest, label: str) -> Files:
         model = {"name": label, "model": {"type": kind, "definition": definition}}
+        search = SEARCH.format(label=label)
+        upload = _UPLOAD.format(label=label, needs=self.needs, search=search)
         return {
             "model.json": as_json({"model": model}).encode(),
             "featureset.json": feature_set(forest, label),
-            "upload.sh": _UPLOAD.format(label=label, needs=self.needs).encode(),
+            "upload.sh": upload.encode(),
         }
 
     def read(self, files: Files, names: Sequence[str]) -> list[Tree]:

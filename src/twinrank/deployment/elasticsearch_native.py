@@ -26,6 +26,11 @@ _UPLOAD = """\
 # Needs Elasticsearch 8.15 or later, and a licence with learning to rank.
 # Edit inference_config in model.json first. Each feature is a query whose score is the feature; the
 # file has the value of a document's field for each. Without a match the value is missing.
+# Elasticsearch does not replace models. Export the next one to a folder with another name, or first
+# delete this one:
+#   curl -X DELETE http://localhost:9200/_ml/trained_models/{label}
+# Search with the model:
+#   "rescore": {{"window_size": 100, "learning_to_rank": {{"model_id": "{label}", "params": {{}}}}}}
 set -e
 cd "$(dirname "$0")"
 engine=${{1:-http://localhost:9200}}

@@ -173,8 +173,13 @@ def compared(expected: npt.NDArray[Any], scores: npt.NDArray[Any], target: Forma
 
 
 def label_of(path: Path) -> str:
-    """The name of a model in an engine, from the name of its folder."""
-    return re.sub(r"[^a-z0-9]+", "_", path.name.lower()).strip("_") or "twinrank"
+    """The name of a model in an engine, from the name of its folder; a letter comes first.
+
+    >>> label_of(Path("runs/My model")), label_of(Path("2026-11"))
+    ('my_model', 'model_2026_11')
+    """
+    label = re.sub(r"[^a-z0-9]+", "_", path.name.lower()).strip("_") or "twinrank"
+    return f"model_{label}" if label[0].isdigit() else label
 
 
 def as_json(value: Any, indent: int | None = None) -> str:

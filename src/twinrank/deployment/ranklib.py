@@ -10,7 +10,7 @@ space around them, so that each element has a line of its own.
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from twinrank.deployment.elasticsearch_ltr import feature_set
+from twinrank.deployment.elasticsearch_ltr import SEARCH, feature_set
 from twinrank.deployment.export_format import Files, TreeFormat
 from twinrank.deployment.forest import Forest
 from twinrank.deployment.tree_list import Tree
@@ -30,15 +30,18 @@ _UPLOAD = """\
 # Upload the features and the model to a learning-to-rank plugin: sh upload.sh http://localhost:9200
 # Edit featureset.json first, but keep the order of the features: the model has their numbers.
 # RankLib itself reads model.txt: java -jar RankLib.jar -load model.txt -rank DATA -score SCORES
-set -e
+{search}set -e
 cd "$(dirname "$0")"
 engine=${{1:-http://localhost:9200}}
 json='content-type: application/json'
 curl -s -X PUT "$engine/_ltr" > /dev/null  # the feature store, if there is none yet
 curl -sS --fail-with-body -X PUT "$engine/_ltr/_featureset/{label}" -H "$json" -d @featureset.json
-jq -Rs '{{model: {{name: "{label}", model: {{type: "model/ranklib", definition: .}}}}}}' model.txt |
-  curl -sS --fail-with-body -X POST "$engine/_ltr/_featureset/{label}/_createmodel" \\
-    -H "$json" -d @-
+{{
+  printf '{{"model": {{"name": "{label}", "model": {{"type": "model/ranklib", "definition": "'
+  sed 's/"/\\\\"/g; s/$/\\\\n/' model.txt | tr -d '\\n'  # as a string of JSON
+  printf '"}}}}}}'
+}} | curl -sS --fail-with-body -X POST "$engine/_ltr/_featureset/{label}/_createmodel" \\
+  -H "$json" -d @-
 """
 
 
@@ -66,7 +69,7 @@ class RankLib(TreeFormat):
         return {
             "model.txt": f"{header}<ensemble>\n{trees}</ensemble>\n".encode(),
             "featureset.json": feature_set(forest, label),
-            "upload.sh": _UPLOAD.format(label=label).encode(),
+            "upload.sh": _UPLOAD.format(label=label, search=SEARCH.format(label=label)).encode(),
         }
 
     def read(self, files: Files, names: Sequence[str]) -> list[Tree]:  # noqa: ARG002

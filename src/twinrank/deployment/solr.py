@@ -47,7 +47,12 @@ _UPLOAD = """\
 # Upload the features and the model: sh upload.sh http://localhost:8983/solr/COLLECTION
 # Edit features.json first: it has the value of a document's field for each feature.
 # A feature without a value must be NaN, its defaultValue.
-{hint}set -e
+{hint}# Solr does not replace models. Export the next one to a folder with another name, or first
+# delete this one:
+#   curl -X DELETE http://localhost:8983/solr/COLLECTION/schema/model-store/{label}
+#   curl -X DELETE http://localhost:8983/solr/COLLECTION/schema/feature-store/{label}
+# Search with the model: rq={{!ltr model={label} reRankDocs=100}}
+set -e
 cd "$(dirname "$0")"
 json='content-type: application/json'
 curl -sS --fail-with-body -X PUT "$1/schema/feature-store" -H "$json" --data-binary @features.json
@@ -154,10 +159,12 @@ def _packed(kind: str, features: Sequence[Feature], params: Mapping[str, Any], l
     store = as_json([_feature(feature, label) for feature in features], indent=1) + "\n"
     files = {"model.json": content, "features.json": store.encode()}
     if len(content) <= ZOOKEEPER:
-        return {**files, "upload.sh": _UPLOAD.format(file="model.json", hint="").encode()}
+        upload = _UPLOAD.format(file="model.json", hint="", label=label)
+        return {**files, "upload.sh": upload.encode()}
     resource = {"resource": f"models/{label}.json"}
     wrapper = {"class": f"{_CLASSES}.model.DefaultWrapperModel", **about, "params": resource}
-    upload = _UPLOAD.format(file="wrapper.json", hint=_WRAPPED.format(label=label))
+    hint = _WRAPPED.format(label=label)
+    upload = _UPLOAD.format(file="wrapper.json", hint=hint, label=label)
     files["wrapper.json"] = (as_json(wrapper, indent=1) + "\n").encode()
     return {**files, "upload.sh": upload.encode()}
 

@@ -22,9 +22,12 @@ from twinrank.deployment.xgboost_dump import dumped, undumped
 from twinrank.support.errors import InputError
 
 _PROFILE = """\
-# Copy this file to schemas/SCHEMA/ of the application. Edit the functions: each gives a feature as
-# in the training data. They read attributes of the same names. A missing value must be NaN, as that
-# of an attribute of numbers without a value.
+# upload.sh copies this file to schemas/SCHEMA/ of an application. Edit the functions: each gives a
+# feature as in the training data. They read attributes of the same names. A missing value must be
+# NaN, as that of an attribute of numbers without a value.
+# If many documents match, rank them by a cheap expression first, and move this one to
+#   second-phase {{ expression: xgboost("{label}.json")  rerank-count: 100 }}
+# Search with ranking={label}.
 rank-profile {label} {{
 {functions}
     first-phase {{
@@ -32,6 +35,16 @@ rank-profile {label} {{
     }}
 }}
 """
+_RESERVED = frozenset(
+    re.findall(
+        r"\w+",
+        "abs acos argmax argmin asin atan atan2 avg bit case ceil concat cos cosh count default "
+        "diag elu erf exp expand f fabs false floor fmod hamming if in isnan join ldexp log log10 "
+        "map matmul max median merge min pow prod random range reduce relu rename round sigmoid "
+        "sign sin sinh softmax sqrt square sum switch tan tanh tensor top true",
+    )
+)
+"""Words of ranking expressions (`RankingExpressionParser.jj`, 1f79d33), in small letters."""
 _UPLOAD = """\
 #!/bin/sh
 # Add the model to an application, and deploy it: sh upload.sh APPLICATION SCHEMA
@@ -57,7 +70,10 @@ class Vespa(TreeFormat):
         """The features that are used, with names of functions."""
         forest = forest.without_unused()
         names = [re.sub(r"\W", "_", feature.name, flags=re.ASCII) for feature in forest.features]
-        names = [name if re.match(r"[A-Za-z_]", name) else f"f_{name}" for name in names]
+        names = [
+            name if re.match(r"[A-Za-z_]", name) and name.lower() not in _RESERVED else f"f_{name}"
+            for name in names
+        ]
         if len(set(names)) < len(names):
             raise InputError(
                 "Not exported: two features have the same name in Vespa, where names consist of "
