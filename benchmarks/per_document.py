@@ -4,7 +4,7 @@
 
 DATA are folders with folds, or files, which are cut into five folds. Every training is kept in
 --out, so that the same command continues. The table shows the differences from `BoostedRanker()`
-over all test queries, with 95 % intervals, and the Wilcoxon test.
+over all test queries, each the mean over the seeds, with 95 % intervals and the Wilcoxon test.
 """
 
 import json
@@ -20,7 +20,7 @@ from common import console, describe_environment, parser, show_table
 from twinrank.evaluation.significance import p_value
 
 MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP")
-DEFAULT, RAW, DISTILLED = "BoostedRanker()", "per-document", "distilled"
+DEFAULT, RAW, DISTILLED, CROSS = "BoostedRanker()", "per-document", "distilled", "distilled, cv=3"
 
 
 def main() -> None:
@@ -28,39 +28,53 @@ def main() -> None:
     options.add_argument("data", nargs="+", type=Path, help="folders with folds, or files")
     options.add_argument("--out", type=Path, required=True, help="keeps every training")
     options.add_argument("--folds", type=int, help="the first folds of each set only")
+    options.add_argument("--seeds", type=int, default=1, help="trainings of each fold")
     given = options.parse_args()
     console.print(describe_environment())
     given.out.mkdir(parents=True, exist_ok=True)
-    records: dict[str, list[dict[str, Any]]] = {DEFAULT: [], RAW: [], DISTILLED: []}
+    records: dict[str, list[dict[str, Any]]] = {}
     for path in given.data:
         folds = tr.load_folds(path) if path.is_dir() else tr.load(path).folds()
         for number, fold in enumerate(list(folds)[: given.folds], start=1):
-            kept = given.out / f"{path.stem}-{number}.json"
-            if not kept.exists():
-                found = dict(trained(*fold))
-                kept.write_text(json.dumps(found))
-                console.print(f"{path.stem}, fold {number}: {found[DISTILLED]['seconds']:.0f} s")
-            for name, record in json.loads(kept.read_text()).items():
-                records[name].append({**record, "set": path.stem})
+            runs = [run(given.out, path.stem, number, seed, fold) for seed in range(given.seeds)]
+            for name in runs[0]:
+                own = {
+                    key: np.mean([each[name][key] for each in runs], axis=0)
+                    for key in runs[0][name]
+                }
+                records.setdefault(name, []).append({**own, "set": path.stem})
     show(records)
 
 
+def run(out: Path, name: str, number: int, seed: int, fold: Any) -> dict[str, Any]:
+    """The rankers of a fold and a seed, from the file that keeps them."""
+    kept = out / f"{name}-{number}-{seed}.json"
+    if not kept.exists():
+        found = dict(trained(*fold, seed))
+        kept.write_text(json.dumps(found))
+        console.print(f"{name}, fold {number}, seed {seed}: {found[CROSS]['seconds']:.0f} s")
+    read: dict[str, Any] = json.loads(kept.read_text())
+    return read
+
+
 def trained(
-    train: tr.Dataset, valid: tr.Dataset, test: tr.Dataset
+    train: tr.Dataset, valid: tr.Dataset, test: tr.Dataset, seed: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Train the three rankers, and evaluate them on the test queries."""
+    """Train the four rankers, and evaluate them on the test queries."""
     begin = time.perf_counter()
-    teacher = tr.BoostedRanker().fit(train, eval_set=valid)
-    yield DEFAULT, evaluated(teacher, test, begin)
-    alone = time.perf_counter()
-    raw = tr.BoostedRanker(mode="per-document").fit(train, eval_set=valid)
-    yield RAW, evaluated(raw, test, alone)
-    begin += time.perf_counter() - alone
-    yield DISTILLED, evaluated(teacher.distill(train, valid), test, begin)
+    teacher = tr.BoostedRanker(random_state=seed).fit(train, eval_set=valid)
+    spent = time.perf_counter() - begin
+    yield DEFAULT, evaluated(teacher, test, spent)
+    begin = time.perf_counter()
+    raw = tr.BoostedRanker(mode="per-document", random_state=seed).fit(train, eval_set=valid)
+    yield RAW, evaluated(raw, test, time.perf_counter() - begin)
+    for name, cv in ((DISTILLED, None), (CROSS, 3)):
+        begin = time.perf_counter()
+        student = teacher.distill(train, valid, cv=cv, random_state=seed)
+        yield name, evaluated(student, test, spent + time.perf_counter() - begin)
 
 
-def evaluated(ranker: Any, test: tr.Dataset, begin: float) -> dict[str, Any]:
-    seconds = time.perf_counter() - begin
+def evaluated(ranker: Any, test: tr.Dataset, seconds: float) -> dict[str, Any]:
     scores = ranker.predict(test)
     values = {name: tr.measure(name)(scores, test.y, test.lists).tolist() for name in MEASURES}
     return {"seconds": seconds, **values}
@@ -72,7 +86,7 @@ def show(records: dict[str, list[dict[str, Any]]]) -> None:
         return np.concatenate([np.array(values, float) for values in chosen])
 
     rows = []
-    for name in (RAW, DISTILLED):
+    for name in (RAW, DISTILLED, CROSS):
         cells = []
         for measure in MEASURES:
             gain = pooled(name, measure) - pooled(DEFAULT, measure)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import twinrank as tr
+from twinrank.learning.estimators import distill
 from twinrank.learning.estimators.distill import STUDENT, TEACHER, soft_labels
 
 
@@ -77,11 +78,71 @@ def test_a_student_follows_its_teacher(sets, teacher, judged, tmp_path):
     assert done.trees == student.booster_.num_trees()
 
 
+def test_copies_score_queries_that_they_have_not_seen(sets, monkeypatch):
+    """The scores of a fold are those of a ranker that is trained on the others."""
+    train, test = sets
+    teacher = tr.BoostedRanker(n_estimators=5, ensemble_size=1, random_state=4).fit(train)
+    part = np.random.default_rng(7).permutation(train.queries) % 2
+    expected = np.empty(train.documents)
+    for fold in (0, 1):
+        copy = tr.BoostedRanker(n_estimators=5, ensemble_size=1, random_state=4 + fold)
+        copy.fit(train.select(np.flatnonzero(part != fold)), eval_set=test)
+        own = part[np.repeat(np.arange(train.queries), train.lists.sizes)] == fold
+        expected[own] = copy.predict(train)[own]
+    seen = []
+
+    def kept(scores, labels, lists):
+        seen.append(scores)
+        return soft_labels(scores, labels, lists)
+
+    monkeypatch.setattr(distill, "soft_labels", kept)
+    student = teacher.distill(train, test, cv=2, max_trees=5, random_state=7)
+    np.testing.assert_allclose(seen[0], expected, rtol=1e-6)
+    assert np.abs(seen[0] - teacher.predict(train)).max() > 0.01
+    assert student.booster_.num_trees() <= 5
+
+
+def test_the_engine_is_the_teachers_unless_it_is_set(sets, teacher, tmp_path):
+    pytest.importorskip("xgboost")
+    train, test = sets
+    assert teacher.distill(train, test, max_trees=3).engine == "lightgbm"
+    student = teacher.distill(train, test, max_trees=3, max_leaves=5, engine="xgboost")
+    done = student.export(tmp_path / "model.json", "xgboost", test)
+    assert (done.trees, done.leaves <= 15) == (3, True)
+    assert student.distill(train, test, max_trees=3).engine == "xgboost"
+
+
+@pytest.mark.parametrize("kind", ["net", "blend", "xgboost", "ensemble"])
+def test_limits_hold_for_every_teacher(sets, tmp_path, kind):
+    train, test = sets
+    fast = {"n_estimators": 4, "ensemble_size": 2}
+    rankers = {
+        "net": lambda: tr.Ranker(epochs=1, ensemble_size=1),
+        "blend": lambda: tr.Blend(
+            {"trees": tr.BoostedRanker(**fast), "net": tr.Ranker(epochs=1, ensemble_size=1)}
+        ),
+        "xgboost": lambda: tr.BoostedRanker(engine="xgboost", **fast),
+        "ensemble": lambda: tr.BoostedRanker(**fast),
+    }
+    teacher = rankers[kind]().fit(train, eval_set=test)
+    done = teacher.distill(train, test, max_trees=7, max_leaves=4).export(
+        tmp_path / "out", "opensearch-ltr", test
+    )
+    assert 0 < done.trees <= 7
+    assert done.leaves <= 4 * done.trees
+
+
 def test_distilling_needs_judged_queries(sets, teacher):
     train = sets[0]
     data = tr.Dataset.from_arrays(train.X, group=train.lists.sizes, unjudged="keep")
     with pytest.raises(tr.InputError, match="no relevant document"):
         teacher.distill(data)
+    with pytest.raises(tr.InputError, match=r"cv trains copies .* no relevant document"):
+        teacher.distill(data, sets[1], cv=2)
+    with pytest.raises(tr.InputError, match="cv must be a whole number of at least 2"):
+        teacher.distill(train, sets[1], cv=1)
+    with pytest.raises(tr.InputError, match="cv=99 needs as many queries, but there are 42"):
+        teacher.distill(train, sets[1], cv=99)
 
 
 def test_from_training_to_a_search_engine_on_the_command_line(cli, sets, tmp_path, monkeypatch):
@@ -99,7 +160,7 @@ def test_from_training_to_a_search_engine_on_the_command_line(cli, sets, tmp_pat
     code, _, errors = cli("export", "usual", "--format", "solr")
     assert (code, "--per-document" in errors, "--distill" in errors) == (2, True, True)
     assert not (tmp_path / "solr").exists()
-    code, out, errors = cli("export", "usual", *options, "--distill", "train.txt")
+    code, out, errors = cli("export", "usual", *options, "--distill", "train.txt", "--cv", "2")
     assert (code, "student" in out + errors, "too high" in errors) == (0, True, True)
     assert (tmp_path / "solr" / "model.json").is_file()
 

@@ -251,6 +251,18 @@ def test_no_cause_is_invented(model, data):
     assert "Cause: not found." in str(found)
 
 
+def test_rounded_features_are_mentioned(model, data):
+    rounded = data.X.round(2)
+    found = tr.verify(model, log(data, model.predict(data), X=rounded))
+    assert found.causes == ()
+    assert "All features of the log have at most 2 decimals. If production has" in str(found)
+    noise = np.random.default_rng(0).normal(size=400)
+    assert "decimals" not in str(tr.verify(model, log(data, model.predict(data) + noise)))
+    whole = dataset(data.X.round(), data.y)
+    found = tr.verify(model, log(whole, model.predict(whole) + noise, X=whole.X))
+    assert "of the log have at most" not in str(found)
+
+
 def test_a_cause_of_few_rows(model, data):
     """Three rows of 400 differ, and the other rows must not."""
     scores = model.predict(data)

@@ -33,6 +33,7 @@ def export(
     valid: Annotated[Path | None, typer.Option(metavar="DATA")] = None,
     max_trees: AtLeastOne = None,
     max_leaves: Annotated[int | None, typer.Option(min=2)] = None,
+    cv: Annotated[int | None, typer.Option(min=2)] = None,
     overwrite: Overwrite = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
@@ -77,6 +78,9 @@ def export(
         With --distill: the maximum number of trees.
     max_leaves
         With --distill: the maximum number of leaves of a tree.
+    cv
+        With --distill: learn the scores of copies of the model that have not seen the query, with
+        this number of folds (usually 3). Default: learn the scores of the model itself.
     """
     from twinrank.deployment.model_export import FORMATS, default_format
     from twinrank.learning.estimators.saved_ranker import load_model
@@ -94,15 +98,18 @@ def export(
 
     data = loaded(check)
     if (learned := loaded(distill)) is not None:
-        ranker = ranker.distill(learned, loaded(valid), max_trees=max_trees, max_leaves=max_leaves)
+        # The formats of the engines hold only their own trees.
+        engine = kind if kind in ("lightgbm", "xgboost") else None
+        limits: dict[str, Any] = {"max_trees": max_trees, "max_leaves": max_leaves}
+        ranker = ranker.distill(learned, loaded(valid), engine=engine, cv=cv, **limits)
         show_done(f"Distilled into trees:\n{ranker.distillation_}")
         if valid is None:
             show_note(
                 f"Compared on a fifth of {distill}. If the model was trained on these queries, its "
                 f"own figures are too high: pass others with --valid."
             )
-    elif valid or max_trees or max_leaves:
-        raise InputError("--valid, --max-trees and --max-leaves need --distill.")
+    elif valid or max_trees or max_leaves or cv:
+        raise InputError("--valid, --max-trees, --max-leaves and --cv need --distill.")
     done = ranker.export(output, kind, data)
     show_done(f"Wrote {output}: {done.description}")
     show_done(str(done))

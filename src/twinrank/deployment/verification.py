@@ -10,7 +10,8 @@ import numpy as np
 from twinrank.core.lists import Lists
 from twinrank.data.builder import numbered
 from twinrank.data.dataset import Dataset, with_features
-from twinrank.deployment.difference_causes import FOUND, Cause, Difference, Floats, causes_of
+from twinrank.deployment.difference_causes import FOUND, Cause, Difference, causes_of
+from twinrank.deployment.difference_hypotheses import Floats
 from twinrank.deployment.export_format import TOLERANCE
 from twinrank.evaluation.comparison import Comparison, compare
 from twinrank.support.errors import Argument, InputError
@@ -235,7 +236,7 @@ def verify(
         pairs=_pairs(data.lists),
         exchanged=sum(exchanged),
         effect=effect,
-        notes=_notes(ranker, causes) if differs.any() else (),
+        notes=_notes(ranker, data, causes) if differs.any() else (),
     )
 
 
@@ -315,10 +316,28 @@ def _pairs(lists: Lists) -> int:
     return int((sizes * (sizes - 1) // 2).sum())
 
 
-def _notes(ranker: "BaseRanker", causes: tuple[Cause, ...]) -> tuple[str, ...]:
-    if not ranker.model_.per_query or any(cause.share >= FOUND for cause in causes):
+def _notes(ranker: "BaseRanker", data: Dataset, causes: tuple[Cause, ...]) -> tuple[str, ...]:
+    """What could not be tested."""
+    if any(cause.share >= FOUND for cause in causes):
         return ()
-    return (
-        "Scores of this model depend on the other documents of a query. They differ if the log "
-        "does not have all documents that were scored together, which cannot be tested.",
-    )
+    notes = []
+    if ranker.model_.per_query:
+        notes.append(
+            "Scores of this model depend on the other documents of a query. They differ if the log "
+            "does not have all documents that were scored together, which cannot be tested."
+        )
+    if decimals := _decimals(data.X):
+        notes.append(
+            f"All features of the log have at most {counted(decimals, 'decimal')}. If production "
+            f"has more, log all of them."
+        )
+    return tuple(notes)
+
+
+def _decimals(X: Any) -> int | None:
+    """The decimals to which all features are rounded, 1 to 4; None if they are whole, or not."""
+    for decimals in range(5):
+        near = np.round(X.astype(np.float64), decimals).astype(np.float32)
+        if np.array_equal(near, X, equal_nan=True):
+            return decimals or None
+    return None

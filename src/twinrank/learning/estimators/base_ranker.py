@@ -400,6 +400,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         *,
         max_trees: int | None = None,
         max_leaves: int | None = None,
+        engine: str | None = None,
+        cv: int | None = None,
         random_state: int = 0,
     ) -> "BoostedRanker":
         """Train boosted trees that score each document alone, on the scores of this ranker.
@@ -420,6 +422,12 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             as in `BoostedRanker`; with this limit, the trees are a single model.
         max_leaves : int, optional
             The maximum number of leaves of a tree.
+        engine : {"lightgbm", "xgboost"}, optional
+            What grows the trees. The default is the engine of this ranker, or LightGBM.
+        cv : int, optional
+            Take the scores of each query from a copy of this ranker that was trained without it,
+            with this number of folds; 3 is usual. By default the scores are those of this ranker,
+            which fits the queries of its training too closely.
         random_state : int, default 0
             The seed.
 
@@ -432,7 +440,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         Raises
         ------
         InputError
-            If the evaluation set has no relevant document.
+            If the evaluation set has no relevant document, or with `cv` the data.
 
         Examples
         --------
@@ -443,12 +451,13 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         >>> student.booster_.num_trees() <= 20
         True
         """
-        from twinrank.learning.estimators.distill import distilled
+        from twinrank.learning.estimators.distill import Student, distilled
 
         sets = as_evaluation_sets(eval_set, None, None, self._known_columns())
         validation = next(iter(sets.values()), None)
         rows = self._query_data(data, None, None)
-        return distilled(self, rows, validation, max_trees, max_leaves, random_state)
+        options = Student(max_trees, max_leaves, engine, cv, random_state)
+        return distilled(self, rows, validation, options)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], architecture: Any = None) -> Self:
