@@ -39,6 +39,8 @@ from .data.transforms import Transform as Transform
 from .data.transforms import transform as transform
 from .deployment.verification import Verification as Verification
 from .deployment.verification import verify as verify
+from .evaluation.calibration_error import CalibrationEvaluation as CalibrationEvaluation
+from .evaluation.calibration_error import evaluate_calibration as evaluate_calibration
 from .evaluation.comparison import Comparison as Comparison
 from .evaluation.comparison import compare as compare
 from .evaluation.evaluate import evaluate as evaluate
@@ -47,6 +49,10 @@ from .evaluation.metric_plots import draw_cutoffs as draw_cutoffs
 from .evaluation.run_evaluation import evaluate_run as evaluate_run
 from .evaluation.significance import confidence_interval as confidence_interval
 from .evaluation.significance import p_value as p_value
+from .evaluation.thresholds import RiskCoverage as RiskCoverage
+from .evaluation.thresholds import Threshold as Threshold
+from .evaluation.thresholds import risk_coverage as risk_coverage
+from .evaluation.thresholds import threshold_for_precision as threshold_for_precision
 from .learning.boosting.engine_objectives import lightgbm_metric as lightgbm_metric
 from .learning.boosting.engine_objectives import lightgbm_objective as lightgbm_objective
 from .learning.boosting.engine_objectives import xgboost_metric as xgboost_metric

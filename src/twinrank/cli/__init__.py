@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from twinrank import __version__
+from twinrank.cli.calibrate_command import calibrate
 from twinrank.cli.command_signatures import Command, Panels, add_command
 from twinrank.cli.compare_command import compare
 from twinrank.cli.convert_command import convert
@@ -24,6 +25,7 @@ from twinrank.cli.output_options import show, show_error
 from twinrank.cli.predict_command import predict
 from twinrank.cli.reproduce_command import reproduce
 from twinrank.cli.simulate_clicks_command import simulate_clicks
+from twinrank.cli.threshold_command import threshold
 from twinrank.cli.train_command import PANELS as TRAIN_PANELS
 from twinrank.cli.train_command import train
 from twinrank.cli.tune_command import tune
@@ -52,8 +54,8 @@ app = typer.Typer(
 
 _PANELS: dict[Command, Panels] = {evaluate: EVALUATE_PANELS, train: TRAIN_PANELS}
 for _command in (
-    *(compare, convert, evaluate, export, inspect, measures),
-    *(predict, reproduce, simulate_clicks, train, tune, verify),
+    *(calibrate, compare, convert, evaluate, export, inspect, measures),
+    *(predict, reproduce, simulate_clicks, threshold, train, tune, verify),
 ):
     add_command(app, _command, _PANELS.get(_command, {}))
 

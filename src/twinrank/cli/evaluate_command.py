@@ -21,6 +21,8 @@ from twinrank.cli.output_options import (
 from twinrank.support.errors import InputError, unknown
 
 if TYPE_CHECKING:
+    from twinrank.cli.calibration_results import Calibrations
+    from twinrank.cli.evaluated_systems import ScoredSystems
     from twinrank.evaluation.comparison import Comparison
     from twinrank.evaluation.evaluation_values import Evaluation
 
@@ -194,15 +196,16 @@ def evaluate(
         results = systems.results
     else:
         raise _nothing_to_evaluate(data, bool(scores))
+    calibrations = _calibrations(systems)
     if len(results) == 1:
-        _show(next(iter(results.values())), output, per_query)
+        _show(next(iter(results.values())), output, per_query, calibrations)
         return
     testing |= {"intervals": intervals, "random_state": seed}
-    comparison = _compare(results, output, per_query, testing, plot)
+    comparison = _compare(results, output, per_query, testing, plot, calibrations)
     if report is not None and systems is not None:
         from twinrank.cli.evaluation_report import write_evaluation_report
 
-        write_evaluation_report(report, systems, comparison, queries)
+        write_evaluation_report(report, systems, comparison, queries, calibrations)
         if not is_quiet():
             show(f"Report: {report}", err=True)
 
@@ -266,16 +269,47 @@ def _nothing_to_evaluate(data: Path | None, has_scores: bool) -> InputError:
     )
 
 
-def _show(result: "Evaluation", output: str, per_query: bool) -> None:
+def _calibrations(systems: "ScoredSystems | None") -> "Calibrations":
+    """How well the predictions of calibrated models hold, by model and target."""
+    if systems is None or not any(r and r.model_.calibration for r in systems.rankers.values()):
+        return {}
+    from twinrank.cli.calibration_results import calibrations_of
+
+    return calibrations_of(systems)
+
+
+def _calibration_json(calibrations: "Calibrations") -> dict[str, Any]:
+    """The calibrations as JSON; nothing without calibrated models."""
+    if not calibrations:
+        return {}
+    content = {
+        name: {target: own.to_json() for target, own in by_target.items()}
+        for name, by_target in calibrations.items()
+    }
+    return {"calibration": content}
+
+
+def _calibration_tables(calibrations: "Calibrations") -> list[Any]:
+    if not calibrations:
+        return []
+    from twinrank.cli.calibration_results import calibration_table
+
+    return [calibration_table(calibrations)]
+
+
+def _show(
+    result: "Evaluation", output: str, per_query: bool, calibrations: "Calibrations | None" = None
+) -> None:
     if output == "json":
-        print_json(result.to_json(per_query))
+        print_json({**result.to_json(per_query), **_calibration_json(calibrations or {})})
     elif output == "csv":
         show_csv(result.to_csv(per_query))
     elif output == "trec":
         show("\n".join(result.trec_lines(per_query)))
     else:
         tables = [result.per_list_table()] if per_query else []
-        show("\n\n".join(_rendered(t, output) for t in [*tables, result.table()]))
+        tables += [result.table(), *_calibration_tables(calibrations or {})]
+        show("\n\n".join(_rendered(table, output) for table in tables))
 
 
 def _rendered(table: Any, output: str) -> str:
@@ -290,6 +324,7 @@ def _compare(
     per_query: bool,
     testing: dict[str, Any],
     plot: Path | None,
+    calibrations: "Calibrations",
 ) -> "Comparison":
     """Print the comparison, and draw the plot."""
     from twinrank.evaluation.comparison import compare
@@ -302,7 +337,7 @@ def _compare(
         for name, result in results.items():
             _show(replace(result, run=result.run or name), output, per_query)
     elif output == "json":
-        content = comparison.to_json()
+        content = {**comparison.to_json(), **_calibration_json(calibrations)}
         if per_query:
             content["systems"] = {name: result.to_json() for name, result in results.items()}
         print_json(content)
@@ -310,7 +345,8 @@ def _compare(
         if per_query:
             for name, result in results.items():
                 show(f"{name}\n{_rendered(result.per_list_table(), output)}\n")
-        show(_rendered(comparison.table(), output))
+        tables = [comparison.table(), *_calibration_tables(calibrations)]
+        show("\n\n".join(_rendered(table, output) for table in tables))
     if plot is not None:
         name = comparison.measures[0]
         first, second = results

@@ -6,6 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.cli.calibration_results import (
+    Calibrations,
+    calibration_table,
+    reliability_figures,
+)
 from twinrank.cli.evaluated_systems import ScoredSystems
 from twinrank.cli.output_options import command_line
 from twinrank.evaluation.comparison import Comparison
@@ -27,7 +32,11 @@ if TYPE_CHECKING:
 
 
 def write_evaluation_report(
-    path: Path, systems: ScoredSystems, comparison: Comparison, queries: int
+    path: Path,
+    systems: ScoredSystems,
+    comparison: Comparison,
+    queries: int,
+    calibrations: Calibrations,
 ) -> None:
     """Write the report, with at most `queries` single queries."""
     data, measure = systems.data, comparison.measures[0]
@@ -45,6 +54,8 @@ def write_evaluation_report(
         queries=_ranked(systems, values, chosen),
         feature_names=data.feature_names or (),
         queries_note=choice_note(len(chosen), data.queries),
+        figures=reliability_figures(calibrations),
+        tables=[("Calibration", calibration_table(calibrations))] if calibrations else (),
     )
     write_report(path, content)
 

@@ -35,6 +35,7 @@ def predict(
     kind: Annotated[str | None, typer.Option("--format")] = None,
     overwrite: Overwrite = False,
     tag: str = "twinrank",
+    target: str = "score",
     architecture: str | None = None,
     reading: dict[str, Any] | None = None,
 ) -> None:
@@ -60,6 +61,8 @@ def predict(
         jsonl with --json).
     tag
         Name of the system, the last column of a TREC run.
+    target
+        What to write: score, or for a calibrated model probability or grade.
     architecture
         Your own net as package.module:name, if the model was trained with it.
     """
@@ -71,9 +74,12 @@ def predict(
     kind = format_of(output, kind)
     check_free(output, overwrite)
     ranker = load_model(model, architecture)
+    calibration = ranker._calibration(target)
     loaded = load_data(data, reading or {}, ranker._known_columns().text)
     show_notes(loaded)
-    scores = scores_of(ranker, loaded, data)
+    scores: npt.NDArray[Any] = scores_of(ranker, loaded, data)
+    if calibration is not None:
+        scores = calibration(scores, loaded.lists)
     write_scores(scores, loaded, output, kind, tag, overwrite)
     if output != STANDARD_OUTPUT:
         show_done(f"Wrote {output}: {loaded.documents:,} scores")

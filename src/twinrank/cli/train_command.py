@@ -26,7 +26,7 @@ PANELS = {
     ),
     "Model and training": (
         *("start", "objective", "strategy", "architecture", "trees", "per_document"),
-        *("blend", "epochs", "paper", "seed", "config", "settings"),
+        *("blend", "epochs", "paper", "calibrate", "seed", "config", "settings"),
     ),
     "Run": ("out", "gate", "resume", "save_every", "tensorboard", "log"),
 }
@@ -54,6 +54,7 @@ def train(
     start: Annotated[Path | None, typer.Option("--from")] = None,
     epochs: AtLeastOne = None,
     paper: bool = False,
+    calibrate: str | None = None,
     seed: Annotated[int | None, typer.Option(min=0)] = None,
     config: Path | None = None,
     settings: Settings = None,
@@ -118,6 +119,9 @@ def train(
         The maximum number of epochs, or of boosting rounds.
     paper
         Use the paper's settings for all that you do not set.
+    calibrate
+        Learn on the validation data what scores mean: probability, grade, or
+        "probability(relevant=2)". See twinrank calibrate.
     seed
         The random seed. Default: 0.
     config
@@ -172,7 +176,7 @@ def train(
         files |= {"clicks": clicks, "propensities": propensities}
     if resume is not None and any(
         value not in (None, [], False)
-        for value in (*options.values(), *files.values(), fold, config, out, settings)
+        for value in (*options.values(), *files.values(), fold, config, out, settings, calibrate)
     ):
         raise InputError(
             "--resume reads data and parameters from the run: remove the other options."
@@ -184,6 +188,7 @@ def train(
         check_replaceable(folder)
     source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
     source |= {} if clicks is None else {"estimator": estimator}
+    source |= {} if calibrate is None else {"calibrate": calibrate}
     source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
     if gate is not None:
         source["out"], folder = _text(folder), candidate_of(folder)

@@ -68,6 +68,8 @@ def run_training(
     more = {name: source[name] for name in ONLY_NETS if source.get(name) is not None}
     if "unlabelled" in more:
         more["unlabelled"] = sets.pop("unlabelled")
+    if source.get("calibrate") is not None:
+        more["calibrate"] = source["calibrate"]
     if source.get("from") is not None:
         more["init_model"] = source["from"]
     evaluation = {name: data for name, data in sets.items() if name != "train"}

@@ -22,6 +22,7 @@ from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
     from twinrank.learning.models.saved_model import Model
+    from twinrank.learning.models.score_map import ScoreMap
 
 TOLERANCE = 1e-5
 """The largest accepted difference of scores, relative to the largest score."""
@@ -58,6 +59,10 @@ class Format(ABC):
     target: ClassVar[str]
     """The default name of the file or folder."""
     is_folder: ClassVar[bool] = False
+
+    def holds(self, calibration: "ScoreMap") -> bool:  # noqa: ARG002
+        """True if the files can turn scores into grades or probabilities."""
+        return False
 
     @abstractmethod
     def write(self, model: "Model", path: Path, data: Dataset | None) -> Written:

@@ -108,6 +108,13 @@ def export_model(
         (content,) = written.files.values()
         with replacing(path) as partial:
             partial.write_bytes(content)
+    lost = [name for name, own in model.calibration.items() if not chosen.holds(own)]
+    notes = written.notes
+    if lost:
+        notes += (
+            f"The files give scores, not the calibrated {' and '.join(lost)}: {chosen.engine} "
+            f"cannot hold the map, which is in calibration.json of the saved model.",
+        )
     trees, leaves = (written.trees, written.leaves) if chosen.is_folder else _counts(model)
     return Export(
         path=path,
@@ -120,7 +127,7 @@ def export_model(
         difference=written.difference,
         models=model.ensemble_size,
         rows=written.rows,
-        notes=written.notes,
+        notes=notes,
     )
 
 

@@ -15,6 +15,7 @@ from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from twinrank.learning.models.saved_model import Model
+    from twinrank.learning.models.score_map import ScoreMap
 
 SUFFIX = ".onnx"
 TOLERANCE = 1e-5
@@ -27,7 +28,8 @@ _MOST = 500  # queries of the data on which scores are compared
 class ONNX(Format):
     """One file: X [documents, features] in, scores [documents] out.
 
-    A column of text is an input of its own, [documents], called "text:" and its name.
+    A column of text is an input of its own, [documents], called "text:" and its name. A calibrated
+    model has further outputs, "grade" or "probability".
 
     If a score depends on the other documents of its query (QueryZScore, norm="query"), a call takes
     the documents of one query; otherwise it takes any documents.
@@ -37,6 +39,10 @@ class ONNX(Format):
     engine = "onnxruntime"
     limits = "none for trees and TwinRank's nets; one query per call with the default transforms"
     target = "model.onnx"
+
+    def holds(self, calibration: "ScoreMap") -> bool:  # noqa: ARG002
+        """Every map is a further output."""
+        return True
 
     def write(self, model: "Model", path: Path, data: Dataset | None) -> Written:
         """The graph with all transforms, checked by onnxruntime."""
@@ -60,15 +66,18 @@ def onnx_model(model: "Model") -> Any:
     """The model as an `onnx.ModelProto`."""
     graph = Graph()
     scores = model.add_to(graph)
-    return graph.model(model.features, scores, metadata(model), summary(model))
+    calibrated = {name: own.add_to(graph, scores) for name, own in model.calibration.items()}
+    about = metadata(model), summary(model)
+    return graph.model(model.features, scores, *about, calibrated)
 
 
 def summary(model: "Model") -> str:
     """One line for people: input, output, and transforms."""
-    queries = "one query per call" if model.per_query else "any documents per call"
+    queries = "one query per call" if _one_query(model) else "any documents per call"
     texts = "".join(f", {name} [documents]" for name in text_inputs(model))
+    values = "".join(f", {name} [documents], float64" for name in model.calibration)
     return (
-        f"X [documents, {model.features}]{texts} → scores [documents], float32, {queries}; "
+        f"X [documents, {model.features}]{texts} → scores [documents], float32{values}, {queries}; "
         f"transforms included: {model.transforms()}"
     )
 
@@ -82,13 +91,18 @@ def metadata(model: "Model") -> dict[str, str]:
         "features": json.dumps(model.features),
         "feature_names": json.dumps(None if names is None else list(names), ensure_ascii=False),
         "transforms": model.transforms(),
-        "one_query_per_call": json.dumps(model.per_query),
+        "one_query_per_call": json.dumps(_one_query(model)),
         **{name: json.dumps(value) for name, value in model.graph_metadata().items()},
     }
     for name in ("objective", "strategy"):
         if isinstance(parameters.get(name), str):
             entries[name] = parameters[name]
     return entries
+
+
+def _one_query(model: "Model") -> bool:
+    """True if a call must have the documents of one query."""
+    return model.per_query or any(own.per_query for own in model.calibration.values())
 
 
 def session(runtime: Any, content: bytes) -> Any:
@@ -117,7 +131,7 @@ def _compared(model: "Model", onnx_session: Any, query: Dataset) -> float:
         own = [texts[int(code)] if code >= 0 else "" for code in query.X[:, column]]
         inputs[name] = np.array(own, object)
     expected = model.score(query)
-    (scores,) = onnx_session.run(None, inputs)
+    scores, *calibrated = onnx_session.run(None, inputs)
     difference = float(np.abs(scores - expected).max())
     limit = TOLERANCE * max(1.0, float(np.abs(expected).max()))
     if not difference <= limit:
@@ -125,6 +139,13 @@ def _compared(model: "Model", onnx_session: Any, query: Dataset) -> float:
             f"Not exported: onnxruntime's scores of {query.documents} documents differ from the "
             f"model's by up to {difference:.2g}; at most {limit:.2g} is accepted."
         )
+    for known, values in zip(model.calibration.values(), calibrated, strict=True):
+        off = float(np.abs(values - known(scores, query.lists)).max())
+        if not off <= TOLERANCE * known.span:
+            raise InputError(
+                f"Not exported: onnxruntime's {known.target} differs from the model's by up to "
+                f"{off:.2g}; at most {TOLERANCE * known.span:.2g} is accepted."
+            )
     return difference
 
 

@@ -4,7 +4,7 @@ The arithmetic is that of our own code. Statistics are float64, and the result o
 rounded to float32. All documents of a call are one query. NaN is a missing value.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -87,16 +87,25 @@ class Graph:
         to = self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return self("Cast", x, to=to)
 
-    def model(self, features: int, result: str, metadata: dict[str, str], summary: str) -> Any:
+    def model(
+        self,
+        features: int,
+        result: str,
+        metadata: dict[str, str],
+        summary: str,
+        calibrated: Mapping[str, str],
+    ) -> Any:
         """The finished model: float32 X [documents, features] in, scores [documents] out.
 
-        Columns of text are further inputs; X may have anything in their place.
+        Columns of text are further inputs; X may have anything in their place. `calibrated` are
+        float64 results that become further outputs, by the names of these.
         """
         helper, floats = self._onnx.helper, self._onnx.TensorProto.FLOAT
-        texts = self._onnx.TensorProto.STRING
-        last = helper.make_node("Identity", [result], ["scores"])
+        texts, doubles = self._onnx.TensorProto.STRING, self._onnx.TensorProto.DOUBLE
+        outputs = {"scores": result, **calibrated}
+        last = [helper.make_node("Identity", [own], [name]) for name, own in outputs.items()]
         graph = helper.make_graph(
-            [*self._nodes, last],
+            [*self._nodes, *last],
             "twinrank",
             [
                 helper.make_tensor_value_info("X", floats, ["documents", features]),
@@ -105,7 +114,10 @@ class Graph:
                     for text in self._texts
                 ),
             ],
-            [helper.make_tensor_value_info("scores", floats, ["documents"])],
+            [
+                helper.make_tensor_value_info("scores", floats, ["documents"]),
+                *(helper.make_tensor_value_info(n, doubles, ["documents"]) for n in calibrated),
+            ],
             self._constants,
         )
         used = {node.domain for node in self._nodes} - {""}

@@ -11,15 +11,23 @@ value is NaN if it is a number, and empty if it is text (`attributefeature.cpp`,
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from twinrank.deployment.export_format import Files, TreeFormat, as_json
+from twinrank.data.dataset import Dataset
+from twinrank.deployment.export_format import Files, TreeFormat, Written, as_json, label_of
 from twinrank.deployment.forest import Feature, Forest
 from twinrank.deployment.tree_list import Tree
 from twinrank.deployment.tree_rules import Rule
 from twinrank.deployment.xgboost_dump import dumped, undumped
 from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    from twinrank.learning.models.saved_model import Model
+    from twinrank.learning.models.score_map import ScoreMap
 
 _PROFILE = """\
 # upload.sh copies this file to schemas/SCHEMA/ of an application. Edit the functions: each gives a
@@ -45,6 +53,20 @@ _RESERVED = frozenset(
     )
 )
 """Words of ranking expressions (`RankingExpressionParser.jj`, 1f79d33), in small letters."""
+_CALIBRATED = """\
+    function {score}() {{
+        expression: xgboost("{label}.json")
+    }}
+{functions}
+    first-phase {{
+        expression: {score}
+    }}
+    summary-features {{
+{names}
+    }}
+}}
+"""
+_SCORE = "ranker_score"
 _UPLOAD = """\
 #!/bin/sh
 # Add the model to an application, and deploy it: sh upload.sh APPLICATION SCHEMA
@@ -81,12 +103,36 @@ class Vespa(TreeFormat):
             )
         return forest.renamed(names)
 
+    def holds(self, calibration: "ScoreMap") -> bool:
+        """An expression sees one document, not the scores of its query."""
+        return not calibration.per_query
+
+    def write(self, model: "Model", path: Path, data: Dataset | None) -> Written:
+        """The folder; maps from scores to grades and probabilities are functions of the profile."""
+        written = super().write(model, path, data)
+        maps = {name: own for name, own in model.calibration.items() if self.holds(own)}
+        if not maps:
+            return written
+        label = label_of(path)
+        profile = written.files[f"{label}.profile"].decode()
+        for name in (_SCORE, *maps):
+            if f"    function {name}() " in profile:
+                raise InputError(
+                    f"Not exported: a feature is called {name}, as a function of the calibrated "
+                    f"model. Rename the column of the training data."
+                )
+        added = _CALIBRATED.format(
+            label=label,
+            score=_SCORE,
+            functions="\n".join(_function(name, calibrated(own)) for name, own in maps.items()),
+            names="\n".join(f"        {name}" for name in maps),
+        )
+        profile = profile.partition("    first-phase {")[0] + added
+        return replace(written, files={**written.files, f"{label}.profile": profile.encode()})
+
     def files(self, forest: Forest, label: str) -> Files:
         """The model, the rank profile and the commands."""
-        functions = "\n".join(
-            f"    function {feature.name}() {{\n        expression: {_expression(feature)}\n    }}"
-            for feature in forest.features
-        )
+        functions = "\n".join(_function(f.name, _expression(f)) for f in forest.features)
         return {
             f"{label}.json": as_json(dumped(forest)).encode(),
             f"{label}.profile": _PROFILE.format(label=label, functions=functions).encode(),
@@ -97,6 +143,29 @@ class Vespa(TreeFormat):
         """The trees of the model."""
         (content,) = (content for name, content in files.items() if name.endswith(".json"))
         return undumped(json.loads(content), names)
+
+
+def _function(name: str, expression: str) -> str:
+    """A function of the rank profile."""
+    return f"    function {name}() {{\n        expression: {expression}\n    }}"
+
+
+def calibrated(own: "ScoreMap") -> str:
+    """The piecewise-linear map of the score, by a binary search of its knots."""
+    x, y = own.scores.tolist(), own.values.tolist()
+
+    def between(low: int, high: int) -> str:
+        if low == high:
+            if low in (0, len(x)):
+                return repr(y[min(low, len(x) - 1)])
+            slope = (y[low] - y[low - 1]) / (x[low] - x[low - 1])
+            away = f"{_SCORE} {'-' if x[low - 1] >= 0 else '+'} {abs(x[low - 1])!r}"
+            return f"{y[low - 1]!r} + {slope!r} * ({away})"
+        middle = (low + high) // 2
+        left, right = between(low, middle), between(middle + 1, high)
+        return f"if ({_SCORE} < {x[middle]!r}, {left}, {right})"
+
+    return between(0, len(x))
 
 
 def _expression(feature: Feature) -> str:

@@ -17,6 +17,7 @@ from twinrank.clicks.click_measures import check_click_objective
 from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.data.sources import is_source, is_stream
+from twinrank.learning.estimators.calibration import Calibration, CalibrationOptions
 from twinrank.learning.estimators.data_warnings import warn_about_training
 from twinrank.learning.estimators.parameters import loaded_parameters, own_net, saved_parameters
 from twinrank.learning.estimators.saved_ranker import estimator_class
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from twinrank.learning.estimators.pair_explanation import PairExplanation
 
 
-class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
+class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
     """A ranker with scikit-learn's interface; subclasses have the parameters of one learner.
 
     Attributes
@@ -124,6 +125,7 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         run: str | os.PathLike[str] | Run | None = None,
         resume: bool = False,
         init_model: Any = None,
+        calibrate: Any = None,
     ) -> Self:
         """Train on features, labels and queries, or on a Dataset.
 
@@ -167,6 +169,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             Continue from this model: trees get further trees, a net starts from its weights, a
             blend continues each of its rankers. The features, the objective, the transforms and
             the codes of categories stay as they are; new categories are unknown ones.
+        calibrate : str or dict, optional
+            Learn on the evaluation set what scores mean: "probability", "grade", or with options
+            "probability(relevant=2, query_features=true)"; see `calibrate`.
 
         Returns
         -------
@@ -179,7 +184,8 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         """
         data = (X, y, qid, group, sample_weight)
         sets = (eval_set, eval_qid, eval_group)
-        return self._fit(data, sets, eval_fraction, callbacks, run, resume, init_model)
+        others = (callbacks, run, resume, init_model, None, None, calibrate)
+        return self._fit(data, sets, eval_fraction, *others)
 
     def _fit(
         self,
@@ -192,17 +198,26 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         init_model: Any = None,
         unlabelled: Any = None,
         teacher: Any = None,
+        calibrate: Any = None,
     ) -> Self:
         """Read the arguments of `fit`, and train."""
         check_callbacks(callbacks)
+        calibration = CalibrationOptions.of(calibrate)
         previous = initial_model(init_model, self.kind, own_net(self))
         more = (eval_fraction, previous, unlabelled, teacher)
         train, sets = training_data(self, training, evaluation, *more)
+        if calibration is not None and not sets:
+            raise InputError(
+                Argument("calibrate"),
+                " needs queries that are not trained on: pass eval_set or eval_fraction.",
+            )
         folder = opened_run(run, resume)
         warn_about_training(self, train.data, sets)
         with nullcontext() if folder is None else folder.locked():
             calls = 0 if previous is None else continuations(previous) + 1
             self._train(train, sets, callbacks, folder, previous, calls)
+            if calibration is not None:
+                self._calibrate_fitted(sets, calibration, folder)
         return self
 
     def _check_continues(self, previous: Model, data: Dataset) -> None:
@@ -215,7 +230,9 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         self._check_fitted()
         return known_columns(self.model_)
 
-    def predict(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float32]:
+    def predict(
+        self, X: Any, qid: Any = None, group: Any = None, *, output: str = "score"
+    ) -> npt.NDArray[Any]:
         """Score documents.
 
         A score depends on the document and, if the model or its transform works per query, on the
@@ -227,15 +244,23 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
             The features, as in `fit`.
         qid, group : array, optional
             The queries, as in `fit`; required if scores depend on them.
+        output : {"score", "grade", "probability"}, default "score"
+            After `calibrate`: the expected grade, or the probability of relevance, instead of the
+            score. Documents have the same order.
 
         Returns
         -------
         array of float32, shape (n_documents,)
-            One score per row, in the order of the rows; higher is better.
+            One score per row, in the order of the rows; higher is better. Grades and probabilities
+            are float64.
         """
-        data = self._query_data(X, qid, group)
-        scores = self._scores(data)
-        return scores if data is X else np.asarray(data.in_source_order(scores), np.float32)
+        calibration = self._calibration(output)
+        of_query = calibration is not None and calibration.per_query
+        data = self._query_data(X, qid, group, of_query)
+        values: npt.NDArray[Any] = self._scores(data)
+        if calibration is not None:
+            values = calibration(values, data.lists)
+        return values if data is X else np.asarray(data.in_source_order(values), values.dtype)
 
     def rank(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.int64]:
         """Rank documents within their queries.
@@ -560,12 +585,12 @@ class BaseRanker(BaseEstimator, ABC):  # type: ignore[misc]
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _query_data(self, X: Any, qid: Any, group: Any) -> Dataset:
+    def _query_data(self, X: Any, qid: Any, group: Any, per_query: bool = False) -> Dataset:
         """The data to score; queries are needed if scores depend on them."""
         self._check_fitted()
         has_queries = isinstance(X, Dataset) or qid is not None or group is not None
         has_queries = has_queries or has_query_column(X) or (is_source(X) and not is_stream(X))
-        if self.model_.per_query and not has_queries:
+        if (per_query or self.model_.per_query) and not has_queries:
             raise InputError("Scores depend on the other documents of a query: pass qid or group.")
         return as_dataset(X, qid=qid, group=group, one_query=True, known=self._known_columns())
 

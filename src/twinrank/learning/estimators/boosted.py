@@ -185,11 +185,12 @@ class BoostedRanker(BaseRanker):
             more = (run, resume, init_model, *others)
             return super()._fit(training, evaluation, eval_fraction, callbacks, *more)
         eval_set, eval_qid, eval_group = evaluation
-        refused = (group, run, eval_group, eval_fraction, init_model)
+        refused = (group, run, eval_group, eval_fraction, init_model, *others)
         if any(v is not None for v in refused) or callbacks:
             raise InputError(
                 "On a Dask cluster, fit takes X, y, qid, sample_weight and one eval_set, as Dask "
-                "arrays or frames. Run folders, callbacks and init_model are not available there."
+                "arrays or frames. Run folders, callbacks, init_model and calibrate are not "
+                "available there."
             )
         held = None if eval_set is None else dask_evaluation(eval_set, eval_qid)
         saved = saved_parameters(self._parameters())

@@ -213,6 +213,7 @@ class Ranker(BaseRanker):
         run: str | os.PathLike[str] | Run | None = None,
         resume: bool = False,
         init_model: Any = None,
+        calibrate: Any = None,
         unlabelled: Any = None,
         teacher: Any = None,
     ) -> Self:
@@ -230,6 +231,8 @@ class Ranker(BaseRanker):
             As in `BoostedRanker.fit`.
         init_model : fitted Ranker, or path of a saved one, optional
             Start from its weights, as in `BoostedRanker.fit`.
+        calibrate : str or dict, optional
+            Learn on the evaluation set what scores mean, as in `BoostedRanker.fit`.
         unlabelled : Dataset, (X, qid) or (X, y, qid), optional
             Lists with the same features, for contrastive pre-training of the hidden layers (Hou et
             al. 2023). Labels in it are ignored. The transforms are fitted on the training data.
@@ -247,7 +250,7 @@ class Ranker(BaseRanker):
             If parameters or data cannot be used.
         """
         data, sets = (X, y, qid, group, sample_weight), (eval_set, eval_qid, eval_group)
-        others = (callbacks, run, resume, init_model, unlabelled, teacher)
+        others = (callbacks, run, resume, init_model, unlabelled, teacher, calibrate)
         return self._fit(data, sets, eval_fraction, *others)
 
     def partial_fit(

@@ -19,6 +19,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Compose, Transform
 from twinrank.learning.models.encoding import Encoding
 from twinrank.learning.models.kinds import class_of
+from twinrank.learning.models.score_map import ScoreMap, maps_from_json, maps_to_json
 from twinrank.support.checksums import check_seal, checksum, sealed
 from twinrank.support.errors import DataWarning, InputError, explained, warn
 from twinrank.support.files import check_format, check_regular, read_json, write_folder
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from twinrank.deployment.onnx_graph import Graph
 
 FORMAT, VERSION = "twinrank-model", 2
-CONFIG, HISTORY = "config.json", "history.jsonl"
+CONFIG, HISTORY, CALIBRATION = "config.json", "history.jsonl", "calibration.json"
 RUN, RUN_MODEL, RUN_VERSION = "run.json", "model", 2
 """A run folder holds `run.json`, and its model in the folder `model`."""
 _LONGEST_HISTORY = 8_000_000
@@ -52,6 +53,8 @@ class Model(ABC):
     provenance: dict[str, Any] = field(default_factory=dict)
     """How it was trained: parameters, the values of those that are "auto", plan, data, versions."""
     history: list[dict[str, Any]] = field(default_factory=list)
+    calibration: Mapping[str, ScoreMap] = field(default_factory=dict)
+    """The maps from scores to grades and probabilities, by target."""
 
     @property
     @abstractmethod
@@ -125,6 +128,9 @@ def model_files(model: Model) -> dict[str, bytes]:
     The history has none: it contains times, and a seed always gives the same configuration.
     """
     files = model.parts()[1]
+    if model.calibration:
+        maps = json.dumps(maps_to_json(model.calibration), allow_nan=False)
+        files = {**files, CALIBRATION: maps.encode()}
     sums = {name: checksum(files[name]) for name in files if "/" not in name}
     config = sealed({**model.config(), "checksums": sums})  # a blend's models have their own
     text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -244,7 +250,20 @@ def _common(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "best_score": score,
         "provenance": provenance,
         "history": _history(folder, config),
+        "calibration": _calibration(folder, config),
     }
+
+
+def _calibration(folder: Path, config: Mapping[str, Any]) -> dict[str, ScoreMap]:
+    """The maps that a model was saved with; none in models without calibration."""
+    sums = config.get("checksums")
+    if not isinstance(sums, dict) or CALIBRATION not in sums:
+        return {}
+    try:
+        content = json.loads(read_part(folder, CALIBRATION, config))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{CALIBRATION} is damaged ({error}).") from error
+    return maps_from_json(content)
 
 
 def _history(folder: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
