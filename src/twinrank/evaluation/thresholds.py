@@ -295,7 +295,7 @@ def _checked(predictions: Any, labels: Any, lists: Lists, relevant: float) -> tu
     return p, (y >= relevant).astype(np.float64), judged
 
 
-def _wilson(rates: Floats, sizes: Floats) -> tuple[Floats, Floats]:
+def _wilson(rates: Any, sizes: Any) -> tuple[Floats, Floats]:
     """Wilson's 95 % interval of a share (1927)."""
     z = 1.959964
     centre = (rates + z**2 / (2 * sizes)) / (1 + z**2 / sizes)
