@@ -54,7 +54,7 @@ def calibrate(
         Your own net as package.module:name, if the model was trained with it.
     """
     from twinrank.evaluation.calibration_error import evaluate_calibration
-    from twinrank.learning.estimators.base_ranker import load_model
+    from twinrank.learning.estimators.saved_ranker import load_model
     from twinrank.learning.models.saved_model import model_folder
 
     ranker = load_model(model, architecture)

@@ -68,7 +68,7 @@ def threshold(
     """
     from twinrank.core.measures import measure as measure_of
     from twinrank.evaluation.thresholds import risk_coverage, threshold_for_precision
-    from twinrank.learning.estimators.base_ranker import load_model
+    from twinrank.learning.estimators.saved_ranker import load_model
 
     measure_of(measure or "P@1")  # raises errors before anything is read
     ranker = load_model(model, architecture)
