@@ -56,7 +56,7 @@ from twinrank.learning.training.matched_data import (
     trainable_part,
 )
 from twinrank.learning.training.run_folder import Run
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 
 if TYPE_CHECKING:
     from twinrank.deployment.model_export import Export
