@@ -18,7 +18,7 @@ moves documents between positions (--temperature). Users see position k with pro
 
 All trees have the same number of rounds, leaves and learning rate, and none stops early, because
 what to stop on would differ. The file --out gets a line per training. The same command continues
-where it was stopped, and prints the means over seeds.
+where it was stopped, and prints the means over seeds, folds and test queries.
 """
 
 import argparse
@@ -43,6 +43,7 @@ OBJECTIVE = "DCG(gain=linear)@10"
 NOISE = 0.1
 ROUNDS, LEAVES, RATE = 100, 15, 0.05
 QUERIES = 300  # of the built-in data
+OURS = "trees"
 
 
 class Setting(NamedTuple):
@@ -154,10 +155,10 @@ METHODS: dict[str, Callable[..., Any]] = {
 }
 
 
-def value_of(ranker: Any, test: tr.Dataset) -> float:
-    """The measure of a ranker on test queries."""
-    scores = ranker.predict(test)
-    return tr.evaluate(scores, test.y, test.lists, [MEASURE])[MEASURE]
+def values_of(ranker: Any, test: tr.Dataset) -> list[float]:
+    """The measure of a ranker for each test query with something relevant."""
+    found = tr.evaluate(ranker.predict(test), test.y, test.lists, [MEASURE]).values[MEASURE]
+    return [round(float(value), 5) for value in found[np.isfinite(found)]]
 
 
 def finished(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -192,10 +193,12 @@ def run(options: argparse.Namespace, settings: Sequence[Setting], out: Path) -> 
             for name in missing:
                 began = time.perf_counter()
                 ranker = METHODS[name](log, setting)
+                values = values_of(ranker, test)
                 record = {
                     **setting._asdict(),
                     "method": name,
-                    "value": value_of(ranker, test),
+                    "value": mean(values),
+                    "values": values,
                     "seconds": round(time.perf_counter() - began, 2),
                     "clicks": int(log.clicked.sum()),
                 }
@@ -234,16 +237,39 @@ def main() -> None:
     ]
     run(options, settings, options.out)
     done = finished(options.out)
-    values: dict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for key in dict.fromkeys((each.impressions, each.eta, each.share) for each in settings):
+        own = [each for each in settings if (each.impressions, each.eta, each.share) == key]
+        rows[key] = {name: by_query(done, own, name) for name in options.methods}
+    label = ["impressions", "eta", "share"]
+    texts = [[f"{key[0]:,}", *map(str, key[1:])] for key in rows]
+    show_table(
+        f"{MEASURE} on {name}", [*label, *options.methods],
+        [[*text, *(f"{own[m].mean():.4f}" for m in options.methods)]
+         for text, own in zip(texts, rows.values(), strict=True)],
+    )  # fmt: skip
+    if OURS in options.methods:
+        others = [m for m in options.methods if m != OURS]
+        show_table(
+            f"{OURS} − each method, with the 95 % interval over test queries", [*label, *others],
+            [[*text, *(difference(own[OURS], own[m]) for m in others)]
+             for text, own in zip(texts, rows.values(), strict=True)],
+        )  # fmt: skip
+
+
+def by_query(done: dict[tuple[Any, ...], Any], settings: Sequence[Setting], method: str) -> Any:
+    """The values of all test queries, each the mean over seeds."""
+    folds: dict[int, list[Any]] = defaultdict(list)
     for setting in settings:
-        for method in options.methods:
-            key = (setting.impressions, setting.eta, setting.share)
-            values[key][method].append(done[(*setting, method)]["value"])
-    rows = [
-        [f"{key[0]:,}", *map(str, key[1:]), *(f"{mean(own[m]):.4f}" for m in options.methods)]
-        for key, own in values.items()
-    ]
-    show_table(f"{MEASURE} on {name}", ["impressions", "eta", "share", *options.methods], rows)
+        folds[setting.fold].append(done[(*setting, method)]["values"])
+    return np.concatenate([np.mean(values, axis=0) for values in folds.values()])
+
+
+def difference(a: Any, b: Any) -> str:
+    """The mean difference and half of its interval."""
+    change = a - b
+    half = 1.96 * change.std(ddof=1) / np.sqrt(change.size)
+    return f"{change.mean():+.4f} ± {half:.4f}"
 
 
 if __name__ == "__main__":

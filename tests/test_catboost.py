@@ -118,6 +118,7 @@ def test_names():
     chosen = method("CatBoost(loss=StochasticRank, depth=4)")
     assert chosen == Method("", "", "CatBoost(depth=4, loss=StochasticRank)")
     assert chosen.kind is CATBOOST
+    assert chosen.kind.iteration == "round"
     assert chosen.parameters() == {"loss": "StochasticRank", "depth": 4}
     assert method(str(chosen)) == chosen
     assert str(method("CatBoost")) == "CatBoost"

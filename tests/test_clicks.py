@@ -326,7 +326,7 @@ def test_loggers_order_documents(data):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"model": "trust"}, "Unknown model 'trust'"),
+        ({"model": "browsing"}, "Unknown model 'browsing'"),
         ({"eta": -1}, "eta must be at least 0"),
         ({"noise": 1.5}, "noise must be between 0 and 1"),
         ({"randomised": 2}, "randomised must be between 0 and 1"),

@@ -46,7 +46,8 @@ def with_propensities(log: "ClickLog", path: Path | None) -> "tuple[ClickLog, Pr
     if log.propensity is not None:
         return log, None
     try:
-        found = estimate_propensities(log, resamples=0)
+        with warnings_as_notes(is_quiet()):
+            found = estimate_propensities(log, resamples=0)
     except InputError as error:
         raise InputError(
             *error.parts, " Options for estimates are those of twinrank inspect --clicks."
@@ -89,18 +90,28 @@ def inspect_clicks(
     curve: str,
 ) -> None:
     """Print the summary of a log and its propensities, which `target` gets as JSON."""
+    from twinrank.clicks.click_models import compare_click_models
     from twinrank.clicks.position_bias import estimate_propensities
 
     log = load_log(clicks, data, reading)
     summary, found = log.summary, None
+    try:
+        models = compare_click_models(log)
+    except InputError:  # such as a log without clicks
+        models = None
     if not summary.problem or target is not None or positions is not None or curve != "free":
-        found = estimate_propensities(log, positions=positions, curve=curve)  # or an error
+        with warnings_as_notes(is_quiet()):
+            found = estimate_propensities(log, positions=positions, curve=curve)  # or an error
     if wants_json():
-        show_json({**summary.to_json(), "propensities": None if found is None else found.to_json()})
+        both = {"click_models": models, "propensities": found}
+        own = {name: None if each is None else each.to_json() for name, each in both.items()}
+        show_json({**summary.to_json(), **own})
     else:
         show(f"{clicks}\n{summary}")
         if found is not None:
             show_table(found.table())
+        if models is not None:
+            show_table(models.table())
     if target is not None and found is not None:
         found.save(target)
         show_note(f"Propensities are in {target}.")

@@ -20,6 +20,7 @@ def simulate_clicks(
     *,
     out: Path = Path("clicks.csv"),
     logger: str = "random",
+    model: str = "position",
     eta: Annotated[float, typer.Option(min=0)] = 1.0,
     noise: _Share = 0.1,
     impressions: _Positive = 10_000,
@@ -30,9 +31,9 @@ def simulate_clicks(
     overwrite: Overwrite = False,
     reading: dict[str, Any] | None = None,
 ) -> None:
-    """Simulate clicks on graded data, with position bias.
+    """Simulate clicks on graded data.
 
-    A user sees position k with probability (1/k)^eta, and clicks on a document
+    By default a user sees position k with probability (1/k)^eta, and clicks on a document
     that he sees more likely the higher its label.
 
     Example: twinrank simulate-clicks train.txt --logger 25 --temperature 0.3
@@ -47,6 +48,8 @@ def simulate_clicks(
     logger
         What orders the documents: random, the name or number of a feature, or the folder of a
         model.
+    model
+        How users click: position, trust, cascade or dependent.
     eta
         The strength of position bias.
     noise
@@ -75,6 +78,7 @@ def simulate_clicks(
     log = simulate(
         loaded,
         logger=chosen,
+        model=model,
         eta=eta,
         noise=noise,
         impressions=impressions,

@@ -11,6 +11,10 @@ The doubly robust estimate (Oosterhuis 2023) adds a prediction r of relevance wh
 than the clip: r + (C − E · r) / max(E, clip · N). It is unbiased if the propensities are right and
 nothing is clipped, and also if r is right. A document that was never shown has the credit r. It is
 never negative, because C + (max(E, clip · N) − E) · r has no negative term.
+
+With trust bias, C is the number of clicks minus those that positions alone cause in expectation
+(Vardasbi et al. 2020). A credit can then be negative. `lifted` adds a constant per query, because
+labels are not: it changes a linear measure of any ranking by the same amount.
 """
 
 from dataclasses import asdict, dataclass
@@ -83,11 +87,11 @@ def click_credits(
     if relevance is not None and estimator != "dr":
         raise InputError("relevance is for ", Argument("estimator", "dr"), "; leave it out.")
     if estimator == "naive":
-        propensity = np.ones(log.position.size)
+        propensity, trust = np.ones(log.position.size), 0.0
     else:
-        propensity = row_propensities(log, propensities)
+        propensity, trust = row_propensities(log, propensities)
     bound = 0.0 if estimator == "naive" else clip_bound(log, clip)
-    clicks, exposure = log.per_document(log.clicked), log.per_document(propensity)
+    clicks, exposure = log.per_document(log.clicked - trust), log.per_document(propensity)
     floor = bound * log.query_weights[log.document_query]
     divisor = np.maximum(exposure, floor)
     inverse = np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0)
@@ -100,6 +104,13 @@ def click_credits(
         values += np.where(divisor > 0, (divisor - exposure) * inverse, 1.0) * predicted
     shown = exposure > 0
     return Credits(values, shown, _summary(log, inverse, bound, shown, exposure < floor))
+
+
+def lifted(log: ClickLog, credits: Credits) -> tuple[Floats, Floats]:
+    """Credits that are at least 0, and what was added to those of each query."""
+    lowest = np.zeros(len(log.lists))
+    np.minimum.at(lowest, log.document_query, credits.values)
+    return credits.values - lowest[log.document_query], -lowest
 
 
 def clip_bound(log: ClickLog, clip: float | str) -> float:

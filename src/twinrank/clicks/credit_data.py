@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.clicks.click_credits import ESTIMATORS, Credits, click_credits
+from twinrank.clicks.click_credits import ESTIMATORS, Credits, click_credits, lifted
 from twinrank.clicks.click_log import ClickLog
 from twinrank.core.lists import Lists
 from twinrank.data.dataset import Dataset
@@ -50,7 +50,7 @@ def credit_dataset(
         weights = counts if weights is None else counts * weights
     table = Table(
         X=data.X[rows],
-        y=credits.values[rows].astype(np.float32),
+        y=lifted(log, credits)[0][rows].astype(np.float32),
         lists=Lists.from_sizes(sizes),
         query_ids=data.query_ids[queries],
         weights=weights,

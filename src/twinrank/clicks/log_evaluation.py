@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.clicks.click_credits import CreditSummary, click_credits
+from twinrank.clicks.click_credits import CreditSummary, click_credits, lifted
 from twinrank.clicks.click_log import ClickLog, Floats
 from twinrank.clicks.click_measures import check_linear
 from twinrank.clicks.scored_documents import scores_of_documents
@@ -222,7 +222,8 @@ def evaluate_log(
     weight = log.query_weights.copy()
     if average == "queries":
         weight = (weight > 0).astype(np.float64)
-    labels = {"value": credits.values, "shown": credits.shown * 1.0, "all": np.ones(documents)}
+    lifted_values, lift = lifted(log, credits)
+    labels = {"value": lifted_values, "shown": credits.shown * 1.0, "all": np.ones(documents)}
     values: dict[str, dict[str, Floats]] = {}
     overlap: dict[str, dict[str, float]] = {}
     for system, own in ranked.items():
@@ -232,7 +233,9 @@ def evaluate_log(
             ).values
             for what, each in labels.items()
         }
-        values[system] = {name: found["value"][name] for name in by_name}
+        values[system] = {
+            name: found["value"][name] - lift * found["all"][name] for name in by_name
+        }
         overlap[system] = {
             name: float((weight @ found["shown"][name]) / (weight @ found["all"][name]))
             for name in by_name

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.clicks.click_log import ClickLog, Floats, Ints, summed
+from twinrank.clicks.click_models import warn_of_other_models
 from twinrank.clicks.propensities import Propensities
 from twinrank.support.errors import Argument, InputError, Parts
 from twinrank.support.quantities import counted
@@ -75,6 +76,11 @@ def estimate_propensities(
     InputError
         If position bias cannot be told from relevance: documents hardly change their positions.
 
+    Warns
+    -----
+    DataWarning
+        If another click model describes the log better; see `compare_click_models`.
+
     Examples
     --------
     >>> from twinrank import synthetic_web_search, simulate_clicks
@@ -92,10 +98,13 @@ def estimate_propensities(
     if method == "em":
         from twinrank.clicks.regression_em import regression_em
 
-        return regression_em(log, count, random_state)
+        found = regression_em(log, count, random_state)
+        warn_of_other_models(log)
+        return found
     cells, name = cells_of(log, method, count)
     if (problem := cells.problem(curve)) is not None:
         raise InputError(*problem)
+    warn_of_other_models(log)
     cells = cells.informative()
     estimate = cells.maximum(curve)
     reference = int(np.argmax(estimate))

@@ -33,6 +33,10 @@ class Propensities:
         How they were found.
     intervals : sequence of pairs of float, optional
         95 % confidence intervals.
+    trust : sequence of float, optional
+        The probability that position 1, 2, … makes users click an irrelevant document. With trust
+        bias, P(click) = value × relevance + trust (Vardasbi et al. 2020). Clicks alone identify it
+        only up to scale and offset, so it is never estimated. Default: none.
 
     Examples
     --------
@@ -43,6 +47,7 @@ class Propensities:
     values: Sequence[float]
     method: str = "known"
     intervals: Sequence[tuple[float, float]] | None = field(default=None)
+    trust: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -63,6 +68,8 @@ class Propensities:
             if len(pairs) != len(values):
                 raise InputError(f"There are {len(values)} values but {len(pairs)} intervals.")
             object.__setattr__(self, "intervals", pairs)
+        if self.trust is not None:
+            object.__setattr__(self, "trust", _checked_trust(self.trust, values))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -75,28 +82,37 @@ class Propensities:
         position : array of int
             Positions; each must have a value.
         """
+        return self._of(self.values, position)
+
+    def trust_at(self, position: Any) -> Floats:
+        """The trust bias at each position, from 1; 0 if there is none.
+
+        Parameters
+        ----------
+        position : array of int
+            Positions; each must have a value.
+        """
+        return self._of(np.zeros(len(self)) if self.trust is None else self.trust, position)
+
+    def _of(self, values: Any, position: Any) -> Floats:
         positions = np.asarray(position, np.int64)
         if positions.size and int(positions.max()) > len(self):
             raise InputError(
                 f"Position {int(positions.max())} has no propensity; there are {len(self)} values. "
                 f"Leave out lower positions with log.first({len(self)})."
             )
-        return np.asarray(self.values)[positions - 1]
+        return np.asarray(np.asarray(values)[positions - 1])
 
     def table(self) -> ResultTable:
         """A table of positions, values and intervals."""
-        pairs: Sequence[tuple[float, float] | None] = self.intervals or [None] * len(self)
-        rows = [
-            [
-                Cell(str(i + 1)),
-                Cell(f"{value:.4f}"),
-                Cell("" if pair is None else f"{pair[0]:.4f} to {pair[1]:.4f}"),
-            ]
-            for i, (value, pair) in enumerate(zip(self.values, pairs, strict=True))
-        ]
-        columns = ["position", "propensity", "95 % interval"]
-        width = 2 if self.intervals is None else 3
-        return ResultTable(f"Method: {self.method}", columns[:width], [row[:width] for row in rows])
+        columns = {"position": [str(i + 1) for i in range(len(self))]}
+        columns["propensity"] = [f"{value:.4f}" for value in self.values]
+        if self.intervals is not None:
+            columns["95 % interval"] = [f"{low:.4f} to {high:.4f}" for low, high in self.intervals]
+        if self.trust is not None:
+            columns["trust"] = [f"{value:.4f}" for value in self.trust]
+        rows = [[Cell(text) for text in row] for row in zip(*columns.values(), strict=True)]
+        return ResultTable(f"Method: {self.method}", list(columns), rows)
 
     def draw(self, path: str | os.PathLike[str]) -> None:
         """Draw the propensities by position.
@@ -128,6 +144,7 @@ class Propensities:
             "method": self.method,
             "values": list(self.values),
             "intervals": None if pairs is None else [list(pair) for pair in pairs],
+            "trust": None if self.trust is None else list(self.trust),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -155,7 +172,12 @@ class Propensities:
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise InputError(f"{source} does not contain propensities of TwinRank.")
         try:
-            return cls(content["values"], str(content["method"]), content["intervals"])
+            return cls(
+                content["values"],
+                str(content["method"]),
+                content["intervals"],
+                content.get("trust"),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{source} is damaged: {error}.") from error
 
@@ -163,14 +185,27 @@ class Propensities:
         return self.table().to_text()
 
 
-def row_propensities(log: ClickLog, propensities: Any) -> Floats:
-    """The propensity of each row of a log."""
+def _checked_trust(trust: Sequence[float], values: Sequence[float]) -> tuple[float, ...]:
+    own = tuple(float(value) for value in trust)
+    if len(own) != len(values):
+        raise InputError(f"There are {len(values)} values but trust has {len(own)}.")
+    for i, (value, more) in enumerate(zip(own, values, strict=True)):
+        if not 0 <= value < 1 or value + more > 1 + 1e-9:
+            raise InputError(
+                f"The trust of position {i + 1} is {value:g}; it must be at least 0, and with the "
+                f"propensity {more:g} at most 1."
+            )
+    return own
+
+
+def row_propensities(log: ClickLog, propensities: Any) -> tuple[Floats, Floats | float]:
+    """The propensity and the trust bias of each row of a log."""
     if propensities is None:
         if log.propensity is None:
             raise InputError(
                 "The log has no column of propensities. Pass propensities, such as those of "
                 "estimate_propensities(log)."
             )
-        return log.propensity
+        return log.propensity, 0.0
     known = propensities if isinstance(propensities, Propensities) else Propensities(propensities)
-    return known.at(log.position)
+    return known.at(log.position), known.trust_at(log.position)

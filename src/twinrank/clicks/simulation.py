@@ -1,16 +1,27 @@
-"""Clicks on graded data, by users who see a document with a probability that its position sets."""
+"""Clicks on graded data by simulated users.
+
+`r` is the probability of a click on a document that the user sees; see `click_probability`.
+
+| model | users |
+|---|---|
+| position | see position k with probability p = (1/k)^eta, and click with probability r |
+| trust | see it likewise, and then click with probability r + (1 − r) · 0.5 · p |
+| cascade | read from the top until the first click |
+| dependent | read from the top, and go on after a click at k with probability (1/(k + 1))^eta |
+"""
 
 from typing import Any
 
 import numpy as np
 
-from twinrank.clicks.click_log import ClickLog, Floats
+from twinrank.clicks.click_log import Bools, ClickLog, Floats, Ints
 from twinrank.clicks.log_reading import docids_of
 from twinrank.clicks.scored_documents import scores_of_documents
 from twinrank.data.dataset import Dataset
 from twinrank.support.errors import InputError
 
-MODELS = ("position",)
+MODELS = ("position", "trust", "cascade", "dependent")
+_TRUST = 0.5
 
 
 def simulate_clicks(
@@ -39,10 +50,14 @@ def simulate_clicks(
     logger : "random", feature, array or ranker, default "random"
         What orders the documents: chance; a feature by its name or number, from 1; one score per
         document; or a fitted ranker.
-    model : {"position"}, default "position"
-        How users click.
+    model : {"position", "trust", "cascade", "dependent"}, default "position"
+        How users click. "position" is the model above. With "trust", users also click irrelevant
+        documents because they are at the top: the probability of a click on a document that is
+        seen rises from r to r + (1 − r) · 0.5 · (1/k)^eta. With "cascade", users read from the top
+        until the first click; with "dependent", they go on after a click at position k with
+        probability (1/(k + 1))^eta.
     eta : float, default 1.0
-        The strength of position bias; 0 means that users see all positions.
+        The strength of position bias; 0 means that users see all positions. "cascade" has none.
     noise : float, default 0.1
         The probability that a user clicks on an irrelevant document that he sees.
     impressions : int, default 10,000
@@ -103,12 +118,12 @@ def simulate_clicks(
     sizes = depth[queries]
     impression = np.repeat(np.arange(impressions), sizes)
     position = np.arange(document.size) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
-    probability = click_probability(data, noise)[document] * examination(position, eta)
+    relevance = click_probability(data, noise)[document]
     return ClickLog(
         impression=impression,
         document=document,
         position=position,
-        clicked=generator.random(document.size) < probability,
+        clicked=_clicks(model, relevance, position, impression, eta, generator),
         lists=data.lists,
         query_ids=data.query_ids,
         docids=docids_of(data),
@@ -116,6 +131,35 @@ def simulate_clicks(
         randomised=random_order if random_order.any() else None,
         data=data,
     )
+
+
+def _clicks(
+    model: str,
+    relevance: Floats,
+    position: Ints,
+    impression: Ints,
+    eta: float,
+    generator: np.random.Generator,
+) -> Bools:
+    """Draw the clicks of users; rows are sorted by impression and position."""
+    seen = examination(position, eta)
+    chance = generator.random(position.size)
+    if model == "position":
+        return chance < relevance * seen
+    if model == "trust":
+        return chance < seen * (relevance + (1 - relevance) * _TRUST * seen)
+    likes = chance < relevance
+    stops = likes
+    if model == "dependent":
+        stops = likes & (generator.random(position.size) >= examination(position + 1, eta))
+    before = np.cumsum(stops) - stops  # of this row, from the first impression on
+    return likes & (before == before[np.searchsorted(impression, impression)])
+
+
+def trust_click_probability(position: Any, eta: float) -> tuple[Floats, Floats]:
+    """α and β of "trust": a click has the probability α · r + β."""
+    seen = examination(position, eta)
+    return seen * (1 - _TRUST * seen), _TRUST * seen**2
 
 
 def examination(position: Any, eta: float) -> Floats:

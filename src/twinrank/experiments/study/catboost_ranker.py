@@ -66,7 +66,7 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     @classmethod
-    def unit(cls) -> str:
+    def iteration_name(cls) -> str:
         """What one iteration is called."""
         return "round"
 
