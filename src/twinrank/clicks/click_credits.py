@@ -87,7 +87,7 @@ def click_credits(
     if relevance is not None and estimator != "dr":
         raise InputError("relevance is for ", Argument("estimator", "dr"), "; leave it out.")
     if estimator == "naive":
-        propensity, trust = np.ones(log.position.size), 0.0
+        propensity, trust = np.ones(log.position.size), np.zeros(log.position.size)
     else:
         propensity, trust = row_propensities(log, propensities)
     bound = 0.0 if estimator == "naive" else clip_bound(log, clip)

@@ -261,13 +261,13 @@ def _fit_affine(lists: _Lists, trust: bool) -> _Fit:
             low = lists.by_position((1 - relevant) * lists.clicked) / rest
         high, low = np.clip(high, _TINY, 1 - _TINY), np.clip(low, 0, 1 - _TINY)
         relevance = _posterior_mean(lists.by_document(relevant), displays)
-    return _Fit(relevance, high, low)
+    return _Fit(relevance, np.asarray(high, np.float64), np.asarray(low, np.float64))
 
 
 def _fit_sequential(lists: _Lists, stops: bool) -> _Fit:
     """EM for users who read from the top; with `stops`, they leave after the first click."""
     place = np.arange(lists.clicked.shape[1])
-    any_click = lists.clicked.any(axis=1)
+    any_click: Bools = np.asarray(lists.clicked.any(axis=1))
     last = np.where(any_click, place.size - 1 - lists.clicked[:, ::-1].argmax(axis=1), -1)
     if stops:
         last = np.where(any_click, lists.clicked.argmax(axis=1), place.size)
@@ -276,7 +276,8 @@ def _fit_sequential(lists: _Lists, stops: bool) -> _Fit:
             lists.by_document(lists.clicked * read), lists.by_document(read)
         )
         return _Fit(relevance, np.zeros(lists.positions), np.zeros(0))
-    after, rows = place > last[:, None], np.flatnonzero(any_click)
+    after: Bools = np.asarray(place > last[:, None])
+    rows = np.flatnonzero(any_click)
     end = lists.position[rows, last[rows]]  # of the last click
     clicks, at_position = lists.by_document(lists.clicked), lists.by_position(lists.clicked)
     going_on = np.full(lists.positions, 0.5)

@@ -198,7 +198,7 @@ def _checked_trust(trust: Sequence[float], values: Sequence[float]) -> tuple[flo
     return own
 
 
-def row_propensities(log: ClickLog, propensities: Any) -> tuple[Floats, Floats | float]:
+def row_propensities(log: ClickLog, propensities: Any) -> tuple[Floats, Floats]:
     """The propensity and the trust bias of each row of a log."""
     if propensities is None:
         if log.propensity is None:
@@ -206,6 +206,6 @@ def row_propensities(log: ClickLog, propensities: Any) -> tuple[Floats, Floats |
                 "The log has no column of propensities. Pass propensities, such as those of "
                 "estimate_propensities(log)."
             )
-        return log.propensity, 0.0
+        return log.propensity, np.zeros(log.propensity.size)
     known = propensities if isinstance(propensities, Propensities) else Propensities(propensities)
     return known.at(log.position), known.trust_at(log.position)

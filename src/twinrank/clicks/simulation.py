@@ -152,8 +152,8 @@ def _clicks(
     stops = likes
     if model == "dependent":
         stops = likes & (generator.random(position.size) >= examination(position + 1, eta))
-    before = np.cumsum(stops) - stops  # of this row, from the first impression on
-    return likes & (before == before[np.searchsorted(impression, impression)])
+    before: Ints = np.cumsum(stops) - stops  # of this row, from the first impression on
+    return np.asarray(likes & (before == before[np.searchsorted(impression, impression)]))
 
 
 def trust_click_probability(position: Any, eta: float) -> tuple[Floats, Floats]:
