@@ -474,6 +474,25 @@ def test_membership_features_are_queries(data, tmp_path, engine):
     np.testing.assert_allclose(scores, model.predict(frame, qid=qid), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_splits_on_single_categories_need_fewer_features(tmp_path, engine):
+    random = np.random.default_rng(0)
+    kinds = random.integers(0, 30, 1200)
+    worth = random.normal(size=30)[kinds] + 0.3 * random.normal(size=1200)
+    y = np.digitize(worth, [0, 1])
+    X = np.c_[kinds, random.normal(size=1200)].astype(np.float32)
+    counts = []
+    for most in (1, 10_000):
+        model = tr.BoostedRanker(
+            n_estimators=20, transforms="none", random_state=0, engine=engine,
+            categorical_features=[0], engine_params={"max_cat_to_onehot": most},
+        ).fit(X, y, group=[12] * 100)  # fmt: skip
+        notes = " ".join(model.export(tmp_path / "out", "elasticsearch-ltr").notes)
+        counts.append(int(re.search(r"compute (\d+) features that are 1", notes)[1]))
+        assert ("'max_cat_to_onehot': 10000" in notes) == (most == 1)
+    assert counts[1] <= 2 * 30 < counts[0]
+
+
 # Names
 
 

@@ -131,12 +131,18 @@ class TreeFormat(Format):
 
     def notes(self, forest: Forest, data: Dataset | None, files: Files) -> Iterator[str]:  # noqa: ARG002
         """What the user should know."""
-        members = sum(feature.values is not None for feature in forest.features)
+        members = [feature for feature in forest.features if feature.values is not None]
         if members:
             yield (
                 f"{self.engine[0].upper()}{self.engine[1:]} must compute "
-                f"{counted(members, 'feature')} that are 1 for some categories and 0 for the "
+                f"{counted(len(members), 'feature')} that are 1 for some categories and 0 for the "
                 f"others; the files list these categories."
+            )
+        single = {(one.field, value) for one in members for value in one.values or ()}
+        if len(members) > len(single):
+            yield (
+                "If these are too many, train with engine_params={'max_cat_to_onehot': 10000}: "
+                "each split then takes a single category."
             )
 
     def _check_missing(self, forest: Forest, data: Dataset | None) -> bool:
