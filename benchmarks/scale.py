@@ -7,8 +7,9 @@ Every fit has a process of its own, and its result is kept in --out, so that the
 where it was interrupted. A method is a row below, or any method of studies with its parameters in
 brackets; --set names parameters that brackets cannot hold. Smaller training sets are the first
 queries of larger ones. All sizes share validation queries, which select rounds and epochs, and test
-queries. The built-in data identifies the results: if it changes, they are measured again. After a
-change of our code, --again repeats a row.
+queries. Relevance has interactions, so that large models can be better (--data usual: the usual
+relevance); the oracle ranks by the relevance before noise. The data identifies the results: if it
+changes, they are measured again. After a change of our code, --again repeats a row.
 
 Seconds are those of `fit` after imports and compilation. MB are the peak of fit above the process
 before it, without the data, which is mapped from files; "MB in all" is the peak of the process.
@@ -173,9 +174,9 @@ def test_queries(documents: int) -> int:
     return 10_000 if documents >= 1_000_000 else 2_000
 
 
-def prepared(out: Path, documents: int, tests: int) -> Path:
+def prepared(out: Path, documents: int, tests: int, interactions: bool) -> Path:
     """Generate what is missing of the data; the folder of this version of the data."""
-    X, y, _ = generate(64, 0)
+    X, y, _ = generate(64, 0, interactions)
     folder = out / f"built-in-{zlib.crc32(y.tobytes(), zlib.crc32(X.tobytes())):08x}"
     folder.mkdir(parents=True, exist_ok=True)
     needed = {
@@ -187,8 +188,17 @@ def prepared(out: Path, documents: int, tests: int) -> Path:
         place = folder / name
         if not place.exists() or tr.load(place).queries < queries:
             console.print(f"generating {queries:,} queries: {name}")
-            tr.synthetic_web_search(queries, seed).save(place)
+            tr.synthetic_web_search(queries, seed, interactions).save(place)
     return folder
+
+
+def show_oracle(folder: Path, tests: int, interactions: bool) -> None:
+    """Print the measures of the ranking that knows the relevance without noise."""
+    data = tr.load(folder / "test").select(slice(0, tests))
+    _, relevance, _ = generate(tests, TEST, interactions, graded=False)
+    result = evaluate(relevance, data.y, data.lists, MEASURES)
+    text = ", ".join(f"{name} {np.nanmean(result.values[name]):.4f}" for name in MEASURES)
+    console.print(f"oracle, which knows the relevance without noise: {text}")
 
 
 def measure(
@@ -297,6 +307,10 @@ def main() -> None:
     options.add_argument("--out", type=Path, help="keeps the data and every result")
     options.add_argument("--documents", type=float, nargs="+", default=[1e4, 1e5, 1e6])
     options.add_argument("--methods", nargs="+", default=METHODS, help=f"{METHODS}, or others")
+    options.add_argument(
+        "--data", choices=("interactions", "usual"), default="interactions",
+        help="relevance of the built-in data (default: with interactions)",
+    )  # fmt: skip
     options.add_argument("--test-queries", type=int, help="10,000 at 1e6 documents, else 2,000")
     options.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=VALUE",
                          help="parameters of our rankers")  # fmt: skip
@@ -312,7 +326,8 @@ def main() -> None:
     console.print(describe_environment())
     sizes = sorted(int(size) for size in chosen.documents)
     tests = chosen.test_queries or max(map(test_queries, sizes))
-    folder = prepared(chosen.out, sizes[-1], tests)
+    folder = prepared(chosen.out, sizes[-1], tests, chosen.data == "interactions")
+    show_oracle(folder, tests, chosen.data == "interactions")
     figures: list[Values] = []
     rows: list[Values] = []
     for documents in sizes:

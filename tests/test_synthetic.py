@@ -255,3 +255,35 @@ def test_one_feature_tells_nothing(drawn):
     X, y, _ = drawn
     outlinks = np.log1p(X[:, FEATURE_NAMES.index("outlinks")])
     assert abs(np.corrcoef(outlinks, y)[0, 1]) < 0.01
+
+
+# With interactions
+
+
+@pytest.fixture(scope="module")
+def interacting():
+    return generate(300, 7, interactions=True)
+
+
+def test_interactions_change_labels_only(drawn, interacting):
+    X, y, sizes = interacting
+    assert np.array_equal(sizes, drawn[2][:300])
+    assert X.tobytes() == drawn[0][: len(X)].tobytes()
+    assert not np.array_equal(y, drawn[1][: len(y)])
+    shares = np.bincount(y.astype(int), minlength=5) / len(y)
+    assert np.abs(shares - SHARES).max() < 0.03
+
+
+def test_fewer_queries_with_interactions_are_a_prefix(interacting):
+    _, y, sizes = generate(70, 7, interactions=True)
+    assert y.tobytes() == interacting[1][: len(y)].tobytes()
+    assert np.array_equal(sizes, interacting[2][:70])
+
+
+def test_no_ranking_is_better_than_that_of_the_relevance(interacting):
+    """Labels are noisy grades of it, so it ranks far better than one feature, but not perfectly."""
+    X, y, sizes = interacting
+    relevance = generate(300, 7, interactions=True, graded=False)[1]
+    best = max(ndcg(x, y, sizes) for x in X.T)
+    assert best + 0.2 < ndcg(relevance, y, sizes) < 0.85
+    assert np.all(np.diff([relevance[y == grade].mean() for grade in range(5)]) > 0.5)

@@ -16,7 +16,8 @@ Relevance is mostly monotone and additive in the latent properties of query and 
 features show with noise. Its main part is the match of the text, which counts more the better it
 is. Popularity counts for pages on the topic, and more for navigational queries. Long pages and spam
 are less relevant, although the text of spam matches best. Queries differ in the share of relevant
-pages, and each document has noise, so no method is perfect. `benchmarks/synthetic.py` compares
+pages, and each document has noise, so no method is perfect. `interactions=True` has another
+relevance for the same features (`synthetic_interactions.py`). `benchmarks/synthetic.py` compares
 methods and features with those of real data.
 
 Limits: There are no words, links or users, no position bias, no change over time, and no page
@@ -31,6 +32,7 @@ import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 from numpy.typing import NDArray
 
+from twinrank.data import synthetic_interactions
 from twinrank.data.dataset import Dataset
 from twinrank.data.from_arrays import table_from_arrays
 from twinrank.support.errors import InputError
@@ -92,7 +94,9 @@ class _Pages:
     spam: Floats
 
 
-def synthetic_web_search(queries: int = 1_000, seed: int = 0) -> Dataset:
+def synthetic_web_search(
+    queries: int = 1_000, seed: int = 0, interactions: bool = False
+) -> Dataset:
     """Generate synthetic web search data in the shape of MSLR-WEB30K.
 
     A query has about 120 documents with 136 features and labels from 0 to 4. A smaller dataset is a
@@ -105,6 +109,10 @@ def synthetic_web_search(queries: int = 1_000, seed: int = 0) -> Dataset:
         The number of queries, at least 1.
     seed : int, default 0
         The seed, at least 0. The same seed gives the same data.
+    interactions : bool, default False
+        Whether relevance depends on many interactions of features, with less noise. Then more
+        queries and larger models help for long, as on real data of this size; otherwise they soon
+        stop to help. The features are the same.
 
     Returns
     -------
@@ -121,15 +129,20 @@ def synthetic_web_search(queries: int = 1_000, seed: int = 0) -> Dataset:
     >>> synthetic_web_search(queries=20)
     Dataset(20 queries, 2,069 documents, 136 features)
     """
-    X, y, sizes = generate(queries, seed)
+    X, y, sizes = generate(queries, seed, interactions)
     table = table_from_arrays(X, y, group=sizes, feature_names=FEATURE_NAMES)
-    return Dataset(table, name=f"synthetic web search (seed {seed})")
+    kind = "synthetic web search with interactions" if interactions else "synthetic web search"
+    return Dataset(table, name=f"{kind} (seed {seed})")
 
 
-def generate(queries: int, seed: int) -> tuple[Floats, Floats, Integers]:
+def generate(
+    queries: int, seed: int, interactions: bool = False, graded: bool = True
+) -> tuple[Floats, Floats, Integers]:
     """Return the features [N, 136] and labels [N] in float32, and the length of each list.
 
-    The same seed gives the same bytes, up to rounding on another processor or NumPy version.
+    With `graded=False`, the labels are the relevance before noise and grades: the best ranking that
+    is possible. The same seed gives the same bytes, up to rounding on another processor or NumPy
+    version.
     """
     for name, value, least in (("queries", queries, 1), ("seed", seed, 0)):
         if not isinstance(value, int | np.integer) or value < least:
@@ -142,7 +155,8 @@ def generate(queries: int, seed: int) -> tuple[Floats, Floats, Integers]:
     y = np.empty(documents, np.float32)
     for block in blocks:
         first, last = block * _BLOCK, (block + 1) * _BLOCK
-        features, labels = _block(_generator(seed, block, 1), sizes[first:last])
+        rng = _generator(seed, block, 1)
+        features, labels = _block(rng, sizes[first:last], interactions, graded)
         start, stop = offsets[first], min(offsets[last], documents)
         X[start:stop] = features.T[: stop - start]
         y[start:stop] = labels[: stop - start]
@@ -160,16 +174,26 @@ def _list_lengths(rng: Generator) -> Integers:
     return lengths.clip(1, 1251).round().astype(np.int64)
 
 
-def _block(rng: Generator, sizes: Integers) -> tuple[Floats, Floats]:
+def _block(
+    rng: Generator, sizes: Integers, interactions: bool, graded: bool
+) -> tuple[Floats, Floats]:
     """Return the features [136, N] and labels [N] of a block."""
     query = _draw_queries(rng, sizes)
     page = _draw_pages(rng, query)
     tf, length = _draw_text(rng, query, page)
-    features = (*_text_features(tf, length, query), _page_features(rng, query, page, length[3]))
-    score = _relevance(query, page, (tf > 0).sum(0) / query.terms, length)
-    score += _NOISE * rng.standard_normal(len(score))
-    labels = np.searchsorted(_THRESHOLDS, score).astype(np.float32)
-    return np.concatenate(features, dtype=np.float32, casting="same_kind"), labels
+    parts = (*_text_features(tf, length, query), _page_features(rng, query, page, length[3]))
+    features = np.concatenate(parts, dtype=np.float32, casting="same_kind")
+    noise, thresholds = _NOISE, _THRESHOLDS
+    if interactions:
+        columns = dict(zip(FEATURE_NAMES, features.astype(np.float64), strict=True))
+        score = synthetic_interactions.relevance(columns, query.terms) + 0.75 * query.ease
+        noise, thresholds = synthetic_interactions.NOISE, synthetic_interactions.THRESHOLDS
+    else:
+        score = _relevance(query, page, (tf > 0).sum(0) / query.terms, length)
+    if not graded:
+        return features, score.astype(np.float32)
+    score += noise * rng.standard_normal(len(score))
+    return features, np.searchsorted(thresholds, score).astype(np.float32)
 
 
 def _draw_queries(rng: Generator, sizes: Integers) -> _Queries:
