@@ -179,8 +179,9 @@ class TestTrees:
         assert (
             boosted("auto", engine_params={"boosting": "dart"}).fit(DATA).model_.ensemble_size == 1
         )
-        monkeypatch.setattr("twinrank.learning.training.settings.SMALL_DATA", DATA.documents - 1)
-        assert boosted("auto").fit(DATA).model_.ensemble_size == 1
+        monkeypatch.setattr("twinrank.learning.training.settings.SMALL_DATA", DATA.documents / 2.5)
+        ranker = boosted("auto").fit(DATA)
+        assert ranker.model_.ensemble_size == 2
 
     def test_lightgbm_continues_from_an_exported_ensemble(self, tmp_path):
         path = tmp_path / "trees.txt"
@@ -411,8 +412,8 @@ class TestNets:
     def test_default_size(self, monkeypatch):
         assert len(tr.Ranker(epochs=1).fit(DATA).model_.net.models) == 5
         assert tr.Ranker(epochs=1, architecture="Small").fit(DATA).model_.ensemble_size == 1
-        monkeypatch.setattr("twinrank.learning.training.settings.SMALL_DATA", DATA.documents - 1)
-        assert tr.Ranker(epochs=1).fit(DATA).model_.ensemble_size == 1
+        monkeypatch.setattr("twinrank.learning.training.settings.SMALL_DATA", DATA.documents / 2.5)
+        assert tr.Ranker(epochs=1).fit(DATA).model_.ensemble_size == 2
 
     @pytest.mark.parametrize("size", [0, -1, 2.5, True])
     def test_impossible_sizes_are_refused(self, size):

@@ -50,10 +50,10 @@ class Ranker(BaseRanker):
         module, a function or class called with the number of features, or its import path
         "package.module:name". It is called as `net(X, lists)` or `net(X)` and returns one score
         per document.
-    ensemble_size : int or "auto" (5 or 1 / 1)
+    ensemble_size : int or "auto" (5 to 1 / 1)
         The number of nets that are trained and averaged, each kept at an epoch of its own unless
-        they share weights. The default is 5 for the default architecture on up to 100,000
-        documents, else 1.
+        they share weights. The default is 5 for the default architecture on up to 60,000
+        documents, 3 on 100,000 and 1 from 200,000 on; it is 1 for other architectures.
     mode : {"default", "paper"}, default "default"
         The defaults of all parameters that are "auto". In mode "paper", batch norm uses the
         statistics of each query. Queries with fewer than 10 documents or without a relevant one are

@@ -12,9 +12,8 @@ from twinrank.support.errors import Argument, InputError, check_number
 AUTO = "auto"
 RESERVED = ("iteration", "loss", "learning_rate", "seconds")
 """The keys of every history record. An evaluation set cannot have one of these names."""
-ENSEMBLE_SIZE = 5
-SMALL_DATA = 100_000
-"""Up to this number of documents, an ensemble is the default (docs/choosing.md)."""
+SMALL_DATA = 60_000
+"""Documents; the defaults of more data follow from its ratio to this number (docs/choosing.md)."""
 
 
 PER_DOCUMENT = "per-document"
@@ -26,13 +25,36 @@ The mode "paper" also leaves other queries out of evaluation sets.
 """
 
 
-def default_ensemble_size(documents: int) -> int:
-    """Five models for small data, one for more.
+def growth(documents: int) -> float:
+    """How many times as large as small data the data is, at least 1."""
+    return max(1.0, documents / SMALL_DATA)
 
-    >>> default_ensemble_size(10_000), default_ensemble_size(2_000_000)
-    (5, 1)
+
+def default_ensemble_size(documents: int) -> int:
+    """Five models for small data; fewer for more, whose models are larger.
+
+    >>> [default_ensemble_size(documents) for documents in (60_000, 100_000, 300_000, 1_000_000)]
+    [5, 3, 1, 1]
     """
-    return ENSEMBLE_SIZE if documents <= SMALL_DATA else 1
+    return max(1, round(5 / growth(documents)))
+
+
+def default_num_leaves(documents: int) -> int:
+    """A leaf per 4,000 documents, between 15 and 255.
+
+    >>> [default_num_leaves(documents) for documents in (10_000, 100_000, 300_000, 3_000_000)]
+    [15, 25, 75, 255]
+    """
+    return min(255, round(15 * growth(documents)))
+
+
+def default_tree_rate(documents: int) -> float:
+    """0.05 for small data, up to 0.1 for twice as much.
+
+    >>> [default_tree_rate(documents) for documents in (10_000, 100_000, 300_000)]
+    [0.05, 0.083, 0.1]
+    """
+    return min(0.1, round(0.05 * growth(documents), 3))
 
 
 def default_batch_documents(documents: int) -> int:
@@ -78,10 +100,10 @@ TREE_PARAMETERS = {
         "num_boost_round num_round num_rounds num_tree num_trees",
     ),
     "learning_rate": TreeParameter(
-        0.05, 0.05, number={}, aliases="learning_rate eta shrinkage_rate"
+        default_tree_rate, 0.05, number={}, aliases="learning_rate eta shrinkage_rate"
     ),
     "num_leaves": TreeParameter(
-        15, 400, number={"whole": True, "least": 2},
+        default_num_leaves, 400, number={"whole": True, "least": 2},
         aliases="num_leaves num_leaf max_leaves max_leaf max_leaf_nodes",
     ),
     "colsample_bytree": TreeParameter(
