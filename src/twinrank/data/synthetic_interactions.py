@@ -31,15 +31,15 @@ _LENGTHS = ((6.0, 1.0), (1.0, 1.0), (2.0, 0.55), (1.8, 0.4), (6.1, 1.0))  # of l
 _MATCHES = (0.35, 0.1, 0.3, 0.1, 0.4)
 
 
-def relevance(column: Mapping[str, Floats], terms: Floats) -> Floats:
+def relevance(column: Mapping[str, Floats], terms: NDArray[np.int64]) -> Floats:
     """The relevance without noise, from columns by name and the number of terms of the query."""
     signals = np.clip(_signals(column, terms), -3, 3)
     return _main_part(signals) + _AMPLITUDE * _waves(signals)
 
 
-def _signals(column: Mapping[str, Floats], terms: Floats) -> Floats:
+def _signals(column: Mapping[str, Floats], terms: NDArray[np.int64]) -> Floats:
     """26 properties of query and page that the features show, each of about unit variance."""
-    rows = []
+    rows: list[Floats] = []
     for field, centre in zip(_FIELDS, _MATCHES, strict=True):
         most = 3.5 * np.maximum(column[f"{field}_idf"], 0.1)
         rows.append((column[f"{field}_bm25"] / most - centre) / 0.25)
@@ -68,7 +68,8 @@ def _main_part(z: Floats) -> Floats:
     """The additive part: text, popularity, quality, length and depth."""
     text = z[4] + 0.5 * (z[0] + z[2] + z[7]) + 0.4 * z[5] + 0.3 * z[1] + 0.2 * z[3]
     page = 0.2 * (z[15] + z[16] + z[17]) + 0.25 * z[18] + 0.15 * (z[21] + z[22]) + 0.3 * z[23]
-    return 0.9 * (text + page - 0.25 * np.abs(z[10]) - 0.2 * z[19] - 0.2 * z[20])
+    main: Floats = 0.9 * (text + page - 0.25 * np.abs(z[10]) - 0.2 * (z[19] + z[20]))
+    return main
 
 
 def _waves(z: Floats) -> Floats:
@@ -79,4 +80,5 @@ def _waves(z: Floats) -> Floats:
         signals = rng.choice(len(z), _SIGNALS_PER_WAVE, replace=False)
         weights = rng.normal(0, _FREQUENCY, _SIGNALS_PER_WAVE)
         total += rng.normal() * np.cos(weights @ z[signals] + rng.uniform(0, 2 * np.pi))
-    return np.sqrt(2 / _WAVES) * total
+    scaled: Floats = np.sqrt(2 / _WAVES) * total
+    return scaled
