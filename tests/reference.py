@@ -4,6 +4,7 @@ Nothing here is shared with the library. It stays as slow and as close to the te
 whatever the library does to be fast has something to be held against.
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -139,6 +140,36 @@ def judged(r, y):
     return sum(i / r[i - 1] for i in range(1, len(y) + 1)) / len(y)
 
 
+def bpref(r, y):
+    relevant, against = (y >= 1).sum(), (y < 1).sum()
+    total, above = r.sum() * 0, 0
+    for i in range(1, len(y) + 1):
+        if y[i - 1] >= 1:
+            share = min(above, relevant) / min(against, relevant) if above else 0
+            total = total + (1 - share) * i / r[i - 1]
+        else:
+            above += 1
+    return total / relevant if relevant else r.sum() * 0
+
+
+def interpolated_precision(r, y, recall):
+    relevant = (y >= 1).sum()
+    precisions = {}
+    for j in range(1, len(y) + 1):
+        if (y[:j] >= 1).sum() >= math.floor(recall * relevant + 0.9):
+            precisions[j] = float((y[:j] >= 1).sum() / j)
+    best = max(precisions.values())
+    j = max(j for j, value in precisions.items() if value == best)
+    return precision(r, y, j) if best else r.sum() * 0
+
+
+def f_measure(r, y, beta):
+    relevant = (y >= 1).sum()
+    P, R = precision(r, y), recall(r, y, len(y))
+    # P and R have the same gradient up to a factor, so that of the sum's is that of F's numerator.
+    return (beta + 1) * P * len(y) / (beta * relevant + len(y)) if relevant else R
+
+
 METRICS: dict[str, Metric] = {
     "nDCG": ndcg,
     "nDCG@5": lambda r, y: ndcg(r, y, 5),
@@ -162,6 +193,9 @@ METRICS: dict[str, Metric] = {
     "RBP(gain=linear)": linear_rank_biased_precision,
     "RBP(p=0.5)": lambda r, y: rank_biased_precision(r, y, 0.5),
     "Judged": judged,
+    "Bpref": bpref,
+    "IPrec(recall=0.5)": lambda r, y: interpolated_precision(r, y, 0.5),
+    "SetF(beta=2)": lambda r, y: f_measure(r, y, 2),
 }
 
 

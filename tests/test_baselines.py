@@ -13,6 +13,7 @@ from baseline_references import (
 )
 from twinrank.core.losses import NAMES, listmle, loss
 from twinrank.support.arrays import device_path
+from twinrank.support.errors import InputError
 from twinrank.support.notation import parse
 
 NOTATIONS = sorted({*NAMES, *REFERENCES})
@@ -181,9 +182,10 @@ def test_nothing_relevant(name):
     """Lists without anything relevant have no loss and no gradient; unjudged counts as 0."""
     scores, labels, lists = example(name)
     values, gradient = outcome(name, scores, 0 * labels, lists)
-    unjudged = outcome(name, scores, 0 * labels - 1, lists)
-    assert torch.equal(values, unjudged[0])
-    assert torch.equal(gradient, unjudged[1])
+    if not loss(name).takes_any_label:
+        unjudged = outcome(name, scores, 0 * labels - 1, lists)
+        assert torch.equal(values, unjudged[0])
+        assert torch.equal(gradient, unjudged[1])
     if loss(name).needs_relevant:
         assert not values.any()
         assert not gradient.any()
@@ -265,3 +267,36 @@ def test_logarithms_of_cumulative_sums(device, reverse):
         for i in range(documents.start, documents.stop):
             part = slice(i, documents.stop) if reverse else slice(documents.start, i + 1)
             assert sums[i] == pytest.approx(torch.logsumexp(x[part], 0).item(), rel=1e-12)
+
+
+def test_mse_takes_any_finite_target():
+    lists, targets = tr.Lists.from_sizes([2, 1]), torch.tensor([-0.5, -1.0, -7.25])
+    scores = torch.zeros(3, requires_grad=True)
+    found = tr.MSE(reduction="none")(scores, targets, lists)
+    torch.testing.assert_close(found, torch.tensor([(0.25 + 1) / 2, 7.25**2]))
+    with pytest.raises(InputError, match="labels are not finite"):
+        tr.MSE()(scores, torch.tensor([0, 0, np.nan]), lists)
+    for name in set(NAMES) - {"MSE"}:
+        with pytest.raises(InputError, match="2 of 3 labels are below 0, but not -1"):
+            loss(name)(scores, targets, lists)
+
+
+def test_unjudged_documents_of_a_ranker_have_the_target_0():
+    draw = np.random.default_rng(0)
+    X, y = draw.standard_normal((40, 3)).astype(np.float32), draw.integers(-1, 3, 40)
+    weights = []
+    for labels in (y, y.clip(0)):
+        data = tr.Dataset.from_arrays(X, labels, group=[10] * 4, unjudged="keep")
+        fitted = tr.Ranker("MSE", epochs=1, random_state=0).fit(data)
+        weights.append(fitted.predict(data))
+    np.testing.assert_array_equal(*weights)
+
+
+def test_probabilities_below_rel_are_explained():
+    scores, lists = torch.zeros(2, requires_grad=True), tr.Lists.from_sizes([2])
+    with pytest.warns(
+        tr.DataWarning, match=r"rel is 1, but the highest label is 0.9.*AP\(rel=0.5\)"
+    ):
+        tr.DirectLoss("AP")(scores, torch.tensor([0.9, 0.2]), lists)
+    tr.DirectLoss("AP(rel=0.5)")(scores, torch.tensor([0.9, 0.2]), lists)
+    tr.DirectLoss("AP")(scores, torch.tensor([0.0, 0.0]), lists)  # a list without anything relevant

@@ -71,16 +71,20 @@ def check_run(run, qrels, level):
     names = [*OURS, *COUNTS]
     for complete in (False, True):
         found = tr.evaluate_run(run, qrels, names, level=level, complete=complete)
-        ours = tr.evaluate_run(run, qrels, list(OURS.values()), level=level, complete=complete)
+        own_names = [name if name != "P" else "SetP" for name in OURS.values()]
+        ours = tr.evaluate_run(run, qrels, own_names, level=level, complete=complete)
         queries = found.query_ids.tolist()
         assert queries == sorted(qrels if complete else expected)
-        for theirs, name in OURS.items():
+        for theirs, name in zip(OURS, own_names, strict=True):
             wanted = [expected[q][theirs] if q in expected else 0.0 for q in queries]
             close(found.values[theirs], wanted)
             close(ours.values[name], wanted)
             close(found[theirs], np.mean(wanted))
         for name in COUNTS:
             wanted = [expected[q][name] if q in expected else 0 for q in queries]
+            if name == "num_rel":  # of all judged queries, as trec_eval prints their sum
+                wanted = [sum(grade >= level for grade in qrels[q].values()) for q in queries]
+                assert all(wanted[queries.index(q)] == by[name] for q, by in expected.items())
             assert found.counts[name].tolist() == wanted, name
 
 

@@ -150,10 +150,9 @@ def test_arguments_stay_untouched_and_read_only_ones_work():
     assert_array_equal(labels, kept[1])
 
 
-def test_infinite_scores_are_ranked_first_and_last():
-    lists = Lists.from_sizes([3])
-    values = tr.evaluate([-np.inf, np.inf, 0.0], [0, 1, 2], lists, ["RR(rel=2)", "P@1"]).values
-    assert values["RR(rel=2)"] == values["P@1"] / 2 == 0.5
+def test_infinite_scores_are_refused_as_in_losses():
+    with pytest.raises(InputError, match="1 of 3 scores are not finite; the first is document 0"):
+        tr.evaluate([-np.inf, 1.0, 0.0], [0, 1, 2], Lists.from_sizes([3]), ["P@1"])
 
 
 # Documents without a rank, against a slow reference
@@ -180,6 +179,15 @@ def average_precision(labels, k):
     return sum(n / j for n, j in enumerate(hits, start=1))
 
 
+def bpref(ranked, relevant, against):
+    total, above = 0.0, 0
+    for y in ranked:
+        if y >= 1:
+            total += 1 - (min(above, relevant) / min(against, relevant) if above else 0)
+        above += y == 0
+    return total / relevant
+
+
 def reference(name, ranked, known, k):
     """One list's value: labels in rank order, labels of all documents, and the cutoff."""
     ideal = sorted(known, reverse=True)
@@ -201,6 +209,11 @@ def reference(name, ranked, known, k):
         "nERR": lambda: err(ranked, top, k) / err(ideal, top, k),
         "ERR": lambda: err(ranked, top, k),
         "RBP": lambda: 0.2 * sum(0.8**j for j, y in enumerate(ranked[:k]) if y >= 1),
+        "Bpref": lambda: bpref(ranked[:k], relevant, sum(y == 0 for y in known)),
+        "IPrec": lambda: max(
+            (sum(y >= 1 for y in ranked[:j]) / j for j in range(1, depth + 1)), default=0.0
+        ),
+        "SetF": lambda: 2 * hits / (relevant + depth),
         "Judged": lambda: sum(y >= 0 for y in ranked[:k]) / (depth or 1),
     }[name]()
 

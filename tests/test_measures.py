@@ -98,6 +98,12 @@ TREC_EVAL = [  # ours, theirs, from which label on a document is relevant for th
     ("Success@5", "success_5", 1),
     ("Success(rel=4)@5", "success_5", 4),
     ("Success", "success_1000", 1),
+    ("Bpref", "bpref", 1),
+    ("Bpref(rel=3)", "bpref", 3),
+    ("IPrec", "iprec_at_recall_0.00", 1),
+    ("IPrec(recall=0.3)", "iprec_at_recall_0.30", 1),
+    ("IPrec(rel=3, recall=1)", "iprec_at_recall_1.00", 3),
+    ("SetF", "set_F", 1),
     ("nDCG(gain=linear)", "ndcg", 1),
     ("nDCG(gain=linear)@1", "ndcg_cut_1", 1),
     ("nDCG(gain=linear)@5", "ndcg_cut_5", 1),
@@ -136,7 +142,8 @@ SKLEARN += [f"n{name}" for name in SKLEARN]
 def test_trec_eval(ours, theirs, rel, batch):
     # trec_eval puts the last name first among tied documents.
     qrels, run = batch.as_trec(last_name_first=True)
-    result = pytrec_eval.RelevanceEvaluator(qrels, {theirs}, relevance_level=rel).evaluate(run)
+    asked = theirs.replace("recall_", "recall.") if "iprec" in theirs else theirs
+    result = pytrec_eval.RelevanceEvaluator(qrels, {asked}, relevance_level=rel).evaluate(run)
     expected = [result[str(q)][theirs] for q in range(len(batch.lists))]
     close(measure(ours)(*batch, empty="zero", ties="stable"), expected)
 
@@ -492,7 +499,7 @@ def test_equal_labels_make_all_orders_equal(batch):
 @given(batch=batches())
 def test_unjudged_documents_count_as_irrelevant(batch):
     for name in EVERY:
-        if not name.startswith("Judged"):
+        if not name.startswith(("Judged", "Bpref")):
             judged = batch._replace(labels=batch.labels.clip(0))
             close(measure(name)(*batch), measure(name)(*judged), name)
 
@@ -817,3 +824,66 @@ def test_processes_import_measures(tmp_path):
     }  # fmt: skip
     assert "Mine@3 is valid." in found["my_measures"].stdout
     assert "TWINRANK_IMPORT names 'no_such_module'" in found["no_such_module"].stderr
+
+
+# A discount and its slope belong together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halving(BinaryMeasure):
+    """A discount of its own, and no slope."""
+
+    name: ClassVar[str] = "Halving"
+
+    def credit(self, labels, lists):  # noqa: ARG002
+        return self.relevant(labels) * 1.0
+
+    def discount(self, rank):
+        return 2.0 ** (1.0 - rank)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubled(Halving):
+    """A class that inherits both."""
+
+
+@in_both
+@pytest.mark.parametrize("kind", [Halving, Doubled])
+def test_a_discount_without_a_slope_does_not_inherit_that_of_another(library, kind):
+    rank = library(np.array([1.0, 2.0, 5.0]))
+    expected = -math.log(2) * 2.0 ** (1 - np.array([1.0, 2.0, 5.0]))
+    close(np.asarray(kind().slope(rank)), expected)
+
+
+def test_training_follows_the_slope_of_the_own_discount():
+    scores = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
+    labels, lists = torch.tensor([1.0, 0.0]), Lists.from_sizes([2])
+    tr.DirectLoss(Halving(), strategy="type1")(scores, labels, lists).backward()
+    slope = math.log(2) / 2  # −∂discount/∂rank at rank 2
+    sigmoid = 1 / (1 + math.exp(1))
+    close(scores.grad[0].item(), -slope * sigmoid * (1 - sigmoid))
+
+
+def test_a_numpy_discount_says_how_to_get_a_slope():
+    class Wrong(Halving):
+        def discount(self, rank):
+            return np.exp(-np.asarray(rank.detach() if torch.is_tensor(rank) else rank))
+
+    with pytest.raises(InputError, match="or define its derivative as slope"):
+        Wrong().slope(np.array([1.0]))
+
+
+@in_both
+def test_measures_refuse_scores_and_labels_as_losses_do(library):
+    lists, good = Lists.from_sizes([2]), library(np.array([1.0, 0.0]))
+    for scores, labels, complaint in (
+        ([-np.inf, 0.0], [1.0, 0.0], "scores are not finite"),
+        ([1.0, 0.0], [1.0, -0.5], "labels are below 0, but not -1"),
+    ):
+        arguments = (library(np.array(scores)), library(np.array(labels)), lists)
+        with pytest.raises(InputError, match=complaint):
+            measure("AP")(*arguments)
+        if torch.is_tensor(good):
+            for loss in (tr.DirectLoss("AP"), tr.ListNet()):
+                with pytest.raises(InputError, match=complaint):
+                    loss(*arguments)

@@ -82,7 +82,7 @@ class TestErrors:
     def test_padding_as_a_label_is_refused(self, loss):
         scores, labels = torch.rand(2, 3), torch.tensor([[1, 0, -100], [0, 1, 2]])
         assert message_of(loss, scores, labels) == (
-            "1 of 6 labels are below -1; the first is document 2, in list 0. Labels are at least "
+            "1 of 6 labels are below 0, but not -1; the first is document 2, in list 0. Labels are at least "
             "0, or -1 for unjudged documents; leave padding out with mask."
         )
         assert loss(scores, labels, mask=labels >= 0).isfinite()
@@ -319,6 +319,7 @@ class TestNoNaN:
         samples=st.sampled_from([(0.0, 1), (0.5, 2)]),
         reduction=st.sampled_from(["mean", "sum", "none"]),
     )
+    @pytest.mark.filterwarnings("ignore:The loss is 0, because no label")
     def test_loss_and_gradient(
         self, strategy, kernel, problem, measure, log_alpha, samples, reduction
     ):

@@ -2,16 +2,22 @@
 
 import gzip
 import lzma
+import shutil
 
+import ir_measures
 import numpy as np
+import pandas
+import polars
 import pytest
+import pytrec_eval
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import twinrank as tr
 from twinrank.evaluation import trec_files
 from twinrank.evaluation.conventions import CONVENTIONS
-from twinrank.evaluation.run_evaluation import OFFICIAL, named_measures, trec_names
+from twinrank.evaluation.measure_names import MAIN, SETS, trec_names
+from twinrank.evaluation.run_evaluation import named_measures
 from twinrank.evaluation.trec_files import Run, read_qrels, read_run, read_scores
 from twinrank.support.errors import FileError, InputError
 
@@ -74,6 +80,7 @@ floats = st.floats(allow_nan=False, allow_infinity=False)
 @given(st.dictionaries(names, st.dictionaries(names, floats, min_size=1), min_size=1))
 def test_whatever_is_written_is_read_again(tmp_path_factory, scores):
     assume(not next(iter(scores)).startswith("\ufeff"))  # at the start, a mark of the encoding
+    assume(not any(query.startswith("#") for query in scores))  # a comment
     path = tmp_path_factory.mktemp("run") / "a.run"
     lines = [f"{q} Q0 {d} 1 {s!r} t\n" for q, found in scores.items() for d, s in found.items()]
     path.write_bytes("".join(lines).encode())
@@ -83,8 +90,10 @@ def test_whatever_is_written_is_read_again(tmp_path_factory, scores):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("q1 Q0 d1 1 0.5 t\nq1 Q0 d2 2 0.5\n", "line 2: a run has six columns, query Q0 document"),
-        ("q1 Q0 d1 1 0.5 t more\n", "line 1: a run has six columns"),
+        (
+            "q1 Q0 d1 1 0.5 t\nq1 Q0 d2 2 0.5\n",
+            "line 2: a run has at least six columns, query Q0 document",
+        ),
         ("\n\nq1 Q0 d1 1 high t\n", "line 3: a score must be a finite number; found 'high'"),
         ("q1 Q0 d1 1 nan t\n", "line 1: a score must be a finite number; found 'nan'"),
         ("q1 Q0 d1 1 1e999 t\n", "line 1: a score must be a finite number; found '1e999'"),
@@ -92,8 +101,8 @@ def test_whatever_is_written_is_read_again(tmp_path_factory, scores):
         ("", "has no retrieved documents"),
         (" \n\t\n", "has no retrieved documents"),
         (b"q1 Q0 caf\xe9 1 0.5 t\n", r"line 1: not UTF-8 text; found 'caf\\xe9'"),
-        (b"\x00\xff\x1f\x8b" * 100, "line 1: a run has six columns"),
-        ("x" * 10_000, r"line 1: a run has six columns.*x{80}…'\.$"),
+        (b"\x00\xff\x1f\x8b" * 100, "line 1: a run has at least six columns"),
+        ("x" * 10_000, r"line 1: a run has at least six columns.*x{80}…'\.$"),
     ],
 )
 def test_wrong_runs(write, content, complaint):
@@ -135,14 +144,15 @@ def test_damaged_and_missing_files(write, tmp_path):
 
 
 def test_scores_one_a_line(write):
-    assert list(read_scores(write("1.5\n-2e3\n\ninf\n", "s.gz"))) == [1.5, -2000.0, np.inf]
+    assert list(read_scores(write("1.5\n-2e3\n\n7\n", "s.gz"))) == [1.5, -2000.0, 7.0]
     assert len(read_scores(write(""))) == 0
     with pytest.raises(InputError, match="line 2: expected one score per line; found '1 2'"):
         read_scores(write("1\n1 2\n"))
     with pytest.raises(InputError, match="line 1: expected one score per line; found 'a'"):
         read_scores(write("a"))
-    with pytest.raises(InputError, match="line 2: the score is NaN"):
-        read_scores(write("1\nnan\n"))
+    for value in ("nan", "inf"):
+        with pytest.raises(InputError, match="line 2: a score must be a finite number"):
+            read_scores(write(f"1\n{value}\n"))
 
 
 # Evaluating
@@ -166,7 +176,7 @@ def test_queries_on_one_side_only(write):
     assert complete.query_ids.tolist() == ["barren", "both", "judged"]
     assert complete["map"] == pytest.approx(1 / 3)
     assert {name: count.sum() for name, count in complete.counts.items()} == {
-        "num_q": 3, "num_ret": 1, "num_rel": 1,
+        "num_q": 3, "num_ret": 1, "num_rel": 2,
     }  # fmt: skip
     assert complete.absent.tolist() == [True, False, True]
     assert complete.trec_lines(per_list=True) == [
@@ -175,7 +185,7 @@ def test_queries_on_one_side_only(write):
         "map                   \tboth\t1.0000",
         "num_q                 \tall\t3",
         "num_ret               \tall\t1",
-        "num_rel               \tall\t1",
+        "num_rel               \tall\t2",
         "map                   \tall\t0.3333",
     ]
 
@@ -190,7 +200,7 @@ def test_the_usual_measures_as_trec_eval_prints_them(write):
         "num_rel_ret           \tall\t1",
         "map                   \tall\t0.2500",
     ]
-    assert [line.split()[0] for line in lines] == list(OFFICIAL)
+    assert [line.split()[0] for line in lines] == list(MAIN)
 
 
 def test_the_table_of_a_run(write):
@@ -252,6 +262,104 @@ def test_mistakes(run, qrels, options, complaint):
         tr.evaluate_run(run, qrels, **options)
 
 
+def test_comments_and_further_columns_are_read_as_in_trec_eval_10(write):
+    run = read_run(write("# made today\nq1 Q0 d1 1 2.5 tag and more\n#q1 Q0 d1 1 1 tag\n"))
+    assert run == Run("tag", {"q1": {"d1": 2.5}})
+    assert read_qrels(write("# judged\nq1 0 d1 2\n")) == {"q1": {"d1": 2}}
+
+
+def test_a_gain_of_grade_0_counts_judged_documents_only():
+    """Retrieved: judged 0, unjudged, judged 1; judged 0 and not retrieved: one more."""
+    run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    qrels = {"q": {"a": 0, "c": 1, "d": 0}}
+    found = tr.evaluate_run(run, qrels, ["nDCG(gain=[1, 3])", "DCG(gain=[1, 3])"])
+    dcg = 1 + 3 / 2
+    assert found["DCG(gain=[1, 3])"] == pytest.approx(dcg)
+    assert found["nDCG(gain=[1, 3])"] == pytest.approx(dcg / (3 + 1 / np.log2(3) + 1 / 2))
+
+
+def example(seed=0):
+    """A run and judgements with unjudged documents and relevant ones that were not retrieved."""
+    draw = np.random.default_rng(seed)
+    docs = [f"d{i:02}" for i in range(20)]
+    qrels = {f"{q}": {d: int(draw.integers(0, 3)) for d in draw.choice(docs, 9, replace=False)}
+             for q in range(6)}  # fmt: skip
+    run = {q: {d: float(draw.integers(0, 99)) + i / 100 for i, d in
+               enumerate(draw.choice(docs, 12, replace=False))} for q in qrels}  # fmt: skip
+    return run, qrels
+
+
+@pytest.mark.parametrize("name", ["official", "set", "all_trec"])
+def test_the_sets_of_trec_eval(name):
+    run, qrels = example()
+    found = tr.evaluate_run(Run("own", run), qrels, name)
+    theirs = {n for n in SETS[name] if n not in ("runid", "num_q", "gm_map")}
+    values = pytrec_eval.RelevanceEvaluator(qrels, theirs).evaluate(run)
+    for measure in next(iter(values.values())):
+        by_query = [values[q][measure] for q in sorted(run)]
+        ours = found.counts.get(measure, found.values.get(measure))
+        np.testing.assert_allclose(ours, by_query, rtol=1e-12, err_msg=measure)
+    if name != "set":
+        logs = [max(values[q]["map"], 1e-5) for q in run]
+        assert found["gm_map"] == pytest.approx(np.exp(np.log(logs).mean()))
+        assert not any(line.startswith("gm_map") and "\t0\t" in line
+                       for line in found.trec_lines(per_list=True))  # fmt: skip
+
+
+IR_NAMES = [
+    "nDCG(dcg='exp-log2')@10", "nDCG@5", "nDCG(gains={0:0,1:5,2:7})@5", "nDCG(judged_only=True)@10",
+    "AP(rel=2)@10", "AP(rel=2,judged_only=True)", "P(judged_only=True)@5", "R@5", "Rprec",
+    "RR(judged_only=True)", "Bpref", "Bpref(rel=2)", "IPrec@0.5", "IPrec(rel=2)@0.0",
+    "SetP(rel=2)", "SetR", "SetF(beta=2.0)", "SetF", "Success@1", "Judged@5",
+]  # fmt: skip
+
+
+def test_measures_of_ir_measures_by_name_and_as_objects():
+    run, qrels = example(3)
+    names = [n for n in IR_NAMES if shutil.which("perl") or "exp" not in n]  # gdeval needs Perl
+    objects = [ir_measures.parse_measure(name) for name in names]
+    found = tr.evaluate_run(run, qrels, objects)
+    by_name = tr.evaluate_run(run, qrels, names)
+    for theirs, name in zip(objects, names, strict=True):
+        expected = {m.query_id: m.value for m in ir_measures.iter_calc([theirs], qrels, run)}
+        values = [expected[q] for q in sorted(run)]
+        tolerance = 6e-6 if "exp" in name else 0  # gdeval prints five digits
+        np.testing.assert_allclose(
+            found.values[str(theirs)], values, rtol=1e-9, atol=tolerance, err_msg=name
+        )
+        np.testing.assert_array_equal(found.values[str(theirs)], by_name.values[name])
+
+
+def test_frames_and_named_tuples_of_ir_measures_and_pyterrier():
+    run, qrels = example(5)
+    expected = tr.evaluate_run(run, qrels, ["ndcg_cut_10", "map"]).means
+    rows = [(q, d, s) for q, by in run.items() for d, s in by.items()]
+    grades = [(q, d, g) for q, by in qrels.items() for d, g in by.items()]
+    runs = [
+        pandas.DataFrame(rows, columns=["query_id", "doc_id", "score"]),
+        polars.DataFrame(rows, schema=["qid", "docno", "score"], orient="row"),
+        [ir_measures.ScoredDoc(*row) for row in rows],
+    ]
+    judgements = [
+        pandas.DataFrame(grades, columns=["query_id", "doc_id", "relevance"]),
+        polars.DataFrame(grades, schema=["qid", "docno", "label"], orient="row"),
+        (ir_measures.Qrel(*row) for row in grades),
+    ]
+    for own_run, own_qrels in zip(runs, judgements, strict=True):
+        assert tr.evaluate_run(own_run, own_qrels, ["ndcg_cut_10", "map"]).means == expected
+    numbered = [pandas.DataFrame({"qid": [1, 1], "docno": [7, 8], n: [1, 0]}) for n in
+                ("score", "label")]  # fmt: skip
+    assert tr.evaluate_run(numbered[0], {"1": {"7": 1}}, "map")["map"] == 1
+    for run_, qrels_, complaint in (
+        (pandas.DataFrame({"qid": [1]}), {"1": {}}, "run has no column doc_id or docno"),
+        ([(1, 2)], {"1": {}}, "run: tuple has no field query_id"),
+        (7, {"1": {}}, "run must be a file, a dictionary, a frame or an iterable"),
+        ({"q": {"a": 1.0}}, pandas.concat([numbered[1]] * 2), "qrels: query 1 has document 7 twic"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            tr.evaluate_run(run_, qrels_, "map")
+
+
 # Names
 
 
@@ -266,8 +374,17 @@ def test_mistakes(run, qrels, options, complaint):
         ("success", {f"success_{k}": f"Success@{k}" for k in (1, 5, 10)}),
         ("recall.7", {"recall_7": "Recall@7"}),
         ("map_cut_3", {"map_cut_3": "AP(divisor=R)@3"}),
-        ("P", {}),
+        ("P", {f"P_{k}": f"P@{k}" for k in (5, 10, 15, 20, 30, 100, 200, 500, 1000)}),
         ("P@5", {}),
+        ("bpref", {"bpref": "Bpref"}),
+        (
+            "iprec_at_recall.0.1,1",
+            {
+                "iprec_at_recall_0.10": "IPrec(recall=0.1)",
+                "iprec_at_recall_1.00": "IPrec(recall=1.0)",
+            },
+        ),
+        ("iprec_at_recall_1.2.3", {}),
         ("Rprec", {}),
         ("P_x", {}),
         ("ndcg_10", {}),
@@ -286,7 +403,7 @@ def test_the_level_is_for_names_that_do_not_say():
     trec = CONVENTIONS["trec"]
     asked = ["AP", "AP(rel=1)", "P(rel=3)@5", "map", "nDCG@5", tr.measure("RR")]
     found = named_measures(asked, trec, level=2)
-    assert [str(one) for one in found.values()] == [
+    assert [str(one) for one in found.measures.values()] == [
         "AP(rel=2, divisor=R)", "AP(divisor=R)", "P(rel=3)@5", "AP(rel=2, divisor=R)",
         "nDCG(gain=linear)@5", "RR",
     ]  # fmt: skip

@@ -28,10 +28,11 @@ def evaluate_runs(
 ) -> "dict[str, Evaluation]":
     """Evaluate TREC runs, by name, against the same judgements."""
     from twinrank.evaluation.conventions import convention_of
-    from twinrank.evaluation.run_evaluation import OFFICIAL, evaluate_run, parse_measures
+    from twinrank.evaluation.measure_names import MAIN
+    from twinrank.evaluation.run_evaluation import evaluate_run, parse_measures
     from twinrank.evaluation.trec_files import read_qrels, read_run
 
-    measure_names = measures or OFFICIAL
+    measure_names = measures or list(MAIN)
     convention = convention_of(policy["convention"], policy["empty"], policy["ties"])
     parse_measures(measure_names, convention, level)  # raises errors before any file is read
     runs = dict(zip(system_names(paths), map(read_run, paths), strict=True))
@@ -111,7 +112,7 @@ def evaluate_scores(
 
     names = system_names([*models, *files, *runs])
     convention = convention_of(policy.pop("convention"), policy.pop("empty"), policy.pop("ties"))
-    by_name = named_measures(measures or DEFAULT, convention, level)
+    by_name = named_measures(measures or DEFAULT, convention, level).measures
     rankers = load_models(models, data, architecture)
     text = {name for ranker in rankers for name in ranker._known_columns().text}
     loaded = load_data(data, reading or {}, sorted(text))

@@ -49,7 +49,7 @@ def evaluate(
     Parameters
     ----------
     scores : array or tensor of float, shape (n_documents,)
-        The score of each document; higher is better.
+        The score of each document, finite; higher is better.
     labels : array or tensor, shape (n_documents,)
         The relevance of each document; −1 means unjudged.
     lists : Lists
@@ -82,7 +82,7 @@ def evaluate(
     Raises
     ------
     InputError
-        If shapes do not match, a value is NaN, or a name is unknown.
+        If shapes do not match, a value is not finite, or a name is unknown.
 
     Examples
     --------
@@ -100,6 +100,8 @@ def evaluate(
             raise InputError(f"{name} must be numbers, not {array.dtype}.")
         lists.check(**{name: array})
     refuse_unless(arrays[0] == arrays[0], "scores are NaN", lists)
+    if not isinstance(lists, RetrievedLists):  # there −∞ marks documents that were not retrieved
+        check_finite("scores", arrays[0], lists)
     check_finite("labels", arrays[1], lists)
     if query_ids is not None and len(query_ids) != len(lists):
         raise InputError(
@@ -165,8 +167,13 @@ def _measure_all(
 
 
 def _order_up_to(measure: Measure) -> float:
-    """The cutoff beyond which order has no effect; infinite for a user's measure."""
-    return measure.cutoff if measure.cutoff and type(measure) in MEASURES else np.inf
+    """The cutoff beyond which order has no effect; infinite for a user's measure.
+
+    It is also infinite if grade 0 counts, because only higher grades are counted beyond a cutoff.
+    """
+    if not measure.cutoff or type(measure) not in MEASURES or measure.counts_not_relevant:
+        return np.inf
+    return measure.cutoff
 
 
 def _largest_cutoff(measures: list[Measure], lists: RetrievedLists) -> int:

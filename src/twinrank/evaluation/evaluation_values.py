@@ -43,6 +43,9 @@ class Evaluation:
         The name of the run, if `evaluate_run` was asked for `"runid"`.
     absent : array of bool, shape (n_lists,), optional
         The judged queries that the run does not contain.
+    geometric : frozenset of str, optional
+        The measures whose mean is geometric, such as gm_map. As in trec_eval, values below 0.00001
+        count as 0.00001 in it.
 
     Examples
     --------
@@ -60,6 +63,7 @@ class Evaluation:
     counts: Mapping[str, Ints] = field(default_factory=dict)
     run: str = ""
     absent: Bools | None = None
+    geometric: frozenset[str] = frozenset()
 
     @property
     def lists(self) -> int:
@@ -69,14 +73,20 @@ class Evaluation:
     @property
     def means(self) -> dict[str, float]:
         """The mean of each measure over the lists that are not NaN; NaN if all are."""
-        return {name: mean_of(values) for name, values in self.values.items()}
+        return {name: self._mean(name) for name in self.values}
+
+    def _mean(self, name: str) -> float:
+        values = self.values[name]
+        if name in self.geometric:
+            return float(np.exp(mean_of(np.log(values.clip(min=1e-5)))))
+        return mean_of(values)
 
     def __getitem__(self, measure: str | Measure) -> float:
         """The mean of one measure."""
         name = str(measure)
         if name not in self.values:
             raise KeyError(f"{name} was not measured; the measures are {', '.join(self.values)}")
-        return mean_of(self.values[name])
+        return self._mean(name)
 
     def table(self) -> ResultTable:
         """A table of the means, with the convention as a note."""
@@ -198,7 +208,8 @@ class Evaluation:
     def trec_lines(self, per_list: bool = False) -> list[str]:
         """The output of trec_eval: lines of measure, query or `all`, and value.
 
-        As in trec_eval, a query that the run does not contain counts in the means but has no lines.
+        As in trec_eval, a query that the run does not contain counts in the means but has no lines,
+        and a geometric mean has no lines per query.
 
         Parameters
         ----------
@@ -207,7 +218,11 @@ class Evaluation:
         """
         lines = []
         if per_list:
-            columns = {name: values.tolist() for name, values in self._columns().items()}
+            columns = {
+                name: values.tolist()
+                for name, values in self._columns().items()
+                if name not in self.geometric
+            }
             absent = np.zeros(self.lists, np.bool_) if self.absent is None else self.absent
             for i, query in enumerate(self._ids()):
                 if not absent[i]:

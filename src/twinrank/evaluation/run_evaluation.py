@@ -1,8 +1,7 @@
 """`evaluate_run`: a TREC run evaluated against judgements, as by trec_eval."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -14,100 +13,78 @@ from twinrank.core.measures.measure_base import BinaryMeasure
 from twinrank.evaluation.conventions import Convention, convention_of, read_name
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.evaluation_values import Evaluation
+from twinrank.evaluation.measure_names import (
+    COUNTS,
+    GEOMETRIC,
+    MAIN,
+    RUNID,
+    WITH_CUTOFF,
+    WITHOUT_CUTOFF,
+    requested,
+    translated,
+    trec_names,
+)
 from twinrank.evaluation.retrieved_lists import RetrievedLists
-from twinrank.evaluation.trec_files import Run, read_qrels, read_run
+from twinrank.evaluation.run_sources import as_qrels, as_run
 from twinrank.support.errors import InputError
 
-_WITHOUT_CUTOFF = {
-    "map": "AP(divisor=R)",
-    "ndcg": "nDCG(gain=linear)",
-    "recip_rank": "RR",
-    "set_P": "P",
-    "set_recall": "Recall",
-}
-_WITH_CUTOFF = {
-    "ndcg_cut": "nDCG(gain=linear)",
-    "map_cut": "AP(divisor=R)",
-    "P": "P",
-    "recall": "Recall",
-    "success": "Success",
-}
-_CUTOFFS = {"success": (1, 5, 10)}
-_USUAL_CUTOFFS = (5, 10, 15, 20, 30, 100, 200, 500, 1000)
-_RUNID = "runid"
-COUNTS = ("num_q", "num_ret", "num_rel", "num_rel_ret")
-OFFICIAL = (_RUNID, *COUNTS, "map", "Rprec", "recip_rank", "P_5", "P_10", "P_15", "P_20", "P_30",
-            "P_100", "ndcg", "ndcg_cut_10")  # fmt: skip
 
+@dataclass(frozen=True)
+class Requested:
+    """What was asked for: measures by name, those on judged documents only, and counts."""
 
-def trec_names(name: str) -> dict[str, str]:
-    """The measures of a trec_eval name such as `P_5`, `P.5,10`, `ndcg_cut` or `map`.
-
-    The result maps names of trec_eval to our notation. It is empty for other names.
-
-    >>> trec_names("ndcg_cut.5,10")
-    {'ndcg_cut_5': 'nDCG(gain=linear)@5', 'ndcg_cut_10': 'nDCG(gain=linear)@10'}
-    >>> trec_names("nDCG@10")
-    {}
-    """
-    if name in _WITHOUT_CUTOFF:
-        return {name: _WITHOUT_CUTOFF[name]}
-    match = re.fullmatch(r"([A-Za-z_]+?)(?:_(\d+)|\.(\d+(?:,\d+)*))?", name)
-    if (
-        match is None or match[1] not in _WITH_CUTOFF or name == "P"
-    ):  # P without a cutoff is our own name
-        return {}
-    family, cutoff, cutoffs = match.groups()
-    if cutoff or cutoffs:
-        ks: Sequence[int] = [int(k) for k in (cutoff or cutoffs).split(",")]
-    else:
-        ks = _CUTOFFS.get(family, _USUAL_CUTOFFS)
-    return {f"{family}_{k}": f"{_WITH_CUTOFF[family]}@{k}" for k in ks}
+    measures: dict[str, Measure]
+    judged_only: set[str] = field(default_factory=set)
+    counts: list[str] = field(default_factory=list)
 
 
 def named_measures(
-    names: Sequence[str | Measure], convention: Convention, level: float = 1
-) -> dict[str, Measure]:
-    """Measures by name, where names are those of trec_eval or ours.
+    names: Any, convention: Convention, level: float = 1, *, expand: bool = False
+) -> Requested:
+    """Measures by name, where names are those of trec_eval, of ir_measures, or ours.
 
-    `level` is the lowest grade of a relevant document, for names without the option `rel`.
+    `level` is the lowest grade of a relevant document, for names without the option `rel`. With
+    `expand`, `P` stands for the usual cutoffs, as in trec_eval, and not for the whole list.
     """
     if not level > 0:
         raise InputError(f"The relevance level must be a positive number, not {level}.")
-    measures: dict[str, Measure] = {}
-    for name in names:
-        if isinstance(name, Measure):
-            measures[str(name)] = name
+    result = Requested({})
+    for name in requested(names):
+        asked = translated(name)
+        if isinstance(asked.notation, Measure):
+            result.measures[asked.name] = asked.notation
             continue
-        notations, options = trec_names(name), {}
+        if asked.notation in (RUNID, *COUNTS):
+            result.counts.append(asked.notation)
+            continue
+        notations, options = trec_names(asked.name, expand=expand), {}
         if not notations:
-            options = read_name(name, [*measure_names(), *_WITHOUT_CUTOFF, *_WITH_CUTOFF]).options
-            notations = {name: name}
+            known = [*measure_names(), *WITHOUT_CUTOFF, *WITH_CUTOFF]
+            options = read_name(asked.notation, known).options
+            notations = {asked.name: asked.notation}
         for key, notation in notations.items():
             measure = convention.measure(notation)
             if isinstance(measure, BinaryMeasure) and "rel" not in options:
                 measure = replace(measure, rel=level)
-            measures[key] = measure
-    return measures
+            result.measures[key] = measure
+            if asked.judged_only:
+                result.judged_only.add(key)
+    return result
 
 
-def parse_measures(
-    measures: str | Measure | Sequence[str | Measure], convention: Convention, level: float
-) -> tuple[dict[str, Measure], list[str]]:
-    """Measures by name, and the requested names among runid and the counts of trec_eval."""
-    names = (measures,) if isinstance(measures, str | Measure) else measures
-    counts = [name for name in (_RUNID, *COUNTS) if name in names]
-    rest = [name for name in names if name not in counts]
-    if not rest:
-        besides = f" besides {', '.join(counts)}" if counts else ""
+def parse_measures(measures: Any, convention: Convention, level: float) -> Requested:
+    """The measures of a run; an error if there are none besides runid and counts."""
+    result = named_measures(measures, convention, level, expand=True)
+    if not result.measures:
+        besides = f" besides {', '.join(result.counts)}" if result.counts else ""
         raise InputError(f"Give at least one measure{besides}.")
-    return named_measures(rest, convention, level), counts
+    return result
 
 
 def evaluate_run(
     run: Any,
     qrels: Any,
-    measures: str | Measure | Sequence[str | Measure] = OFFICIAL,
+    measures: Any = MAIN,
     *,
     level: float = 1,
     complete: bool = False,
@@ -123,17 +100,22 @@ def evaluate_run(
 
     Parameters
     ----------
-    run : str, path or mapping
-        A run file, or scores by query and document: `{"q1": {"doc7": 1.5}}`.
-    qrels : str, path or mapping
-        A file of judgements, or grades by query and document: `{"q1": {"doc7": 2}}`.
-    measures : str, Measure or sequence of them
-        Names of trec_eval or ours. The default is the main output of trec_eval.
+    run : str, path, mapping, frame or iterable
+        A run file; scores by query and document, `{"q1": {"doc7": 1.5}}`; a frame with columns
+        query_id, doc_id and score (or qid, docno and score); or named tuples with these fields, as
+        those of ir_measures.
+    qrels : str, path, mapping, frame or iterable
+        The same for judgements: a file, `{"q1": {"doc7": 2}}`, or a frame or named tuples with
+        query_id, doc_id and relevance (or label), as those of ir_datasets.
+    measures : str, Measure, measure of ir_measures, or sequence of them
+        Names of trec_eval, such as `"ndcg_cut_10"`, `"P"` or `"official"`; measures of ir_measures,
+        such as `nDCG(dcg='exp-log2')@10`, or their names; or ours. `judged_only=True` in a name
+        leaves unjudged documents out of the ranking. The default is the main output of trec_eval.
     level : float, default 1
         The lowest grade of a relevant document (option -l of trec_eval).
     complete : bool, default False
-        Count judged queries that the run does not contain as 0 (option -c of trec_eval). Otherwise
-        they are left out.
+        Count judged queries that the run does not contain as 0 (option -c of trec_eval), and their
+        relevant documents in num_rel. Otherwise they are left out.
     convention : str, default "trec"
         The rules of the evaluation, as in `evaluate`.
     empty : {"skip", "zero", "one", "error"}, optional
@@ -162,60 +144,81 @@ def evaluate_run(
     0.25
     """
     rules = convention_of(convention, empty, ties)
-    by_name, requested = parse_measures(measures, rules, level)
-    run = Run("", run) if isinstance(run, Mapping) else run
-    run = run if isinstance(run, Run) else read_run(run)
-    judged = qrels if isinstance(qrels, Mapping) else read_qrels(qrels)
+    asked = parse_measures(measures, rules, level)
+    run, judged = as_run(run), as_qrels(qrels)
     queries = sorted(judged if complete else judged.keys() & run.scores.keys())
     if not queries:
         raise InputError(
             f"The run and the judgements have no query in common. The first query of the run is "
             f"{_first(run.scores)}; the first of the judgements is {_first(judged)}."
         )
-    ids, scores, labels, lists = _flat(queries, run.scores, judged)
-    result = evaluate(
-        scores,
-        labels,
-        lists,
-        by_name,
-        convention=rules,
-        docids=ids,
-        query_ids=queries,
-        random_state=random_state,
-    )
-    counts = _counts(scores, labels, lists, level)
+
+    def evaluated(
+        names: Iterable[str], retrieved: Mapping[str, Any]
+    ) -> tuple[Evaluation, list[Any]]:
+        by_name = {name: asked.measures[name] for name in names}
+        all_judged = any(measure.counts_not_relevant for measure in by_name.values())
+        ids, *flat = _flat(queries, retrieved, judged, all_judged)
+        more: Any = {"convention": rules, "docids": ids, "query_ids": queries}
+        return evaluate(flat[0], flat[1], flat[2], by_name, **more, random_state=random_state), flat
+
+    usual = [name for name in asked.measures if name not in asked.judged_only]
+    result, flat = evaluated(usual or asked.measures, run.scores)
+    counts = _counts(flat[0], flat[1], flat[2], level)
+    if asked.judged_only:
+        part, _ = evaluated(asked.measures, _judged_part(run.scores, judged))
+        empty_lists = {**part.empty_lists, **{name: result.empty_lists[name] for name in usual}}
+        values = {
+            name: (part if name in asked.judged_only else result).values[name]
+            for name in asked.measures
+        }
+        result = replace(result, values=values, empty_lists=empty_lists)
     return replace(
         result,
         documents=int(counts["num_ret"].sum()),
-        counts={name: counts[name] for name in COUNTS if name in requested},
-        run=run.name if _RUNID in requested else "",
+        counts={name: counts[name] for name in COUNTS if name in asked.counts},
+        run=run.name if RUNID in asked.counts else "",
         absent=np.array([query not in run.scores for query in queries]),
+        geometric=frozenset({GEOMETRIC} & result.values.keys()),
     )
+
+
+def _judged_part(run: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, Any]:
+    """A run without unjudged documents."""
+    return {
+        query: {doc: score for doc, score in scores.items() if judged[query].get(doc, -1) >= 0}
+        for query, scores in run.items()
+        if query in judged
+    }
 
 
 def _counts(scores: Any, labels: Any, lists: RetrievedLists, level: float) -> dict[str, Any]:
     """The counts of trec_eval by query.
 
-    As in trec_eval, a query that the run does not contain counts in num_q only.
+    As in trec_eval 9.0.4 and later, num_rel includes the queries that the run does not contain.
+    trec_eval then counts all grades above 0; here `level` applies.
     """
     ranked, relevant = scores > -np.inf, labels >= level
     num_ret = lists.sum(ranked)
-    num_rel = lists.sum(relevant) * (num_ret > 0)
-    counts = (num_ret >= 0, num_ret, num_rel, lists.sum(ranked & relevant))
+    counts = (num_ret >= 0, num_ret, lists.sum(relevant), lists.sum(ranked & relevant))
     return {name: count.astype(np.int64) for name, count in zip(COUNTS, counts, strict=True)}
 
 
 def _flat(
-    queries: list[str], retrieved: Mapping[str, Any], judged: Mapping[str, Any]
+    queries: list[str], retrieved: Mapping[str, Any], judged: Mapping[str, Any], all_judged: bool
 ) -> tuple[Any, Any, Any, RetrievedLists]:
-    """Document ids, scores, labels and lists; documents that were not retrieved come last."""
+    """Document ids, scores, labels and lists; documents that were not retrieved come last.
+
+    These are the relevant ones, or with `all_judged` all that are judged.
+    """
+    least = 0 if all_judged else np.nextafter(0, 1)
     ids: list[str] = []
     scores: list[float] = []
     labels: list[float] = []
     sizes, ranked = [], []
     for query in queries:
         documents, grades = retrieved.get(query, {}), judged[query]
-        missed = [d for d, grade in grades.items() if grade > 0 and d not in documents]
+        missed = [d for d, grade in grades.items() if grade >= least and d not in documents]
         ids += [*documents, *missed]
         scores += [*_finite(query, documents), *[-np.inf] * len(missed)]
         labels += [max(grades[d], 0) if d in grades else -1 for d in documents]

@@ -19,7 +19,7 @@ from twinrank.support.files import replacing
 
 Scores = dict[str, dict[str, float]]
 Grades = dict[str, dict[str, int]]
-_RUN = "a run has six columns, query Q0 document rank score tag"
+_RUN = "a run has at least six columns, query Q0 document rank score tag"
 _QRELS = "qrels have four columns, query 0 document grade"
 _PIECE = 1 << 22
 
@@ -41,9 +41,9 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     if plain_suffix(source) in FRAMES:
         return _read_table(source)
     for number, fields in _rows(source):
-        if len(fields) != 6:
+        if len(fields) < 6:  # as in trec_eval, further columns are ignored
             raise _error(source, number, b" ".join(fields), _RUN)
-        query, _, document, _, score, tag = fields
+        query, _, document, _, score, tag = fields[:6]
         try:
             value = float(score)
         except ValueError:
@@ -103,8 +103,8 @@ def read_scores(path: str | os.PathLike[str]) -> "array[float]":
             (score,) = map(float, fields)
         except ValueError:
             raise _error(source, number, b" ".join(fields), "expected one score per line") from None
-        if math.isnan(score):
-            raise InputError(f"{source}, line {number}: the score is NaN.")
+        if not math.isfinite(score):
+            raise InputError(f"{source}, line {number}: a score must be a finite number.")
         scores.append(score)
     return scores
 
@@ -117,7 +117,7 @@ def write_run(
     for query, by_document in scores.items():
         ranked = sorted(by_document.items(), key=lambda item: -item[1])
         for rank, (document, score) in enumerate(ranked, 1):
-            lines.append(f"{_field(query)} Q0 {_field(document)} {rank} {score!r} {_field(tag)}\n")
+            lines.append(f"{_query(query)} Q0 {_field(document)} {rank} {score!r} {_field(tag)}\n")
     with replacing(Path(path)) as partial:
         partial.write_text("".join(lines), "utf-8")
 
@@ -127,12 +127,21 @@ def write_qrels(path: str | os.PathLike[str], grades: Mapping[str, Mapping[str, 
     with replacing(Path(path)) as partial:
         partial.write_text(
             "".join(
-                f"{_field(query)} 0 {_field(document)} {int(grade)}\n"
+                f"{_query(query)} 0 {_field(document)} {int(grade)}\n"
                 for query, by_document in grades.items()
                 for document, grade in by_document.items()
             ),
             "utf-8",
         )
+
+
+def _query(name: str) -> str:
+    """A query as the first column of a file."""
+    if name.startswith("#"):
+        raise InputError(
+            f"The query {name!r} cannot be written to a TREC file, where # begins a comment."
+        )
+    return _field(name)
 
 
 def _field(name: str) -> str:
@@ -146,9 +155,10 @@ def _field(name: str) -> str:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Iterate over lines that are not blank: their number, and their fields.
+    """Iterate over lines that are not blank and no comments: their number, and their fields.
 
-    Spaces and tabs separate fields; other blanks, such as U+00A0, may be part of a name.
+    Lines that begin with # are comments, as in trec_eval 10. Spaces and tabs separate fields; other
+    blanks, such as U+00A0, may be part of a name.
     """
     number, rest = 0, b""
     with opened(path) as source:
@@ -159,8 +169,9 @@ def _rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
             rest = lines.pop() if count == _PIECE else b""
             for line in lines:
                 number += 1
-                fields = (line if number > 1 else line.removeprefix(BOM_UTF8)).split()
-                if fields:
+                line = line if number > 1 else line.removeprefix(BOM_UTF8)
+                fields = line.split()
+                if fields and not line.startswith(b"#"):
                     yield number, fields
             if count < _PIECE:
                 return

@@ -39,7 +39,7 @@ class _RunEvaluator(BaseEvaluator):  # type: ignore[misc]
         super().__init__()
         if isinstance(measures, str | Measure):
             measures = [measures]
-        parsed, _ = parse_measures(measures, convention_of(convention, None, None), 1)
+        parsed = parse_measures(measures, convention_of(convention, None, None), 1).measures
         self.requested, self.measures = list(measures), parsed
         self.qrels, self.name = qrels, name
         self.convention, self.batch_size, self.write_files = convention, batch_size, write_files

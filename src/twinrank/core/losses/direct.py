@@ -1,5 +1,7 @@
 """Direct optimisation of a measure: minus its exact value, with the strategy's gradient."""
 
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from twinrank.core.lists import Lists
 from twinrank.core.losses.ranking_loss import RankingLoss, Reduction, ScoreGradient, reduced
 from twinrank.core.measures import Measure
 from twinrank.core.measures import measure as as_measure
+from twinrank.core.measures.measure_base import BinaryMeasure
 from twinrank.core.ranks.exact import check_labels, check_perturbation, exact_ranks
 from twinrank.core.ranks.kernels import check_kernel, path_of
 from twinrank.core.ranks.strategies import Strategy, as_strategy
@@ -17,8 +20,8 @@ from twinrank.core.ranks.twin import (
     working_dtype,
     working_labels,
 )
-from twinrank.support.arrays import Array, device_path, is_tensor, on_cpu, to_numpy
-from twinrank.support.errors import check_number
+from twinrank.support.arrays import Array, all_true, device_path, is_tensor, on_cpu, to_numpy
+from twinrank.support.errors import DataWarning, check_number
 
 
 class DirectLoss(RankingLoss):
@@ -130,6 +133,7 @@ class DirectLoss(RankingLoss):
         )
         total = values.reshape(self.samples, -1).sum(0)
         per_rank = slopes.reshape(self.samples, -1).sum(0) if self.samples > 1 else slopes
+        self._explain_soft_labels(labels, filled)
         loss, share = reduced(total / -self.samples, filled[: len(lists)], weights, self.reduction)
         labels = working_labels(labels, scores, lists)
         if self.strategy == "swap":
@@ -142,6 +146,21 @@ class DirectLoss(RankingLoss):
         return loss, through_ranks(
             rank_gradient, labels, lists, self.strategy, self.alpha, self.kernel
         )
+
+    def _explain_soft_labels(self, labels: Tensor, relevant_lists: Array) -> None:
+        """Warn if a binary measure finds nothing relevant because labels are probabilities."""
+        if not isinstance(self.measure, BinaryMeasure) or all_true(relevant_lists.any()):
+            return
+        soft = labels[(labels > 0) & (labels != labels.floor())] if labels.numel() else labels
+        if soft.numel():
+            example = replace(self.measure, rel=0.5)
+            warnings.warn(
+                f"The loss is 0, because no label of this batch is relevant for {self.measure}: "
+                f"its option rel is {self.measure.rel:g}, but the highest label is "
+                f"{float(labels.max()):g}. For probabilities set rel, as in {example}.",
+                DataWarning,
+                stacklevel=2,
+            )
 
     def _swap_gradient(self, share: Any, grades: Any, ranks: Any, lists: Lists) -> ScoreGradient:
         """The gradient of `strategy="swap"`."""

@@ -11,7 +11,9 @@ class MSE(SmoothLoss):
     """Mean squared error between scores and labels, the pointwise baseline.
 
     L = Σ_i (s_i − y_i)² / m over the m documents of a list; ∂L/∂s_i = 2 (s_i − y_i) / m. All lists
-    with documents count equally, also those without a relevant document.
+    with documents count equally, also those without a relevant document. Every finite label is a
+    target, such as the scores of a teacher; a label of −1 is the target −1. In the training of a
+    `Ranker`, unjudged documents have the target 0.
 
     Cossock & Zhang, "Subset ranking using regression" (COLT 2006).
 
@@ -34,6 +36,7 @@ class MSE(SmoothLoss):
 
     name: ClassVar[str] = "MSE"
     needs_relevant: ClassVar[bool] = False
+    takes_any_label: ClassVar[bool] = True
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The mean of the squares, and the slope of each."""

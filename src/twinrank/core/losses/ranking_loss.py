@@ -94,7 +94,8 @@ class RankingLoss(nn.Module):
         scores : tensor of float, shape (n_documents,) or (n_lists, longest)
             Higher is better.
         labels : tensor, same shape as `scores`
-            Graded relevance ≥ 0, or −1 for unjudged documents, which count as 0.
+            Graded relevance ≥ 0, or −1 for unjudged documents, which count as 0. `MSE` takes any
+            finite target.
         lists : Lists, optional
             Which documents belong together. Required for flat scores.
         weights : tensor, shape (n_lists,), optional
@@ -172,10 +173,14 @@ class SmoothLoss(RankingLoss):
     name: ClassVar[str]
     needs_relevant: ClassVar[bool] = True
     """True if lists without a relevant document do not count."""
+    takes_any_label: ClassVar[bool] = False
+    """True if every finite label is a target, also a negative one."""
 
     def counted(self, labels: Array, lists: Lists) -> Array:
         """True for each list that counts in the mean; labels as in `per_list`."""
-        return super().counted(labels, lists) if self.needs_relevant else lists.any(labels >= 0)
+        return (
+            super().counted(labels, lists) if self.needs_relevant else lists.any(labels == labels)
+        )
 
     @abstractmethod
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
@@ -186,7 +191,7 @@ class SmoothLoss(RankingLoss):
         scores : array of float, shape (n_documents,)
             float32 or float64, finite. A NumPy array on the CPU, a tensor on other devices.
         labels : array of float64, shape (n_documents,)
-            Finite, 0 for unjudged documents.
+            Finite; 0 for unjudged documents unless the loss takes any label.
         lists : Lists
             May contain empty lists. Lists that do not count may get any finite loss.
 
@@ -199,10 +204,14 @@ class SmoothLoss(RankingLoss):
     def _computed(
         self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
     ) -> tuple[Array, ScoreGradient]:
-        check_labels(labels, lists)
+        if self.takes_any_label:
+            check_finite("labels", labels, lists)
+        else:
+            check_labels(labels, lists)
         check_finite("scores", scores, lists)
         plain = to_numpy if on_cpu(scores) else Tensor.detach
-        grades = at_least_zero(as_float(plain(labels.to(scores.device))))
+        grades = as_float(plain(labels.to(scores.device)))
+        grades = grades if self.takes_any_label else at_least_zero(grades)
         values, slopes = self.per_list(plain(scores.to(working_dtype(scores))), grades, lists)
         counted = self.counted(grades, lists)
         loss, share = reduced(

@@ -5,10 +5,12 @@ from dataclasses import fields
 from importlib import import_module
 
 from twinrank.core.measures.ap import AP, PaperAP
+from twinrank.core.measures.bpref import Bpref
 from twinrank.core.measures.dcg import DCG, NDCG
 from twinrank.core.measures.err import ERR, NERR
+from twinrank.core.measures.interpolated import IPrec
 from twinrank.core.measures.measure_base import FunctionMeasure, Measure
-from twinrank.core.measures.precision import Judged, Precision, Recall, RPrecision
+from twinrank.core.measures.precision import Judged, Precision, Recall, RPrecision, SetF
 from twinrank.core.measures.rbp import RBP
 from twinrank.core.measures.rr import RR, Success
 from twinrank.support.errors import InputError, unknown
@@ -16,6 +18,7 @@ from twinrank.support.notation import check_options, parse
 
 MEASURES: tuple[type[Measure], ...] = (
     NDCG, DCG, AP, PaperAP, Precision, Recall, RPrecision, RR, Success, NERR, ERR, RBP, Judged,
+    Bpref, IPrec, SetF,
 )  # fmt: skip
 
 __all__ = ["MEASURES", "Measure", "measure", "names", "register_measure"]

@@ -42,9 +42,14 @@ class GainMeasure(Measure):
             known = ("exponential", "linear", "a list such as [0, 1, 3]")
             raise InputError(argument="gain", value=self.gain, choices=known)
 
+    @property
+    def counts_not_relevant(self) -> bool:
+        """True if grade 0 has a gain, so that the ideal order depends on all its documents."""
+        return isinstance(self.gain, tuple) and self.gain[0] > 0
+
     def gains(self, labels: Array) -> Array:
-        """The gain of each label; unjudged documents (label −1) have the gain of label 0."""
-        xp, labels = namespace(labels), at_least_zero(labels)
+        """The gain of each label; unjudged documents (label −1) have the gain 0."""
+        xp, judged, labels = namespace(labels), labels >= 0, at_least_zero(labels)
         if self.gain == "exponential":
             if not all_true(labels <= _HIGHEST):
                 raise InputError(
@@ -63,11 +68,11 @@ class GainMeasure(Measure):
                 f"{self} lists the gains of labels 0…{known - 1}, but not of {missing:g}."
             )
         if not is_tensor(labels):
-            return np.asarray(self.gain, labels.dtype)[grade]
+            return np.asarray(self.gain, labels.dtype)[grade] * judged
         gains = xp.zeros_like(labels)  # a table would be copied to the device in every call
         for number, gain in enumerate(self.gain):
             gains = xp.where(grade == number, gain, gains)
-        return gains
+        return gains * judged
 
     def ideal_gains(self, labels: Array, lists: Lists) -> Array:
         """The gains of every list in descending order."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from twinrank.core.lists import Lists, flat_input
-from twinrank.core.ranks.exact import Ties, check_labels, exact_ranks
+from twinrank.core.ranks.exact import Ties, check_finite, check_labels, exact_ranks
 from twinrank.support.arrays import Array, as_float, at_least_zero, is_tensor, namespace, untraced
 from twinrank.support.errors import Argument, InputError, check_number, needing_torch
 from twinrank.support.notation import Term, Value
@@ -41,9 +41,10 @@ class Swaps:
 class Measure:
     """Base class of evaluation measures, which are immutable values.
 
-    M = Σ_i credit_i · discount(rank_i). Subclasses implement `credit` and `discount`, and `slope`
-    or else torch differentiates the discount. `measure("nDCG@10")` creates a measure from its name,
-    and `Measure.from_functions` from your own functions.
+    M = Σ_i credit_i · discount(rank_i). Subclasses implement `credit` and `discount`. A class that
+    defines `discount` should define its derivative `slope` too; otherwise torch differentiates the
+    discount, also if a base class has a slope. `measure("nDCG@10")` creates a measure from its
+    name, and `Measure.from_functions` from your own functions.
 
     Parameters
     ----------
@@ -66,6 +67,12 @@ class Measure:
     """True if all orders have the same value without a cutoff."""
 
     cutoff: int | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A new discount without a slope does not inherit the slope of another discount."""
+        super().__init_subclass__(**options)
+        if "discount" in vars(cls) and "slope" not in vars(cls):
+            cls.slope = Measure.slope  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         if self.cutoff is not None:
@@ -98,9 +105,14 @@ class Measure:
         except (RuntimeError, TypeError) as error:
             raise InputError(
                 f"The discount of {self} cannot be differentiated by torch ({error}); write it "
-                f"with operators and torch functions, or pass its derivative as slope."
+                f"with operators and torch functions, or define its derivative as slope."
             ) from error
         return slope if is_tensor(rank) else slope.numpy()
+
+    @property
+    def counts_not_relevant(self) -> bool:
+        """True if judged documents of grade 0 count even where they were not retrieved."""
+        return False
 
     def relevant(self, labels: Array) -> Array:
         """True for each label that counts as relevant."""
@@ -144,7 +156,8 @@ class Measure:
         Raises
         ------
         InputError
-            If the arguments do not fit together, or with `empty="error"`.
+            If the arguments do not fit together, scores or labels are not finite, or with
+            `empty="error"`.
 
         Examples
         --------
@@ -175,6 +188,7 @@ class Measure:
         labels = labels.detach() if is_tensor(labels) else labels
         check_labels(labels, lists)
         ranks = exact_ranks(scores, lists, ties=ties, generator=generator)
+        check_finite("scores", scores, lists)
         values, _, filled = self.at_ranks(ranks, labels, lists)
         if empty == "error" and not bool(filled.all()):
             which = (~filled).nonzero()[0] if not is_tensor(filled) else (~filled).nonzero()[:, 0]

@@ -1,4 +1,4 @@
-"""Measures that count documents near the top: precision, recall, R-precision, judged."""
+"""Measures that count documents near the top: precision, recall, F, R-precision, judged."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from twinrank.core.measures.measure_base import (
     shared,
 )
 from twinrank.support.arrays import Array, namespace
+from twinrank.support.errors import check_number
 
 # A count has no discount. As in the paper (Yu 2020, Eq. VirPre) its documents get the credit
 # position/total. The discount 1/r cancels the position in the value, but not in the gradient.
@@ -79,6 +80,37 @@ class Recall(_Count, BinaryMeasure):
         """b_i · i / R."""
         relevant = self.relevant(labels) * 1.0
         return shared(relevant * lists.positions(labels), lists.sum(relevant), lists)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetF(_Count, BinaryMeasure):
+    """The F measure of a set: (β + 1) · P · R / (β · P + R), with precision P and recall R.
+
+    As trec_eval's set_F, β is not squared.
+
+    Parameters
+    ----------
+    rel : float, default 1
+        The lowest label that counts as relevant.
+    beta : float, default 1
+        β, the weight of recall relative to precision.
+    cutoff : int, optional
+        The set is that of the first `cutoff` documents. Default: the whole list.
+    """
+
+    name: ClassVar[str] = "SetF"
+    beta: float = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number(f"beta of {self.name}", self.beta)
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """(β + 1) · b_i · i / (β · R + n) with n documents in the set."""
+        relevant, size = self.relevant(labels) * 1.0, _sizes(labels, lists)
+        size = size if self.cutoff is None else size.clip(max=self.cutoff)
+        total = self.beta * lists.spread(lists.sum(relevant)) + size
+        return (self.beta + 1.0) * relevant * lists.positions(labels) / total.clip(1e-12)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,11 +113,12 @@ def check_finite(name: str, values: Array, lists: Lists) -> None:
 
 
 def check_labels(labels: Array, lists: Lists) -> None:
-    """Raise an error for labels that are not finite, or below −1."""
+    """Raise an error for labels that are not finite, or below 0 but not −1."""
     check_finite("labels", labels, lists)
-    good = (to_numpy(labels) if on_cpu(labels) else labels.detach()) >= -1
+    labels = to_numpy(labels) if on_cpu(labels) else labels.detach()
     advice = "Labels are at least 0, or -1 for unjudged documents; leave padding out with mask."
-    refuse_unless(good, "labels are below -1", lists, [advice])
+    good = (labels >= 0) | (labels == -1)
+    refuse_unless(good, "labels are below 0, but not -1", lists, [advice])
 
 
 def refuse_unless(good: Array, complaint: str, lists: Lists, advice: Parts = ()) -> None:

@@ -306,6 +306,8 @@ class NetLearner(Learner):
         """The mean loss of a batch's queries, and what is wrong with it, if anything."""
         X = self._noisy(on_device(batch.X, self.device).to(self._precision))
         labels = on_device(batch.y, self.device)
+        if getattr(self.loss, "takes_any_label", False):
+            labels = labels.clamp(min=0)  # unjudged documents
         weighted = {}
         if self._query_weights is not None:
             weights = self._query_weights[torch.from_numpy(batch.queries)]
