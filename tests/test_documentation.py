@@ -107,7 +107,7 @@ def test_files_of_a_page_are_read(page, tmp_path):
 @pytest.mark.parametrize("page", PAGES)
 def test_no_block_hides_from_these_tests(page):
     languages = re.findall(r"^ *```+([^\s`{].*)$", PAGES[page], flags=re.MULTILINE)
-    assert set(languages) <= {"python", "python no-run", "sh", "toml", "text", "json"}
+    assert set(languages) <= {"python", "python no-run", "sh", "toml", "text", "json", "bibtex"}
 
 
 def test_readme_gives_the_two_commands():

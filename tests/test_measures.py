@@ -835,7 +835,7 @@ class Halving(BinaryMeasure):
 
     name: ClassVar[str] = "Halving"
 
-    def credit(self, labels, lists):  # noqa: ARG002
+    def credit(self, labels, lists):
         return self.relevant(labels) * 1.0
 
     def discount(self, rank):

@@ -82,8 +82,8 @@ class TestErrors:
     def test_padding_as_a_label_is_refused(self, loss):
         scores, labels = torch.rand(2, 3), torch.tensor([[1, 0, -100], [0, 1, 2]])
         assert message_of(loss, scores, labels) == (
-            "1 of 6 labels are below 0, but not -1; the first is document 2, in list 0. Labels are at least "
-            "0, or -1 for unjudged documents; leave padding out with mask."
+            "1 of 6 labels are below 0, but not -1; the first is document 2, in list 0. Labels are "
+            "at least 0, or -1 for unjudged documents; leave padding out with mask."
         )
         assert loss(scores, labels, mask=labels >= 0).isfinite()
 

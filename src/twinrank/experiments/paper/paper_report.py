@@ -342,7 +342,7 @@ def headline(results: ReproductionResults) -> str:
     best = max(results.chosen.values(), key=lambda row: row.mean(VALIDATION))
     text = f"Best in {VALIDATION}: {best.system}, {best.mean(VALIDATION):.4f}."
     published = [table for table in results.tables if table.published]
-    if not published:
+    if not published or not results.reproduction.on_mslr:
         return text
     distance = float(np.mean([table.distance() for table in published]))
     return f"{text} On average {signed(distance)[1:]} from the published numbers."

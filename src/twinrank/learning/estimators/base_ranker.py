@@ -591,7 +591,11 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         has_queries = isinstance(X, Dataset) or qid is not None or group is not None
         has_queries = has_queries or has_query_column(X) or (is_source(X) and not is_stream(X))
         if (per_query or self.model_.per_query) and not has_queries:
-            raise InputError("Scores depend on the other documents of a query: pass qid or group.")
+            raise InputError(
+                "Scores depend on the other documents of a query: pass qid or group. A model with "
+                'mode="per-document" scores each row alone, and twinrank.pyterrier passes the '
+                "queries of a PyTerrier pipeline."
+            )
         return as_dataset(X, qid=qid, group=group, one_query=True, known=self._known_columns())
 
     def _scores(self, data: Dataset) -> npt.NDArray[np.float32]:
