@@ -51,7 +51,9 @@ def test_pages_fetch_nothing(pages):
 def test_every_public_name_is_in_the_reference(pages):
     listed = re.findall(r'id="twinrank\.([\w.]+)"', (pages / "api.html").read_text("utf-8"))
     assert set(tr.__all__) <= set(listed)
-    modules = {name: import_module(f"twinrank.{name}") for name in ("embeddings", "pyterrier", "training")}
+    modules = {
+        name: import_module(f"twinrank.{name}") for name in ("embeddings", "pyterrier", "training")
+    }
     names = {f"{key}.{name}" for key, module in modules.items() for name in module.__all__}
     text = {"DirectRankingLoss", "DirectRetrievalLoss", "Evaluator", "RetrievalEvaluator"}
     assert names | {f"text.{name}" for name in text} <= set(listed)

@@ -171,7 +171,9 @@ def test_several_runs_are_compared(run, files):
 
 def test_a_comparison_in_every_form(run, files):
     both = (*RUNS, "-m", "nDCG@10", "-m", "map")
-    read = json.loads(run(*both, "-o", "json", "--test", "t", "--holm", "--intervals")[1])
+    read = json.loads(
+        run(*both, "-o", "json", "--test", "t", "--correction", "holm", "--intervals")[1]
+    )
     assert (read["test"], read["correction"], read["lists"]) == ("t", "holm", 7)
     assert set(read["means"]) == set(read["intervals"]) == {"a.run", "b.run.gz"}
     assert "systems" in json.loads(run(*both, "-o", "json", "-q")[1])

@@ -66,7 +66,9 @@ def test_models_and_scores_are_compared(cli, folder, tmp_path):
     scores = test.in_source_order(np.asarray(test.y, float))
     (tmp_path / "perfect.txt").write_text("".join(f"{s}\n" for s in scores))
     words = ["evaluate", "ap", "ndcg", "test.txt", "--scores", tmp_path / "perfect.txt"]
-    code, out, err = cli(*words, "-m", "nDCG@10", "-o", "json", "-q", "--test", "t", "--holm")
+    code, out, err = cli(
+        *words, "-m", "nDCG@10", "-o", "json", "-q", "--test", "t", "--correction", "holm"
+    )
     assert (code, err) == (0, "")
     systems = json.loads(out)["systems"]
     assert list(systems) == ["ap", "ndcg", "perfect.txt"]

@@ -34,6 +34,7 @@ from .core.losses.wassrank import WassRank as WassRank
 from .core.measures import Measure as Measure
 from .core.measures import measure as measure
 from .core.measures import register_measure as register_measure
+from .core.own_losses import register_loss as register_loss
 from .core.ranks.exact import exact_ranks as exact_ranks
 from .core.ranks.twin import twin_ranks as twin_ranks
 from .core.ranks.twin import twin_sigmoid as twin_sigmoid

@@ -46,6 +46,9 @@ def compare(
     epochs: AtLeastOne = None,
     settings: Settings = None,
     quick: bool = False,
+    test: str | None = None,
+    significance: float | None = None,
+    correction: str | None = None,
     queries: Count = 200,
     jobs: Jobs = None,
     ray: Ray = None,
@@ -85,6 +88,13 @@ def compare(
         A parameter for all methods that have it, as key=value. Repeatable.
     quick
         One fold and few epochs, as a first test.
+    test
+        Significance test: wilcoxon, t, permutation or bootstrap (default: wilcoxon).
+    significance
+        Significance level (default: 0.01).
+    correction
+        Correction of p-values for the number of methods: holm, bh (Benjamini and Hochberg) or
+        none (default: none).
     queries
         Number of queries to explore in the report, those on which methods differ most; 0 for
         none.
@@ -94,6 +104,7 @@ def compare(
     chosen: dict[str, Any] = {"methods": names(methods), "measures": names(measures), "cut": cut}
     chosen["folds"] = None if folds is None else numbers(folds, "--folds", 1)
     chosen["seeds"] = None if seeds is None else numbers(seeds, "--seeds", 0)
+    chosen |= {"test": test, "significance": significance, "correction": correction}
     from twinrank.experiments.study.method_comparison import note_on_left_out
 
     folder = (out or _default_folder(data, quick)).expanduser()
@@ -125,6 +136,8 @@ def _study(
     chosen = {name: file[name] for name in options if name in file}
     chosen |= {name: value for name, value in options.items() if value is not None}
     cut = {"cut": chosen.pop("cut")} if "cut" in chosen else {}
+    names_here = {"test": "test", "significance": "level", "correction": "correction"}
+    testing = {own: chosen.pop(name) for name, own in names_here.items() if name in chosen}
     if data is None:
         queries = defaults.QUICK_QUERIES if quick else defaults.BUILT_IN_QUERIES
         cut = {"cut": defaults.BUILT_IN_FOLDS, "queries": queries, **cut}
@@ -134,6 +147,7 @@ def _study(
         shared={**file.get("parameters", {}), **shared},
         own=file.get("method"),
         quick=quick,
+        testing=testing,
     )
 
 

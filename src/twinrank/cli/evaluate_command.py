@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _OUTPUTS = ("table", "json", "csv", "trec", "markdown", "latex", "html")
 PANELS = {
     "Options for comparing systems": (
-        *("test", "significance", "holm", "intervals", "plot", "report", "queries"),
+        *("test", "significance", "correction", "intervals", "plot", "report", "queries"),
     )
 }
 _Name = Annotated[str | None, typer.Option(metavar="NAME")]
@@ -59,7 +59,7 @@ def evaluate(
     output: Annotated[str, typer.Option("-o", "--output")] = "table",
     test: str = "wilcoxon",
     significance: float = 0.01,
-    holm: bool = False,
+    correction: str | None = None,
     intervals: bool = False,
     plot: _File = None,
     report: _File = None,
@@ -79,7 +79,7 @@ def evaluate(
     Examples:
     twinrank evaluate runs/ap test.txt -m nDCG@5 -m AP
 
-    twinrank evaluate runs/ap runs/ndcg test.txt --scores trees.txt --holm
+    twinrank evaluate runs/ap runs/ndcg test.txt --scores trees.txt --correction holm
 
     twinrank evaluate runs/ap runs/ndcg test.txt --report compared.html
 
@@ -137,11 +137,11 @@ def evaluate(
     output
         Output format: table, json, csv, trec, markdown, latex, html.
     test
-        Significance test: wilcoxon, t or permutation.
+        Significance test: wilcoxon, t, permutation or bootstrap.
     significance
         Mark differences with p below this.
-    holm
-        Apply Holm's correction to the p-values.
+    correction
+        Correction of the p-values for the number of systems: holm, bh or none (default: none).
     intervals
         Show 95 % bootstrap intervals of means.
     plot
@@ -166,7 +166,7 @@ def evaluate(
             min_overlap, reading, output,
         )  # fmt: skip
         return
-    testing = {"test": test, "level": significance, "correction": "holm" if holm else None}
+    testing = {"test": test, "level": significance, "correction": correction}
     *models, data = paths or (None,)
     _check(testing, plot, report, len([*models, *(scores or ()), *(run or ())]))
     systems = None

@@ -15,7 +15,7 @@ from twinrank.evaluation.conventions import Convention
 from twinrank.evaluation.evaluate import DEFAULT, evaluate
 from twinrank.evaluation.evaluation_values import Evaluation, mean_of
 from twinrank.evaluation.metric_plots import draw_wins
-from twinrank.evaluation.significance import TESTS, confidence_interval, holm, p_value
+from twinrank.evaluation.significance import CORRECTIONS, TESTS, confidence_interval, p_value
 from twinrank.support.arrays import Floats
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.files import json_text, json_types, write_text
@@ -27,7 +27,10 @@ _NAMES = {
     "wilcoxon": "Wilcoxon signed-rank test",
     "t": "paired t-test",
     "permutation": "paired permutation test",
+    "randomisation": "paired randomisation test",
+    "bootstrap": "paired bootstrap test",
 }
+_CORRECTIONS = {"holm": ", Holm correction", "bh": ", Benjamini–Hochberg correction"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +44,11 @@ class Comparison:
     ----------
     values : mapping of str to mapping of str to array of float, shape (n_lists,)
         Values by system and measure.
-    test : {"wilcoxon", "t", "permutation"}
+    test : {"wilcoxon", "t", "permutation", "randomisation", "bootstrap"}
         The paired test.
     level : float
         The significance level.
-    correction : {"holm"} or None
+    correction : {"holm", "bh", "none"} or None
         The correction of p-values for the number of systems.
     p_values : mapping of str to mapping of str to float
         By measure and system, the p-value of the test against the best system.
@@ -132,7 +135,7 @@ class Comparison:
     def _notes(self) -> list[str]:
         notes = []
         if len(self.values) > 1:
-            corrected = ", Holm correction" if self.correction == "holm" else ""
+            corrected = _CORRECTIONS.get(self.correction or "", "")
             notes = [
                 f"*: significantly different from the best, p < {self.level:g} "
                 f"({_NAMES[self.test]}{corrected})."
@@ -232,12 +235,14 @@ def compare(
         The documents of each query.
     measures : sequence of str or Measure
         The measures, for scores only. The default is that of `evaluate`.
-    test : {"wilcoxon", "t", "permutation"}, default "wilcoxon"
-        The paired test. Yu (2020) uses the Wilcoxon signed-rank test.
+    test : {"wilcoxon", "t", "permutation", "bootstrap"}, default "wilcoxon"
+        The paired test. Yu (2020) uses the Wilcoxon signed-rank test. "randomisation" is another
+        name of the permutation test.
     level : float, default 0.01
         The significance level.
-    correction : {"holm"}, optional
-        Correct p-values for the number of systems.
+    correction : {"holm", "bh", "none"}, optional
+        Correct p-values for the number of systems: by Holm, or by Benjamini and Hochberg, which
+        controls the false discovery rate.
     intervals : bool, default False
         Add 95 % bootstrap confidence intervals of the means.
     random_state : int, default 0
@@ -277,7 +282,7 @@ def compare(
         best = _best(values, name)
         others = [system for system in values if system != best]
         tested = [p_value(values[best][name], values[s][name], test, random_state) for s in others]
-        tested = holm(tested) if correction == "holm" else tested
+        tested = CORRECTIONS[correction or "none"](tested)
         p_values[name] = {best: 1.0, **dict(zip(others, tested, strict=True))}
     bounds = None
     if intervals:
@@ -298,8 +303,8 @@ def check_testing(test: str, level: float, correction: str | None) -> None:
     """Raise an error for an unknown test or correction, or a level outside (0, 1)."""
     if test not in TESTS:
         raise InputError(argument="test", value=test, choices=TESTS)
-    if correction not in (None, "holm"):
-        raise InputError(argument="correction", value=correction, choices=["holm"])
+    if correction is not None and correction not in CORRECTIONS:
+        raise InputError(argument="correction", value=correction, choices=CORRECTIONS)
     if not 0 < level < 1:
         raise InputError(f"The significance level must be between 0 and 1, not {level}.")
 

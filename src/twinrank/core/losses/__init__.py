@@ -10,6 +10,7 @@ from twinrank.core.losses.mse import MSE
 from twinrank.core.losses.pairwise import LambdaLoss, LambdaRank, RankNet
 from twinrank.core.losses.ranking_loss import SmoothLoss
 from twinrank.core.losses.wassrank import WassRank
+from twinrank.core.own_losses import is_path, own_loss, own_names
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import check_options, parse
 
@@ -25,30 +26,37 @@ LOSSES: tuple[type[SmoothLoss], ...] = (
     LambdaLoss,
 )
 
-__all__ = ["LOSSES", "NAMES", "is_loss", "loss"]
+__all__ = ["LOSSES", "NAMES", "is_loss", "is_path", "loss", "loss_names"]
 
 _BY_NAME = {kind.name: kind for kind in LOSSES}
 NAMES = tuple(_BY_NAME)
 
 
+def loss_names() -> tuple[str, ...]:
+    """The names of all losses: built in and registered, here or by modules in TWINRANK_IMPORT."""
+    return (*_BY_NAME, *own_names())
+
+
 def is_loss(name: str) -> bool:
-    """True if a name, with or without options, is that of a baseline loss."""
-    return parse(name).name in _BY_NAME
+    """True if a name, with or without options, is that of a loss, or an import path."""
+    return is_path(name) or parse(name).name in loss_names()
 
 
-def loss(name: str, mode: str = "default") -> SmoothLoss:
-    """The baseline loss of this name: `ListNet`, `ApproxNDCG(alpha=5)` and so on.
+def loss(name: str, mode: str = "default") -> Any:
+    """The loss of this name: `ListNet`, `ApproxNDCG(alpha=5)`, your own, or an import path.
 
     `mode` is the default of losses with an option of this name, such as WassRank.
 
     >>> loss("ListNet")
     ListNet()
     """
-    term = parse(name)
+    term = None if is_path(name) else parse(name)
+    if term is None or term.name in own_names():
+        return own_loss(name)
     if term.name not in _BY_NAME or term.cutoff is not None:
-        raise InputError(unknown("loss", name, _BY_NAME))
+        raise InputError(unknown("loss", name, loss_names()))
     kind: Any = _BY_NAME[term.name]
     known = [p for p in inspect.signature(kind).parameters if p not in ("reduction", "generator")]
     check_options(kind.name, term, known)
     defaults = {"mode": mode} if "mode" in known else {}
-    return kind(**{**defaults, **term.options})  # type: ignore[no-any-return]
+    return kind(**{**defaults, **term.options})

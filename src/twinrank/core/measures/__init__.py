@@ -1,8 +1,6 @@
 """Measures and their registry. Internal: import public names from `twinrank`."""
 
-import os
 from dataclasses import fields
-from importlib import import_module
 
 from twinrank.core.measures.ap import AP, PaperAP
 from twinrank.core.measures.bpref import Bpref
@@ -14,6 +12,7 @@ from twinrank.core.measures.precision import Judged, Precision, Recall, RPrecisi
 from twinrank.core.measures.rbp import RBP
 from twinrank.core.measures.rr import RR, Success
 from twinrank.support.errors import InputError, unknown
+from twinrank.support.imports import import_registered
 from twinrank.support.notation import check_options, parse
 
 MEASURES: tuple[type[Measure], ...] = (
@@ -22,9 +21,6 @@ MEASURES: tuple[type[Measure], ...] = (
 )  # fmt: skip
 
 __all__ = ["MEASURES", "Measure", "measure", "names", "register_measure"]
-
-VARIABLE = "TWINRANK_IMPORT"
-"""Modules, separated by commas, that register measures. Processes of a study import them too."""
 
 _BUILT_IN = {name: kind for kind in MEASURES for name in (kind.name, *kind.aliases)}
 _OWN: dict[str, type[Measure] | FunctionMeasure] = {}
@@ -71,13 +67,7 @@ def measure(name: str | Measure) -> Measure:
 
 def names() -> tuple[str, ...]:
     """The names of all measures: built in and registered, here or by modules in TWINRANK_IMPORT."""
-    for module in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
-        try:
-            import_module(module)
-        except ImportError as error:
-            raise InputError(
-                f"{VARIABLE} names {module!r}, which cannot be imported ({error})."
-            ) from error
+    import_registered()
     return (*_BUILT_IN, *_OWN)
 
 

@@ -21,11 +21,12 @@ from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import UnitResult
 from twinrank.learning.training.matched_data import papers_queries
 from twinrank.learning.training.settings import FEWEST
+from twinrank.support.arrays import Floats
 from twinrank.support.errors import InputError, Parts, has_torch, unknown
 from twinrank.support.files import read_toml, write_text
 from twinrank.support.notation import parse
 from twinrank.support.quantities import counted
-from twinrank.support.tables import Cell, ResultTable, write_tables
+from twinrank.support.tables import Cell, ResultTable, csv_text, write_tables
 
 METHODS = ("LambdaMART", "CatBoost", "ListNet", "BoostedRanker", "Ranker", "Blend")
 _NETS = ("ListNet", "Ranker", "Blend")
@@ -68,11 +69,13 @@ def comparison_study(
     shared: Mapping[str, Any] | None = None,
     own: Mapping[str, Mapping[str, Any]] | None = None,
     quick: bool = False,
+    testing: Mapping[str, Any] | None = None,
 ) -> Study:
     """The study that compares methods, by default those of `default_methods`.
 
     Each of the `shared` parameters goes to all methods that have it, `own` parameters go to one
-    method. A quick study has fewer epochs and rounds, and only the first fold.
+    method. A quick study has fewer epochs and rounds, and only the first fold. `testing` has the
+    arguments `test`, `level` and `correction` of `compare`.
     """
     shared = shared or {}
     chosen = [method(name) for name in (default_methods() if methods is None else methods)]
@@ -101,6 +104,7 @@ def comparison_study(
         measures,
         parameters | by_method,
         validation_measure=str(shared.get("validation_measure", "nDCG@5")),
+        testing=testing or {},
     )
 
 
@@ -128,16 +132,32 @@ def _check_known(methods: Sequence[Method], parameters: Mapping[str, Any]) -> No
 
 
 def table_of(results: Results, comparison: Comparison) -> ResultTable:
-    """Methods by measures, with the number of epochs or rounds and the time of training."""
-    plain = comparison.table()
+    """Methods by measures, with the number of epochs or rounds and the time of training.
+
+    With several seeds, a cell has the standard deviation of the mean over the seeds, too.
+    """
+    plain, seeds = comparison.table(), len(results.study.seeds)
+    notes = list(plain.notes)
+    if seeds > 1:
+        notes.append(f"±: the standard deviation over {seeds} seeds; tests use their mean.")
     rows = []
     for row in plain.rows:
         name = row[0].text
+        if seeds > 1:
+            spreads = [_spread(values) for values in results.seed_values(name).values()]
+            cells = zip(row[1:], spreads, strict=True)
+            row = [row[0], *(replace(c, text=f"{c.text} ± {spread:.4f}") for c, spread in cells)]
         iterations = [len(result.history) for result in results.units_of(name)]
         rows.append([*row, Cell(_range(iterations)), Cell(f"{results.seconds(name):.1f} s")])
     names = {f"{method(name).kind.iteration}s" for name in comparison.values}
     length = names.pop() if len(names) == 1 else "iterations"
-    return replace(plain, columns=[*plain.columns, length, "time"], rows=rows)
+    return replace(plain, columns=[*plain.columns, length, "time"], rows=rows, notes=notes)
+
+
+def _spread(values: Floats) -> float:
+    """The standard deviation over seeds of the mean over queries; values are [seeds, queries]."""
+    known = values[:, ~np.isnan(values).any(axis=0)]
+    return float(known.mean(axis=1).std(ddof=1)) if known.size else float("nan")
 
 
 def _range(numbers: Sequence[int]) -> str:
@@ -173,8 +193,23 @@ def main_measure(results: Results) -> str:
 def write_comparison(results: Results, comparison: Comparison, out: Path) -> None:
     """Write the table, the comparison as JSON, and the values of every query as CSV."""
     write_tables(out, "table", [table_of(results, comparison)])
-    write_text(out / "queries.csv", systems_csv(results.evaluations(), per_list=True))
+    write_text(out / "queries.csv", _queries_csv(results))
     comparison.save(out / "comparison.json")
+
+
+def _queries_csv(results: Results) -> str:
+    """The values of every query; with several seeds, a row per query and seed."""
+    evaluations, seeds = results.evaluations(), results.study.seeds
+    if len(seeds) == 1:
+        return systems_csv(evaluations, per_list=True)
+    rows: list[list[Any]] = []
+    for name, evaluation in evaluations.items():
+        for position, seed in enumerate(seeds):
+            values = {m: v[position] for m, v in results.seed_values(name).items()}
+            header, *lines = replace(evaluation, values=values).lines()
+            rows = rows or [["system", "seed", *header]]
+            rows += [[name, seed, *line] for line in lines]
+    return csv_text(rows)
 
 
 def report_content(
@@ -333,6 +368,9 @@ _KEYS: dict[str, tuple[type, type | None, str]] = {  # type, type of the items, 
     "folds": (list, int, "a list of numbers, such as [1, 2]"),
     "cut": (int, None, "how many folds a file is cut into, such as 5"),
     "seeds": (list, int, "a list of whole numbers, such as [0, 1, 2]"),
+    "test": (str, None, "a significance test, such as wilcoxon"),
+    "correction": (str, None, "holm, bh or none"),
+    "significance": (float, None, "a level, such as 0.01"),
     "parameters": (dict, None, "a table of parameters"),
     "method": (dict, dict, 'tables by method, such as [method."AP-type3"]'),
     "reading": (dict, None, "a table of arguments of twinrank.load"),
@@ -347,6 +385,9 @@ def read_study_file(path: Path) -> dict[str, Any]:
         measures = ["nDCG@5", "AP"]
         folds = [1, 2, 3]
         seeds = [0, 1, 2]
+        test = "wilcoxon"                     # or t, permutation, bootstrap
+        correction = "holm"                   # or bh, none
+        significance = 0.01
         [parameters]                          # of all methods that have them
         epochs = 50
         [method."AP-type3"]                   # of one method

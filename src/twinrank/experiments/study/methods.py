@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, cast
 
 from twinrank.core.measures import measure
+from twinrank.core.own_losses import is_own_loss
 from twinrank.core.ranks.strategies import as_strategy
 from twinrank.learning.boosting.engines import ENGINES
 from twinrank.learning.models import kinds
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from twinrank.learning.estimators.base_ranker import BaseRanker
 
 _DIRECT = re.compile(r"(?P<objective>.+?)-(?P<strategy>type\w*|swap)\s*(?:\((?P<model>.+)\))?")
-_NAMED = re.compile(r"(?P<objective>[\w:]+(?:\([^()]*\))?)(?:\s+\((?P<model>.+)\))?")
+_NAMED = re.compile(r"(?P<objective>[\w:.]+(?:\([^()]*\))?)(?:\s+\((?P<model>.+)\))?")
 
 _BOOSTED, _ENGINE, _ARCHITECTURE = "Boosted", "lightgbm", "Small"
 _EXAMPLES = (
@@ -182,7 +183,7 @@ def method(name: "str | Method") -> Method:
     if match is None or not _is_loss(match["objective"]):
         raise _unreadable(text)
     baseline = Method(match["objective"], "", _model(match["model"]))
-    if baseline.kind is not NET:
+    if baseline.kind is not NET and not is_own_loss(baseline.objective):
         raise InputError(
             f"{baseline.objective} is a loss for nets; trees optimise measures: {_EXAMPLES}."
         )
@@ -268,9 +269,9 @@ def _own(objective: str, model: str | None) -> Method:
 
 
 def _is_loss(name: str) -> bool:
-    from twinrank.core.losses import NAMES, loss
+    from twinrank.core.losses import is_path, loss, loss_names
 
-    if name.partition("(")[0] not in NAMES:
+    if not is_path(name) and name.partition("(")[0] not in loss_names():
         return False
     loss(name)  # raises an error if its options are wrong
     return True
@@ -278,9 +279,9 @@ def _is_loss(name: str) -> bool:
 
 def _unreadable(text: str) -> InputError:
     """The error for a name that cannot be read, with similar baselines or the forms of names."""
-    from twinrank.core.losses import NAMES
+    from twinrank.core.losses import loss_names
 
-    baselines = [*ESTIMATORS, *ENGINE_OBJECTIVES, *NAMES]
+    baselines = [*ESTIMATORS, *ENGINE_OBJECTIVES, *loss_names()]
     name = text.partition("(")[0].strip()
     if get_close_matches(name.lower(), [baseline.lower() for baseline in baselines]):
         return InputError(unknown("method", name, baselines))

@@ -14,7 +14,7 @@ import numpy as np
 
 from twinrank.core.measures import measure
 from twinrank.data.dataset import Dataset
-from twinrank.evaluation.comparison import Comparison, compare
+from twinrank.evaluation.comparison import Comparison, check_testing, compare
 from twinrank.evaluation.conventions import Convention
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.evaluation_values import Evaluation
@@ -61,6 +61,8 @@ class Study:
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     validation_measure: str = "nDCG@5"
     watch: Sequence[str] = ("validation",)
+    testing: Mapping[str, Any] = field(default_factory=dict)
+    """The significance test: `test`, `level` and `correction` of `compare`."""
     kind: str = "comparison"
     """The purpose of the study. Studies of different kinds do not share a folder."""
 
@@ -76,6 +78,8 @@ class Study:
             raise InputError(f"Seeds must be 0 or more, not {min(self.seeds)}.")
         for name in (*self.measures, self.validation_measure):
             measure(name)
+        chosen = {"test": "wilcoxon", "level": 0.01, "correction": None, **self.testing}
+        check_testing(**chosen)
         if unused := [m for m in self._parameters if m not in self.method_names]:
             raise InputError(f"There are parameters for {unused[0]}, but no such method.")
 
@@ -218,7 +222,11 @@ class Results:
     ) -> dict[str, Evaluation]:
         """The measures of the complete methods on all test queries."""
         names = tuple(self.study.measures if measures is None else measures)
-        return {name: own for name, (own, _) in self._measured(names, convention).items()}
+        return {name: own[0] for name, own in self._measured(names, convention).items()}
+
+    def seed_values(self, method: str) -> dict[str, Floats]:
+        """The values of a complete method by measure, [seeds, queries]."""
+        return self._measured(tuple(self.study.measures), "twinrank")[method][2]
 
     def fold_means(
         self, method: str, measures: Sequence[str], convention: str | Convention = "twinrank"
@@ -232,8 +240,8 @@ class Results:
 
     def _measured(
         self, measures: tuple[str, ...], convention: str | Convention
-    ) -> dict[str, tuple[Evaluation, dict[str, Floats]]]:
-        """The evaluations and the means by fold of all complete methods, computed once."""
+    ) -> dict[str, tuple[Evaluation, dict[str, Floats], dict[str, Floats]]]:
+        """Evaluations, means by fold and values by seed of the complete methods, computed once."""
         key = measures, convention
         if key not in self._known:
             self._known[key] = {name: self._measure(name, *key) for name in self.methods}
@@ -245,7 +253,7 @@ class Results:
         if not evaluations:
             listed = (f"\n  {failure}" for failure in self.failures[:3])
             raise InputError("No method of this study is complete.", *listed)
-        return compare(evaluations, **choices)
+        return compare(evaluations, **{**self.study.testing, **choices})
 
     @cached_property
     def list_sizes(self) -> Ints:
@@ -269,7 +277,7 @@ class Results:
 
     def _measure(
         self, method: str, measures: tuple[str, ...], convention: str | Convention
-    ) -> tuple[Evaluation, dict[str, Floats]]:
+    ) -> tuple[Evaluation, dict[str, Floats], dict[str, Floats]]:
         by_fold = [
             [
                 evaluate(result.scores, test.y, test.lists, measures, convention=convention)
@@ -278,12 +286,13 @@ class Results:
             ]
             for fold, test in zip(self.study.chosen_folds, self.tests, strict=True)
         ]
-        values = {
+        by_query = {
             name: np.concatenate(
-                [np.mean([seed.values[name] for seed in by_seed], axis=0) for by_seed in by_fold]
+                [np.stack([seed.values[name] for seed in by_seed]) for by_seed in by_fold], axis=1
             )
             for name in measures
         }
+        values = {name: seeds.mean(axis=0) for name, seeds in by_query.items()}
         means = {
             name: np.array([[seed[name] for seed in by_seed] for by_seed in by_fold]).T
             for name in measures
@@ -295,4 +304,4 @@ class Results:
             empty_lists={n: sum(seeds[0].empty_lists[n] for seeds in by_fold) for n in measures},
             query_ids=np.concatenate([test.query_ids for test in self.tests]),
         )
-        return evaluation, means
+        return evaluation, means, by_query

@@ -13,6 +13,7 @@ import numpy as np
 
 from twinrank.core.lists import Lists
 from twinrank.core.measures import Measure, measure
+from twinrank.core.own_losses import is_own_loss
 from twinrank.data.transforms import transform
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.learning.boosting.engines import NO_TREE, engine
@@ -82,6 +83,11 @@ def train_on_dask(
 
 def _check_available(parameters: Mapping[str, Any]) -> None:
     """Refuse parameters that need all the data in one place."""
+    if is_own_loss(parameters["objective"]):
+        raise InputError(
+            "On a Dask cluster, an objective must be a measure or one of the engine's own, not a "
+            "loss of your own. Register a measure, or train on one machine."
+        )
     by_engine = parameters["engine"] == "lightgbm" and newton_of(parameters) is None
     if parameters["subsample"] < 1 and not by_engine:
         raise InputError(

@@ -35,9 +35,11 @@ class BoostedRanker(BaseRanker):
 
     Parameters
     ----------
-    objective : str or Measure, default "nDCG"
-        What is optimised: a measure ("nDCG", "AP", "P@5", …), or one of the engine's own
-        objectives: "LambdaMART" and "rank_xendcg" (LightGBM), "rank:ndcg" (XGBoost).
+    objective : str, Measure or callable, default "nDCG"
+        What is optimised: a measure ("nDCG", "AP", "P@5", …); one of the engine's own objectives:
+        "LambdaMART" and "rank_xendcg" (LightGBM), "rank:ndcg" (XGBoost); or your own function of
+        (scores, labels, lists), tensors of float64, that returns a loss, or a gradient and a
+        positive hessian per document. See `register_loss`.
     strategy : {"type1", "type2", "type3", "swap"}, default "type3"
         How a measure passes its gradient to the scores.
     perturbation : float or "auto" (2.0 / 0.0)

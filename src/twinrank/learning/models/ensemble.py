@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from twinrank.core.lists import Lists
 from twinrank.learning.models.architecture import Architecture, architecture
 from twinrank.learning.models.scorer import Scorer, SharedEnsemble
 from twinrank.support.errors import Argument, InputError
+from twinrank.support.imports import imported
 
 
 class CustomNet(nn.Module):
@@ -116,7 +116,7 @@ def resolve_architecture(
     import path of one of these, "package.module:name".
     """
     if isinstance(value, str) and ":" in value:
-        value = _imported(value)
+        value = imported(value, "architecture")
     if isinstance(value, nn.Module) or (callable(value) and not isinstance(value, Architecture)):
         return value
     return architecture(value, mode)
@@ -165,18 +165,3 @@ def _takes_lists(module: nn.Module) -> bool:
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
     return len(required) > 1 or any(p.name == "lists" for p in positional)
-
-
-def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
-    try:
-        value: Any = import_module(module)
-        for part in name.split("."):
-            value = getattr(value, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(
-            Argument("architecture", path),
-            f" cannot be imported ({error}). Write package.module:name, and check that the package "
-            f"is installed or on PYTHONPATH.",
-        ) from error
-    return value

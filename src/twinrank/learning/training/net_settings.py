@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from twinrank.core.losses import NAMES as LOSSES
-from twinrank.core.losses import is_loss
+from twinrank.core.losses import is_loss, loss_names
 from twinrank.core.losses import loss as loss_by_name
 from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.measures import Measure, names
@@ -111,7 +110,7 @@ def loss_of(parameters: Mapping[str, Any]) -> Any:
         if is_loss(objective):
             return loss_by_name(objective, parameters["mode"])
         if (name := parse(objective).name) not in names():
-            raise InputError(argument="objective", value=name, choices=[*names(), *LOSSES])
+            raise InputError(argument="objective", value=name, choices=[*names(), *loss_names()])
     options = ("strategy", "alpha", "perturbation", "samples")
     return DirectLoss(objective, **{name: parameters[name] for name in options})
 

@@ -18,6 +18,7 @@ from twinrank.learning.boosting.engines import (
     TreeSettings,
     engine,
 )
+from twinrank.learning.boosting.own_objective import OwnObjective
 from twinrank.learning.boosting.tree_features import check_grades, rows_of, tree_transform
 from twinrank.learning.boosting.tree_model import TreeModel
 from twinrank.learning.models.blend_model import deviation
@@ -155,7 +156,8 @@ class TreeLearner(Learner):
         settings = tree_settings(parameters, columns)
         module = engine(parameters["engine"])
         jobs, at_once = limit_of_threads(settings.n_jobs), 1
-        if settings.ensemble_size > 1 and module.SHARES_DATA:
+        together = not isinstance(newton, OwnObjective)  # torch's random numbers are global
+        if settings.ensemble_size > 1 and module.SHARES_DATA and together:
             with threads_at_most(jobs):
                 at_once = min(settings.ensemble_size, threads())
                 jobs = max(threads() // at_once, 1)

@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from twinrank.core.measures import Measure, measure, names
+from twinrank.core.own_losses import is_own_loss, own_loss
 from twinrank.data.transforms import transform
 from twinrank.learning.boosting.engines import ENGINES, TreeSettings
 from twinrank.learning.boosting.newton import Newton
+from twinrank.learning.boosting.own_objective import OwnObjective
 from twinrank.learning.boosting.tree_model import TreeModel
 from twinrank.learning.models.encoding import check_columns
 from twinrank.learning.training.settings import PER_DOCUMENT, TREE_PARAMETERS, as_plain
@@ -104,7 +106,19 @@ def newton_of(parameters: Mapping[str, Any]) -> Newton | None:
     """The gradient and hessian of the measure; None for one of the engine's own objectives."""
     if str(parameters["objective"]) in ENGINE_OBJECTIVES:
         return None
-    return Newton.of(parameters["objective"], *(parameters[name] for name in _NEWTON))
+    objective, settings = parameters["objective"], [parameters[name] for name in _NEWTON]
+    if is_own_loss(objective):
+        return _own_objective(objective, Newton.of("nDCG", *settings).random_state)
+    return Newton.of(objective, *settings)
+
+
+def _own_objective(objective: Any, random_state: int) -> OwnObjective:
+    """The gradient and hessian of a user's own objective."""
+    if isinstance(objective, str):
+        function, title = own_loss(objective), objective
+    else:
+        function, title = objective, getattr(objective, "__qualname__", type(objective).__name__)
+    return OwnObjective(measure("nDCG"), random_state=random_state, function=function, title=title)
 
 
 def tree_settings(parameters: Mapping[str, Any], columns: tuple[int, ...]) -> TreeSettings:
@@ -207,18 +221,26 @@ def _check_objective(name: Any, engine_name: str) -> None:
                 raise InputError(
                     "Unknown ", Argument("objective"), f" {name!r}. Did you mean {known!r}?"
                 )
-        _check_known(name)
-    elif not isinstance(name, Measure):
+        if not is_own_loss(name):
+            _check_known(name)
+    elif not is_own_loss(name) and not isinstance(name, Measure):
         others = ", ".join(ENGINE_OBJECTIVES)
         raise InputError(
-            Argument("objective"), f" must be a measure or one of {others}, not {name!r}."
+            Argument("objective"),
+            f" must be a measure, a loss of your own, or one of {others}, not {name!r}.",
         )
-    measure(name)
+    if not is_own_loss(name):
+        measure(name)
+
+
+def parse_name(text: str) -> str:
+    """The name in a notation, without options and cutoff."""
+    return text.partition("(")[0].partition("@")[0].strip()
 
 
 def _check_known(name: str) -> None:
     """Refuse names that are no measures; losses are for nets."""
-    head = name.partition("(")[0].partition("@")[0].strip()
+    head = parse_name(name)
     if head in names():
         return
     if has_torch():
