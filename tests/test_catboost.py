@@ -60,7 +60,7 @@ def _absent(monkeypatch):
 
 
 @pytest.mark.usefixtures("catboost")
-@pytest.mark.parametrize("loss", ["YetiRank", "StochasticRank"])
+@pytest.mark.parametrize("loss", ["YetiRank", "YetiLoss", "LambdaMart", "StochasticRank"])
 def test_the_best_round_by_validation_is_kept(loss):
     seen = []
     watch = SimpleNamespace(
@@ -112,6 +112,51 @@ def test_the_settings_are_those_of_catboost():
         .isdisjoint({"early_stopping_rounds", "thread_count"})
     )
     assert set(CATBOOST_LOSSES) >= {"YetiRank", "StochasticRank"}
+
+
+@pytest.mark.parametrize(
+    ("measure", "loss", "expected", "watched"),
+    [
+        ("nDCG@10", "YetiLoss", "YetiRank:mode=NDCG;dcg_type=Exp;top=10", "NDCG:top=10;type=Exp"),
+        ("nDCG@10", "LambdaMart", "LambdaMart:metric=NDCG;top=10;type=Exp", "NDCG:top=10;type=Exp"),
+        ("AP", "YetiLoss", "YetiRank:mode=MAP", "MAP:top=-1"),
+        ("RR@5", "LambdaMart", "LambdaMart:metric=MRR", "MRR:top=5"),
+        ("nERR@10", "YetiLoss", "YetiRank:mode=ERR", "ERR:top=10"),
+        ("P@5", "YetiLoss", "YetiRank:mode=NDCG;dcg_type=Exp;top=5", "NDCG:top=5;type=Exp"),
+        ("AP", "YetiRank", "YetiRank", "NDCG:top=-1;type=Exp"),
+    ],
+)
+def test_what_is_optimised_follows_the_measure(measure, loss, expected, watched):
+    settings = CatBoostMethod(loss=loss, validation_measure=measure)._settings()
+    assert (settings["loss_function"], settings["eval_metric"]) == (expected, watched)
+
+
+@pytest.mark.usefixtures("catboost")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CatBoost(loss=YetiLoss, metric=MAP)",
+        "CatBoost(loss=YetiLoss, metric=ERR)",
+        "CatBoost(loss=LambdaMart, ensemble_size=3)",
+    ],
+)
+def test_metrics_and_ensembles_train(name):
+    options = method(name).parameters()
+    ranker = CatBoostMethod(**options, n_estimators=4, random_state=1)
+    ranker.fit(TRAIN, {"validation": VALID})
+    size = options.get("ensemble_size", 1)
+    scores = [b.predict(VALID.X, ntree_end=best) for b, best in ranker._boosters]
+    assert len(scores) == size
+    assert len({s.tobytes() for s in scores}) == size
+    np.testing.assert_allclose(ranker.predict(VALID), np.mean(scores, 0), rtol=1e-6)
+    assert method(name).kind.iteration == "round"
+
+
+def test_a_metric_needs_a_loss_that_takes_it():
+    with pytest.raises(tr.InputError, match="metric is for YetiLoss and LambdaMart, not for Yeti"):
+        CatBoostMethod(metric="MAP").check_parameters()
+    with pytest.raises(tr.InputError, match="metric"):
+        CatBoostMethod(loss="YetiLoss", metric="P").check_parameters()
 
 
 def test_names():
