@@ -52,12 +52,12 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
 
     YetiRank is by Gulin et al. (2011), StochasticRank by Ustimenko & Prokhorenkova (2020). YetiLoss
     and LambdaMart optimise a `metric`, by default that of the validation measure: Lyzhin,
-    Ustimenko, Gulin & Prokhorenkova, "Which tricks are important for learning to rank?" (ICML 2023). MAP and
-    MRR get labels of 0 and 1, ERR the probabilities (2ʸ − 1) / 2ᵐᵃˣ. Training ends `early_stopping`
-    rounds after the best by CatBoost's own nDCG (or metric), at the cutoff of the validation
-    measure. The round with the best `validation_measure` up to there is kept, in each model of an
-    ensemble. An ensemble ranks by the mean score of models with different seeds. Labels of -1
-    (unjudged) count as 0. The model cannot be saved.
+    Ustimenko, Gulin & Prokhorenkova, "Which tricks are important for learning to rank?" (ICML
+    2023). MAP and MRR get labels of 0 and 1, ERR the probabilities (2ʸ − 1) / 2ᵐᵃˣ. Training ends
+    `early_stopping` rounds after the best by CatBoost's own nDCG (or metric), at the cutoff of the
+    validation measure. The round with the best `validation_measure` up to there is kept, in each
+    model of an ensemble. An ensemble ranks by the mean score of models with different seeds. Labels
+    of -1 (unjudged) count as 0. The model cannot be saved.
     """
 
     def __init__(
