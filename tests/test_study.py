@@ -33,6 +33,7 @@ from twinrank.experiments.study.units import (
     tied_pairs,
     train_unit,
 )
+from twinrank.support.locks import locked
 
 SOURCE = Source(queries=24, cut=3)
 NET, TREES = "AP-type3 (Linear)", "LambdaMART"
@@ -564,3 +565,57 @@ class TestFolders:
     def test_what_is_no_study(self, changes, complaint):
         with pytest.raises(tr.InputError, match=complaint):
             small(**changes)
+
+
+# Shards
+
+
+def sharded(queries=24):
+    names = ["LambdaMART", "nDCG-type3 (Boosted)"]
+    parameters = {name: {"n_estimators": 2} for name in names}
+    return Study(Source(queries=queries, cut=3), names, [1, 2], (0, 1), ["nDCG@5"], parameters)
+
+
+@pytest.mark.slow
+def test_shards_share_a_folder_and_make_the_whole(tmp_path):
+    """Three shards at once in processes of their own; the run without shards finds all trained."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    study, out = sharded(), tmp_path / "out"
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(run_shard, str(out), number) for number in (1, 2, 3)]
+        own = [future.result() for future in futures]
+    assert sum(own) >= len(study.units)  # each saw at least its own
+    trained = {path.name: path.stat().st_mtime_ns for path in (out / "units").iterdir()}
+    assert len(trained) == len(study.units)
+    results = study.run(out, jobs=1, progress=False)
+    assert {p.name: p.stat().st_mtime_ns for p in (out / "units").iterdir()} == trained
+    whole = study.run(tmp_path / "whole", jobs=1, progress=False)
+    for name in whole.methods:
+        assert np.array_equal(
+            results.comparison().values[name]["nDCG@5"], whole.comparison().values[name]["nDCG@5"],
+            equal_nan=True,
+        )  # fmt: skip
+
+
+def run_shard(out, number):
+    results = sharded().run(out, jobs=1, progress=False, shard=(number, 3))
+    return len(results.units)
+
+
+def test_a_shard_waits_for_nobody_but_the_whole_study(tmp_path):
+    study = sharded()
+    with locked(tmp_path / "out", "training", shared=True):
+        assert len(study.run(tmp_path / "out", jobs=1, progress=False, shard=(8, 8)).units) == 1
+        with pytest.raises(tr.InputError, match="has been training in"):
+            study.run(tmp_path / "out", jobs=1, progress=False)
+    with (
+        locked(tmp_path / "out", "training"),
+        pytest.raises(tr.InputError, match="has been training in"),
+    ):
+        study.run(tmp_path / "out", jobs=1, progress=False, shard=(1, 8))
+    assert len(study.run(tmp_path / "out", jobs=1, progress=False, shard=(20, 20)).units) == 1
+    for shard in ((0, 3), (4, 3)):
+        with pytest.raises(tr.InputError, match="A shard is written 7/40"):
+            study.run(tmp_path / "out", shard=shard)

@@ -27,7 +27,7 @@ from twinrank.cli.output_options import (
     show_table,
     takes_output,
 )
-from twinrank.support.errors import rendered
+from twinrank.support.errors import InputError, rendered
 
 if TYPE_CHECKING:
     from twinrank.experiments.study.study import Results, Study
@@ -52,6 +52,7 @@ def compare(
     queries: Count = 200,
     jobs: Jobs = None,
     ray: Ray = None,
+    shard: str | None = None,
     out: Path | None = None,
     force: Force = False,
     reading: dict[str, Any] | None = None,
@@ -98,6 +99,10 @@ def compare(
     queries
         Number of queries to explore in the report, those on which methods differ most; 0 for
         none.
+    shard
+        Train one part of the trainings, such as 7/40, the seventh of forty. Many processes or
+        machines can train their shards in the same folder at once; the command without --shard
+        then trains what is missing and writes the results.
     out
         Folder for the results (default: comparison, or comparison-NAME of the data).
     """
@@ -112,8 +117,12 @@ def compare(
     show_notes(study.source.sets(study.chosen_folds[0])["train"])
     if note := note_on_left_out(study):
         show_note(rendered(note, as_option))
+    part = None if shard is None else _shard(shard)
     with resumable(folder):
-        results = study.run(folder, jobs, ray, progress=not is_quiet(), force=force)
+        results = study.run(folder, jobs, ray, progress=not is_quiet(), force=force, shard=part)
+    if part is not None:
+        _finish_shard(results, part)
+        return
     _finish(results, folder, queries)
 
 
@@ -156,6 +165,33 @@ def _shared(settings: list[str] | None, epochs: int | None) -> dict[str, Any]:
     from twinrank.learning.estimators.parameters import settings_of
 
     return settings_of(settings or []) | ({} if epochs is None else {"epochs": epochs})
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """A shard, written 7/40."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal()):
+        raise InputError(f"--shard {text}: write 7/40, the seventh of forty.")
+    from twinrank.experiments.study.study import check_shard
+
+    return check_shard((int(number), int(count)))
+
+
+def _finish_shard(results: "Results", part: tuple[int, int]) -> None:
+    """Say what is done; exit with code 1 if trainings of this shard failed."""
+    number, count = part
+    own = {unit.key for unit in results.study.units[number - 1 :: count]}
+    done = {result.unit.key for result in results.units}
+    show_done(
+        f"Shard {number} of {count}: {len(own & done)} of {len(own)} trainings are done; "
+        f"{len(done)} of {len(results.study.units)} in all. The same command without --shard "
+        f"writes the results."
+    )
+    failures = [str(failure) for failure in results.failures if failure.unit.key in own]
+    show_json({"shard": [number, count], "done": len(own & done), "failures": failures})
+    show_failures(failures)
+    if failures:
+        raise typer.Exit(1)
 
 
 def _default_folder(data: Path | None, quick: bool) -> Path:

@@ -18,11 +18,12 @@ _BEYOND = 1 << 30  # on Windows, a locked byte cannot be read: one beyond the te
 
 
 @contextmanager
-def locked(folder: Path, doing: str) -> Iterator[None]:
+def locked(folder: Path, doing: str, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock of a folder; InputError names its holder if another has it.
 
-    A folder that does not exist is made, and removed again if it stays empty. On file systems
-    without locks, such as some network drives, nothing is locked.
+    Several processes can hold a `shared` lock, but none beside the lock of one. A folder that does
+    not exist is made, and removed again if it stays empty. On file systems without locks, such as
+    some network drives, nothing is locked.
     """
     with explained("write", folder):
         if folder.exists() and not folder.is_dir():
@@ -30,7 +31,10 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
         made = [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _held(folder, doing) as file:
+        with _held(folder, doing, shared) as file:
+            if shared:  # the file stays: others may hold it
+                yield
+                return
             holder = f"process {os.getpid()} on {socket.gethostname()}"
             since = f"{holder} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
             try:
@@ -54,14 +58,14 @@ def is_empty(folder: Path) -> bool:
 
 
 @contextmanager
-def _held(folder: Path, doing: str) -> Iterator[IO[str]]:
+def _held(folder: Path, doing: str, shared: bool) -> Iterator[IO[str]]:
     """The open file of a lock that this process holds."""
     path = folder / LOCK
     while True:
         with explained("write", folder, exactly=True):
             file = path.open("a+", encoding="utf-8", errors="replace")
         with file:
-            if not _acquired(file):
+            if not _acquired(file, shared):
                 file.seek(0)
                 holder, since, start = file.read(200).strip().partition(" since ")
                 holder = holder or "another process"
@@ -82,18 +86,21 @@ def _names(path: Path, file: IO[str]) -> bool:
         return False
 
 
-def _acquired(file: IO[str]) -> bool:
+def _acquired(file: IO[str], shared: bool) -> bool:
     """Lock an open file; False if it is locked already."""
     try:
         if sys.platform == "win32":
             import msvcrt
+
+            if shared:  # Windows has no shared locks of this kind
+                return True
 
             file.seek(_BEYOND)
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         else:
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
     except OSError as error:

@@ -4,6 +4,7 @@ Each training is a unit that is saved when it ends.
 """
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -36,6 +37,9 @@ from twinrank.support.locks import locked
 
 COMPARED_MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP", "nERR@10")
 _FORMAT, _VERSION = "twinrank-study", 1
+SHARDS = "shards"
+"""The folder with the locks of shards."""
+_ATTEMPTS = 20
 _REMEDY = "Choose another --out, or pass --force to add these results to it."
 
 
@@ -120,6 +124,7 @@ class Study:
         ray: str | None = None,
         progress: bool = True,
         force: bool = False,
+        shard: tuple[int, int] | None = None,
     ) -> "Results":
         """Train the units that the folder `out` lacks; each is saved as soon as it has ended.
 
@@ -128,10 +133,23 @@ class Study:
         `out` and the data. Failed units are in the results' `failures`, and the next run trains
         them again. `progress=False` prints nothing to standard error. A folder with other results
         raises an error, unless `force`.
+
+        `shard=(7, 40)` trains the seventh of forty parts of the units. Processes and machines can
+        train different shards in the same folder at the same time. A run without `shard` then
+        trains what is missing.
         """
         folder = Path(out).expanduser().absolute()
         forget()
         units = self.units
+        if shard is not None:
+            number, count = check_shard(shard)
+            own = locked(folder / SHARDS / f"{number}-of-{count}", "training this shard")
+            with locked(folder, "training", shared=True):
+                self._claim_shared(folder, force)
+                with own:
+                    part = units[number - 1 :: count]
+                    train_units(part, self.source, folder, jobs, ray, progress, alone=False)
+            return Results(self, folder)
         with locked(folder, "training"):
             self._claim(folder, force)
             train_units(units, self.source, folder, jobs, ray, progress)
@@ -162,6 +180,17 @@ class Study:
                 self._check_folder(folder)
         write_json(folder / SETTINGS, self.to_json())
 
+    def _claim_shared(self, folder: Path, force: bool) -> None:
+        """`_claim`, again for some seconds: another shard may be about to write the settings."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._claim(folder, force)
+                return
+            except InputError:
+                if attempt + 1 == _ATTEMPTS or (folder / SETTINGS).is_file():
+                    raise
+                time.sleep(0.25)
+
     def _check_folder(self, folder: Path) -> None:
         saved = saved_settings(folder, SETTINGS, self.kind, [_REMEDY])
         if saved is None:
@@ -180,6 +209,14 @@ class Study:
         same = all(own["data"][fold] == before[fold] for fold in common)
         if not same or not (common or saved.get("source") == own["source"]):
             raise InputError(f"{folder} contains results on other data. {_REMEDY}")
+
+
+def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
+    """The number and the count of a shard; an error unless 1 ≤ number ≤ count."""
+    number, count = shard
+    if not 1 <= number <= count:
+        raise InputError(f"A shard is written 7/40, the seventh of forty, not {number}/{count}.")
+    return number, count
 
 
 @dataclass(frozen=True, eq=False)

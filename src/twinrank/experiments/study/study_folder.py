@@ -186,11 +186,15 @@ def train_units(
     jobs: int | None = None,
     ray: str | None = None,
     progress: bool = True,
+    alone: bool = True,
 ) -> None:
-    """Train the units that a folder lacks, `jobs` at a time or on a Ray cluster."""
+    """Train the units that a folder lacks, `jobs` at a time or on a Ray cluster.
+
+    Without `alone`, other processes train other units in the folder at the same time.
+    """
     queue = UnitQueue(units, source, out)
     if queue.lacking:
-        queue.clear()
+        queue.clear(alone)
         run_jobs(queue, jobs, ray, progress)
 
 
@@ -206,12 +210,14 @@ class UnitQueue:
         self.lacking = {k: unit for k, unit in by_key.items() if read_unit(out, unit) is None}
         self._ended = {k: Item(str(u), True) for k, u in by_key.items() if k not in self.lacking}
 
-    def clear(self) -> None:
+    def clear(self, alone: bool = True) -> None:
         """Remove what earlier runs left: failures, and the status files of killed processes."""
-        remove(self._out / RUNNING)
-        (self._out / RUNNING).mkdir(parents=True)
+        if alone:
+            remove(self._out / RUNNING)
+        (self._out / RUNNING).mkdir(parents=True, exist_ok=True)
         for unit in self.lacking.values():
             failure_path(self._out, unit).unlink(missing_ok=True)
+            status_path(self._out, unit).unlink(missing_ok=True)
 
     def pending(self) -> list[Job]:
         """The units that have neither a result nor failed."""
