@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 PAGES = {"MQ2008": "paper_mq2008", "MQ2007": "paper_mq2007", "built-in": "paper_built_in"}
 ARCHITECTURES = ("R5", "CE5", "R4.L", "CE4.L")
 STRATEGIES = ("type1", "type2", "type3")
+RIVALS = ("ListMLE", "ListNet", "WassRank", "ApproxNDCG")
 OBJECTIVES = ("Pre", "AP", "nERR@10", "nDCG")
 
 
@@ -42,6 +43,26 @@ def by_architecture() -> str:
     return _table(["nDCG@5, mean of four objectives", *ARCHITECTURES], cells)
 
 
+def differences() -> str:
+    """Differences in nDCG@5 that decide claims without a line in the pages' tables of claims."""
+    pairs = [("nDCG-type3", name) for name in (*RIVALS, "LambdaMART(L)")]
+    pairs += [
+        ("Pre-type3", "ApproxNDCG"),
+        ("nDCG-type1", "ApproxNDCG"),
+        ("nDCG-type1", "Pre-type1"),
+    ]
+    cells: dict[str, list[str]] = {f"{a} − {b}": [] for a, b in pairs}
+    for page in PAGES.values():
+        values = {
+            _parts(system)[0]: float(re.sub(r"[*\\]", "", row["nDCG@5"]).split()[0])
+            for system, row in _rows(page, "nDCG@5")
+            if system not in ("pooled", "ptranking")
+        }
+        for a, b in pairs:
+            cells[f"{a} − {b}"].append(f"{values[a] - values[b]:+.4f}".replace("-", "−"))
+    return _table(["nDCG@5", *PAGES], cells)
+
+
 def _rows(page: str, column: str) -> Iterator[tuple[str, dict[str, str]]]:
     """The rows of a page's tables that have a column: their first cell, and the others by name."""
     names: list[str] = []
@@ -70,4 +91,4 @@ def _table(columns: list[str], cells: dict[str, list[str]]) -> str:
 
 
 if __name__ == "__main__":
-    print(by_set(), by_architecture(), sep="\n\n")
+    print(by_set(), differences(), by_architecture(), sep="\n\n")

@@ -142,6 +142,21 @@ def lambdaloss(scores: Tensor, labels: Tensor, sigma: float = 1.0, mu: float = 1
     return (weights * pair_losses(scores, labels, sigma)).sum() / math.log(2)
 
 
+def plistmle(scores: Tensor, labels: Tensor) -> Tensor:
+    """The weights of Lan et al., 2^(n−i) − 1, as a share of the first."""
+    ideal = scores[torch.argsort(labels, descending=True, stable=True)]
+    n = len(ideal)
+    weights = [(2.0 ** (n - i) - 1) / max(2.0 ** (n - 1) - 1, 1) for i in range(1, n + 1)]
+    return sum(w * (torch.logsumexp(ideal[i:], 0) - ideal[i]) for i, w in enumerate(weights))
+
+
+def adr_mse(scores: Tensor, labels: Tensor, alpha: float = 1.0) -> Tensor:
+    ranks = 0.5 + torch.sigmoid(alpha * (scores[None, :] - scores[:, None])).sum(1)
+    better, equal = labels[None, :] > labels[:, None], labels[None, :] == labels[:, None]
+    ideal = better.double().sum(1) + (equal.double().sum(1) + 1) / 2
+    return ((ideal - ranks) ** 2 / torch.log2(1 + ideal)).mean()
+
+
 REFERENCES: dict[str, Reference] = {
     "ListNet": listnet,
     "ListMLE": listmle,
@@ -158,10 +173,13 @@ REFERENCES: dict[str, Reference] = {
     "LambdaRank": lambdarank,
     "LambdaRank(sigma=3, k=4)": lambda s, y: lambdarank(s, y, 3.0, 4),
     "LambdaLoss": lambdaloss,
+    "PListMLE": plistmle,
+    "ADRMSE": adr_mse,
+    "ADRMSE(alpha=2)": lambda s, y: adr_mse(s, y, 2.0),
     "LambdaLoss(sigma=0.5, mu=2)": lambda s, y: lambdaloss(s, y, 0.5, 2.0),
 }
 
-SHUFFLE_TIED_LABELS = {"ListMLE"}
+SHUFFLE_TIED_LABELS = {"ListMLE", "PListMLE"}
 """Losses that order documents of the same label at random: references hold for distinct labels."""
 
 SHUFFLE_TIED_SCORES: set[str] = {"LambdaRank", "LambdaLoss"}

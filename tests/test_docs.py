@@ -76,6 +76,7 @@ def test_the_tables_over_all_data_sets_are_those_of_the_pages():
     page = (DOCS / "reproducing.md").read_text("utf-8")
     assert summary.by_set() in page
     assert summary.by_architecture() in page
+    assert summary.differences() in page
     assert summary._parts("AP-type3 (CE5)") == ("AP-type3", "CE5")
     assert summary._parts("AP-type3 (trees)") == ("AP-type3 (trees)", "")
 

@@ -21,6 +21,7 @@ from .clicks.propensities import Propensities as Propensities
 from .clicks.simulation import simulate_clicks as simulate_clicks
 from .clicks.ubi import load_ubi as load_ubi
 from .core.lists import Lists as Lists
+from .core.losses.adr_mse import ADRMSE as ADRMSE
 from .core.losses.approx_ndcg import ApproxNDCG as ApproxNDCG
 from .core.losses.cross_entropy import ListNet as ListNet
 from .core.losses.cross_entropy import SoftmaxCrossEntropy as SoftmaxCrossEntropy
@@ -30,6 +31,7 @@ from .core.losses.mse import MSE as MSE
 from .core.losses.pairwise import LambdaLoss as LambdaLoss
 from .core.losses.pairwise import LambdaRank as LambdaRank
 from .core.losses.pairwise import RankNet as RankNet
+from .core.losses.plistmle import PListMLE as PListMLE
 from .core.losses.wassrank import WassRank as WassRank
 from .core.measures import Measure as Measure
 from .core.measures import measure as measure

@@ -3,11 +3,13 @@
 import inspect
 from typing import Any
 
+from twinrank.core.losses.adr_mse import ADRMSE
 from twinrank.core.losses.approx_ndcg import ApproxNDCG
 from twinrank.core.losses.cross_entropy import ListNet, SoftmaxCrossEntropy
 from twinrank.core.losses.listmle import ListMLE
 from twinrank.core.losses.mse import MSE
 from twinrank.core.losses.pairwise import LambdaLoss, LambdaRank, RankNet
+from twinrank.core.losses.plistmle import PListMLE
 from twinrank.core.losses.ranking_loss import SmoothLoss
 from twinrank.core.losses.wassrank import WassRank
 from twinrank.core.own_losses import is_path, own_loss, own_names
@@ -24,6 +26,8 @@ LOSSES: tuple[type[SmoothLoss], ...] = (
     RankNet,
     LambdaRank,
     LambdaLoss,
+    PListMLE,
+    ADRMSE,
 )
 
 __all__ = ["LOSSES", "NAMES", "is_loss", "is_path", "loss", "loss_names"]
