@@ -246,3 +246,10 @@ def test_clicks_become_a_ranker(capsys):
     example = module(EXAMPLES / "clicks.py")
     assert example.true["new"] > example.true["old"]
     assert "exported" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_recommender_learns_from_interactions(capsys):
+    example = module(EXAMPLES / "recommender.py")
+    assert example.test.queries == 120
+    assert "BoostedRanker" in capsys.readouterr().out
