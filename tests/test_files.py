@@ -221,6 +221,23 @@ def test_no_space_at_the_start_of_training_names_the_file(small, cli, tmp_path):
     assert [path.name for path in folder.iterdir()] == ["fill"]
 
 
+def test_no_space_in_training_names_the_file(small):
+    folder, _ = small
+
+    class Fill(tr.training.Callback):
+        def on_train_begin(self, trainer):
+            with (folder / "fill").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while file.write(bytes(1024)):
+                    pass
+
+        def on_iteration_end(self, trainer, record):
+            record["note"] = "long" * 5_000  # more than the last page of the file has room for
+
+    trees = tr.BoostedRanker(n_estimators=3, ensemble_size=1)
+    with pytest.raises(tr.FileError, match=r"Can't write .*history.jsonl: No space"):
+        trees.fit(large_data(), run=folder / "run", callbacks=[Fill()])
+
+
 @pytest.mark.parametrize(
     "name", ["t.txt", "t.txt.gz", "t.txt.xz", "t.txt.zst", "t.csv", "t.parquet", "t.feather", "t"]
 )

@@ -170,8 +170,9 @@ class HistoryFile(Callback):
     def on_train_end(self, trainer: "Trainer") -> None:
         """Close the file; the last iteration may have been evaluated late."""
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            with explained("write", self.path):
+                file.close()
             if trainer.stop_reason:
                 self._write_all(trainer)
 
