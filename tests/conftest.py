@@ -48,6 +48,16 @@ def _no_waiting_for_disks():
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_clocks():
+    """`load` waits until a file is older than a step of the clock: 20 ms, here 5 ms."""
+    from twinrank.data import streams
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "_TICK", 5_000_000)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _cache_of_our_own(tmp_path_factory):
     """No test reads or writes the user's cache of data."""
     with pytest.MonkeyPatch.context() as patch:

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import twinrank as tr
+from twinrank.experiments.study import study_folder
 from twinrank.experiments.study.method_comparison import comparison_study, headline
 from twinrank.experiments.study.study_source import Source
 
@@ -271,7 +272,23 @@ def test_failures_are_told_and_the_others_shown(compare, folder):
     assert "Not in the table: AP-type3 (Linear)" in err
 
 
-def test_sigterm_stops_a_study(folder, tmp_path):
+def test_sigterm_stops_a_study(compare, folder, tmp_path, monkeypatch):
+    train = study_folder.run_unit
+
+    def train_and_stop(*words):
+        train(*words)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(study_folder, "run_unit", train_and_stop)
+    words = [folder, "--methods", "LambdaMART", "--set", "n_estimators=2", "--jobs", "1"]
+    code, _, err = compare(*words, "--out", tmp_path / "results")
+    assert code == 130
+    assert f"Stopped. Finished trainings are kept in {tmp_path / 'results'}" in err
+    assert len(list(tmp_path.glob("results/units/*/unit.json"))) == 1
+
+
+@pytest.mark.slow
+def test_sigterm_stops_the_processes_of_a_study(folder, tmp_path):
     words = [sys.executable, "-m", "twinrank", "compare", str(folder), "--jobs", "2"]
     words += ["--methods", "LambdaMART; nDCG-type3 (Linear)", "--set", "n_estimators=2"]
     words += ["--set", "early_stopping=none", "--epochs", "1000000", "--out", "results"]

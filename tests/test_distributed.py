@@ -257,9 +257,8 @@ def small_file(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(  # the main process, and another
-    "rank", [0, pytest.param(1, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])  # the main process, and another
 def test_a_dying_worker_ends_the_job_and_leaves_a_checkpoint(small_file, tmp_path, rank):
     run = tmp_path / "run"
     job = torchrun(small_file, *LONG, "--out", run)

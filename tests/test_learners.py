@@ -417,7 +417,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ["net", pytest.param("lightgbm", marks=pytest.mark.slow)])
 def test_a_killed_command_is_resumed(name, tmp_path, cli):
     TRAIN.save(tmp_path / "train.txt")
     words = ["train", tmp_path / "train.txt", *COMMANDS[name], "--set", "early_stopping=none"]

@@ -183,7 +183,7 @@ class TestWorkers:
 
     test_data_loader.pytestmark += forks
 
-    @pytest.mark.parametrize("backend", ["loky", "threading"])
+    @pytest.mark.parametrize("backend", [pytest.param("loky", marks=pytest.mark.slow), "threading"])
     def test_joblib(self, backend, expected):
         joblib = pytest.importorskip("joblib")
         tasks = [joblib.delayed(outcome)(seed) for seed in (0, 1, 0)]
@@ -269,7 +269,7 @@ class TestThreads:
         time.sleep(0.3)
         assert sorted(ran) == [0, 1, 2, 3]
 
-    @pytest.mark.parametrize("used_before", [False, True])
+    @pytest.mark.parametrize("used_before", [False, pytest.param(True, marks=pytest.mark.slow)])
     def test_at_interpreter_exit(self, used_before):
         # By then the pool takes no more work and no new thread can start.
         script = f"""

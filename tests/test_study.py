@@ -421,7 +421,9 @@ class TestScheduler:
         assert queue.done() == dict.fromkeys(("done-0", "done-1"), str((None, os.getpid())))
         run_jobs(queue, jobs=1, progress=False)  # nothing is pending
 
-    @pytest.mark.parametrize(("deaths", "failed"), [(0, set()), (1, set()), (2, {0})])
+    @pytest.mark.parametrize(
+        ("deaths", "failed"), [pytest.param(0, set(), marks=pytest.mark.slow), (1, set()), (2, {0})]
+    )
     def test_jobs_of_processes_that_die_are_retried_alone(self, tmp_path, deaths, failed):
         queue = Deadly(tmp_path, 3, deaths)
         run_jobs(queue, jobs=2, progress=False)

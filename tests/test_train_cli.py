@@ -630,7 +630,7 @@ def test_trees_have_the_same_run_folder_as_nets(files, run_folder, tmp_path, cli
             ["engine_params={bagging_fraction=0.5, bagging_freq=1}", "ensemble_size=1"],
             marks=pytest.mark.slow,
         ),
-        ["engine=xgboost", "ensemble_size=2"],
+        pytest.param(["engine=xgboost", "ensemble_size=2"], marks=pytest.mark.slow),
     ],
     ids=["lightgbm", "lightgbm that starts again", "xgboost"],
 )

@@ -39,9 +39,10 @@ def file_state(path: Path) -> list[int]:
 def settled_state(path: Path) -> list[int]:
     """Return the state of a file; wait if the next change could get the same time."""
     state = file_state(path)
-    if time.time_ns() - state[1] > _TICK:
+    age = time.time_ns() - state[1]
+    if age > _TICK:
         return state
-    time.sleep(_TICK / 1e9)
+    time.sleep((_TICK - max(age, 0)) / 1e9)
     return file_state(path)
 
 
