@@ -813,7 +813,7 @@ def test_fit_takes_files(tmp_path):
     ],
 )
 def test_trees_grow_from_blocks(monkeypatch, parameters):
-    """The engines bin the features block by block; small data gives the same bits as a matrix."""
+    """The engines bin the features block by block; the size of a block does not matter."""
     if "engine" in parameters:
         pytest.importorskip("xgboost")
     train, valid = tr.synthetic_web_search(queries=20).split(0.5)

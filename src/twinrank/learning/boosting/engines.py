@@ -32,7 +32,7 @@ _THREADS = 64
 class Rows:
     """Documents for an engine: labels are at least 0, weights are one per list or None.
 
-    `X` is a matrix of float32, or `StreamedFeatures` if it would be too large.
+    `X` is `StreamedFeatures`; of XGBoost, also a matrix of float32.
     """
 
     X: Any

@@ -18,8 +18,8 @@ from twinrank.learning.boosting.engines import (
     explained_by,
     thread_count,
 )
+from twinrank.learning.boosting.lightgbm_data import binned
 from twinrank.learning.boosting.tree_check import check_lightgbm
-from twinrank.learning.boosting.tree_features import StreamedFeatures
 from twinrank.support.errors import InputError, unknown
 
 NAME, FILE, SUFFIXES = "LightGBM", "model.txt", (".txt",)
@@ -109,22 +109,6 @@ class LightGBMTrees:
         self.__init__(state["text"])  # type: ignore[misc]
 
 
-class _Chunk(lgb.Sequence):
-    """A chunk of features, which LightGBM reads twice: rows for the bins, then all rows."""
-
-    def __init__(self, features: StreamedFeatures, number: int) -> None:
-        self._features, self._number = features, number
-        rows = features.rows(number)
-        self.batch_size = rows.stop - rows.start
-
-    def __len__(self) -> int:
-        return self.batch_size
-
-    def __getitem__(self, rows: Any) -> Any:
-        values = self._features.chunk(self._number)[rows]
-        return values.astype(np.float64) if values.ndim == 1 else values
-
-
 class Data:
     """Rows as LightGBM's Datasets, which all models of an ensemble share."""
 
@@ -132,10 +116,13 @@ class Data:
         self.rows, self.sets = rows, dict(sets)
         self._settings, self._params = settings, params_of(settings)
         with explained_by(NAME, lgb.basic.LightGBMError):
-            self.train = self._dataset(rows)
-            if not any(self.train.construct().feature_num_bin(i) for i in range(rows.X.shape[1])):
+            categorical = settings.categorical
+            self.train = binned(rows, self._params, categorical)
+            if not any(self.train.feature_num_bin(i) for i in range(rows.X.shape[1])):
                 raise InputError(NO_TREE)  # all features are constant, or nearly so
-            self._valid = [self._dataset(other, self.train).construct() for other in sets.values()]
+            self._valid = [
+                binned(other, self._params, categorical, self.train) for other in sets.values()
+            ]
 
     def booster(self, params: dict[str, Any], start: lgb.Booster | None) -> lgb.Booster:
         """A booster that continues from the scores of other trees, or from nothing."""
@@ -153,24 +140,8 @@ class Data:
             return
         threads = thread_count(self._settings.n_jobs)
         # The sums of the same leaves in the same order have the same bits.
-        chunks = [rows.X] if isinstance(rows.X, np.ndarray) else rows.X
-        parts = [start.predict(X, raw_score=True, num_threads=threads) for X in chunks]
+        parts = [start.predict(X, raw_score=True, num_threads=threads) for X in rows.X]
         data.set_init_score(np.concatenate(parts))
-
-    def _dataset(self, rows: Rows, train: lgb.Dataset | None = None) -> lgb.Dataset:
-        X, params = rows.X, self._params
-        if not isinstance(X, np.ndarray):
-            X = [_Chunk(X, number) for number in range(len(X))]
-            params = {"data_random_seed": _data_seed(params["seed"]), **params}
-        return lgb.Dataset(
-            X,
-            rows.y,
-            reference=train,
-            group=rows.lists.sizes,
-            weight=None if rows.weights is None else rows.lists.spread(rows.weights),
-            categorical_feature=list(self._settings.categorical) or "auto",
-            params=params,
-        )
 
 
 class Grower:
@@ -382,14 +353,6 @@ def _seeds(settings: TreeSettings) -> dict[str, int]:
         return {"seed": settings.seed % 2**31}
     words = np.random.SeedSequence(settings.model_seed).generate_state(len(_SEEDS)) >> 1
     return {"seed": settings.seed % 2**31, **dict(zip(_SEEDS, words.tolist(), strict=True))}
-
-
-def _data_seed(seed: int) -> int:
-    """The seed of the rows that determine bins, as LightGBM derives it from the general seed.
-
-    It does so for a matrix, but not for chunks.
-    """
-    return ((214013 * seed + 2531011) % 2**32 >> 16 & 0x7FFF) % 0x7FFF
 
 
 def _bagging(settings: TreeSettings) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Features and labels as the tree engines take them: transformed and checked."""
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from twinrank.learning.boosting.engines import Rows
 from twinrank.support.errors import InputError
 
 STREAMED = 1 << 30
-"""Bytes of features, as float32; the engines get more than these in chunks."""
+"""Bytes of features, as float32. XGBoost gets more than these in chunks; LightGBM gets all so."""
 
 
 def tree_transform(transform: Transform, categorical: tuple[int, ...]) -> Transform:
@@ -23,63 +22,42 @@ def tree_transform(transform: Transform, categorical: tuple[int, ...]) -> Transf
     return transform if transform == Compose() else except_columns(transform, categorical)
 
 
-def features_of(data: Dataset, transform: Transform, categorical: tuple[int, ...]) -> Iterator[Any]:
-    """The transformed features, chunk by chunk; without a transform all at once, not copied.
-
-    Missing values stay NaN. Infinite values, and categories that are not whole numbers, raise an
-    error.
-    """
-    features = StreamedFeatures(data, transform, categorical)
-    unchanged = transform == Compose() and not features.is_large
-    for X in features:
-        if not unchanged:
-            yield X
-    if unchanged and data.documents:
-        yield data.X
-
-
 def rows_of(
-    data: Dataset,
-    transform: Transform,
-    categorical: tuple[int, ...],
-    weights: Any = None,
-    in_memory: bool = False,
+    data: Dataset, transform: Transform, categorical: tuple[int, ...], weights: Any = None
 ) -> Rows:
-    """All rows of a dataset; unjudged documents count as 0.
-
-    Large features are computed chunk by chunk whenever they are read, unless `in_memory`.
-    """
-    labels = np.maximum(data.y, 0)
-    streamed = StreamedFeatures(data, transform, categorical)
-    if streamed.is_large and not in_memory:
-        return Rows(streamed, labels, data.lists, weights)
-    parts = features_of(data, transform, categorical)
-    X = next(parts)
-    if len(X) < data.documents:  # copy chunk by chunk: a second copy of all may need too much
-        first, X = X, np.empty((data.documents, X.shape[1]), np.float32)
-        place = 0
-        for part in chain([first], parts):
-            X[place : place + len(part)] = part
-            place += len(part)
-    return Rows(X, labels, data.lists, weights)
+    """All rows of a dataset; unjudged documents count as 0."""
+    features = StreamedFeatures(data, transform, categorical)
+    return Rows(features, np.maximum(data.y, 0), data.lists, weights)
 
 
 class StreamedFeatures:
     """Transformed features that are computed chunk by chunk, whenever they are read.
 
-    A chunk holds whole queries. The last chunk that was read stays in memory.
+    A chunk holds whole queries. Missing values stay NaN. Infinite values, and categories that are
+    not whole numbers, raise an error.
     """
 
     def __init__(self, data: Dataset, transform: Transform, categorical: tuple[int, ...]) -> None:
         self._data, self._transform, self._categorical = data, transform, categorical
         self._queries = blocks(data)
-        self._last: tuple[int, Any] = (-1, None)
         self.shape = (data.documents, transform.outputs(data.features))
 
     @property
     def is_large(self) -> bool:
-        """True if the engine should get the features in chunks."""
+        """True if there should be no matrix of all features."""
         return 4 * self.shape[0] * self.shape[1] > STREAMED
+
+    def matrix(self) -> Any:
+        """All features; not copied if there is no transform."""
+        if self._transform == Compose():
+            for _ in self:  # checks the values
+                pass
+            return self._data.X
+        X, place = np.empty(self.shape, np.float32), 0
+        for part in self:  # one after the other: a second copy of all may need too much
+            X[place : place + len(part)] = part
+            place += len(part)
+        return X
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -99,16 +77,37 @@ class StreamedFeatures:
 
     def chunk(self, number: int) -> Any:
         """The features of a chunk, checked."""
-        if self._last[0] == number:
-            return self._last[1]
-        data, queries = self._data, self._queries[number]
-        X = data.take(queries)
-        if self._transform != Compose():
-            X = self._transform(X, Lists.from_sizes(data.lists.sizes[queries]))
-        rows = self.rows(number)
-        _check_values(X, self._transform, self._categorical, data, rows.start)
-        self._last = (number, X)
+        X = self._transformed(self._queries[number])
+        first = self.rows(number).start
+        _check_values(X, self._transform, self._categorical, self._data, first)
         return X
+
+    def sample(self, documents: int, seed: int) -> Any:
+        """The columns of about this many documents of random queries, as float64.
+
+        All documents, if there are not more; otherwise at most this many.
+        """
+        lists = self._data.lists
+        if documents >= lists.documents:
+            parts, size = iter(self), lists.documents
+        else:
+            order = np.random.default_rng(seed).permutation(np.flatnonzero(lists.sizes))
+            enough = int(np.searchsorted(np.cumsum(lists.sizes[order]), documents)) + 1
+            chosen, size = np.sort(order[:enough]), documents
+            parts = (self._transformed(chosen[i : i + 100]) for i in range(0, enough, 100))
+        columns, place = np.empty((self.shape[1], size)), 0
+        for X in parts:
+            end = min(place + len(X), size)
+            columns[:, place:end] = X[: end - place].T
+            place = end
+        return columns
+
+    def _transformed(self, queries: Any) -> Any:
+        """The features of some queries."""
+        X = self._data.take(queries)
+        if self._transform == Compose():
+            return X
+        return self._transform(X, Lists.from_sizes(self._data.lists.sizes[queries]))
 
 
 def check_grades(data: Dataset) -> None:

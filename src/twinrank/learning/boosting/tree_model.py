@@ -12,7 +12,7 @@ import numpy.typing as npt
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import from_json as transform_from_json
 from twinrank.learning.boosting.engines import ENGINES, Trees, engine
-from twinrank.learning.boosting.tree_features import features_of, tree_transform
+from twinrank.learning.boosting.tree_features import StreamedFeatures, tree_transform
 from twinrank.learning.models.saved_model import CONFIG, Model, damaged, is_count, read_part
 from twinrank.support.errors import InputError
 
@@ -67,7 +67,7 @@ class TreeModel(Model):
 
     def engine_features(self, data: Dataset) -> Iterator[Any]:
         """The features as the engine takes them, block by block: codes, transforms applied."""
-        return features_of(self.encoding(data), self.transform, self.categorical)
+        return iter(StreamedFeatures(self.encoding(data), self.transform, self.categorical))
 
     def add_to(self, graph: "Graph") -> str:
         """Append the transforms and the trees to an ONNX graph."""

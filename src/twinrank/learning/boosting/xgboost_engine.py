@@ -99,7 +99,8 @@ class Data:
     """Rows as XGBoost's matrices, which all models of an ensemble share."""
 
     def __init__(self, settings: TreeSettings, rows: Rows, sets: Mapping[str, Rows]) -> None:
-        self.rows = rows
+        self.rows = rows = _in_memory(rows)
+        sets = {name: _in_memory(other) for name, other in sets.items()}
         with explained_by(NAME, xgb.core.XGBoostError):
             # Data in blocks has bins for values: those of the training data, which needs them too.
             binned = any(not isinstance(other.X, np.ndarray) for other in (rows, *sets.values()))
@@ -271,6 +272,11 @@ def params_of(settings: TreeSettings, features: int) -> dict[str, Any]:
         "seed": settings.model_seed % 2**31,
         **settings.engine_params,
     }
+
+
+def _in_memory(rows: Rows) -> Rows:
+    """Rows with a matrix of features, unless it would be large."""
+    return rows if rows.X.is_large else replace(rows, X=rows.X.matrix())
 
 
 class _Chunks(xgb.DataIter):

@@ -120,9 +120,9 @@ def prepare(rows: Any, parameters: dict[str, Any]) -> Partition:
         check_grades(trainable)
     categorical = columns_of(parameters["categorical_features"], data.features, names)
     chosen = tree_transform(transform(parameters["transforms"]), categorical)
-    rows = rows_of(trainable, chosen, categorical, in_memory=True)
+    rows = rows_of(trainable, chosen, categorical)
     per_row = None if per_list is None else trainable.lists.spread(per_list[queries])
-    X = np.ascontiguousarray(rows.X)
+    X = np.ascontiguousarray(rows.X.matrix())
     return Partition(X, rows.y, trainable.lists.sizes, per_row, ids, data.features, names)
 
 
@@ -144,9 +144,9 @@ def prepare_evaluation(
             return _NOTHING
     categorical = columns_of(parameters["categorical_features"], data.features, data.feature_names)
     chosen = tree_transform(transform(parameters["transforms"]), categorical)
-    own = rows_of(data, chosen, categorical, in_memory=True)
+    own = rows_of(data, chosen, categorical)
     sizes, ids, names = data.lists.sizes, data.query_ids, data.feature_names
-    return Partition(own.X, own.y, sizes, None, ids, data.features, names)
+    return Partition(own.X.matrix(), own.y, sizes, None, ids, data.features, names)
 
 
 def summarise(partition: Partition, newton: Newton | None) -> Summary:
