@@ -11,9 +11,9 @@ queries. Relevance has interactions, so that large models can be better (--data 
 relevance); the oracle ranks by the relevance before noise. The data identifies the results: if it
 changes, they are measured again. After a change of our code, --again repeats a row.
 
-Seconds are those of `fit` after imports and compilation. MB are the peak of fit above the process
-before it, without the data, which is mapped from files; "MB in all" is the peak of the process.
-"s to it" are the seconds to the nDCG@10 of LGBMRanker() on the validation queries.
+Seconds are those of `fit` after imports and compilation. MB are the peak of private memory in fit
+above that before it: without the data, which is mapped from files. "s to it" are the seconds to
+the nDCG@10 of LGBMRanker() on the validation queries.
 """
 
 import argparse
@@ -32,12 +32,12 @@ import numpy as np
 
 import twinrank as tr
 from common import console, describe_environment, parser, save, show_table
+from large import timed
 from twinrank.data.synthetic import generate
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.significance import p_value
 from twinrank.experiments.study.methods import method as method_of
 from twinrank.support.files import replacing, write_json
-from twinrank.support.memory import PeakMemory
 from twinrank.training import Callback
 
 MEASURES = ("nDCG@1", "nDCG@5", "nDCG@10", "AP")
@@ -122,10 +122,10 @@ def fit_one(row: str, parameters: Values, folder: Path, documents: int, test_que
     few = train.select(slice(0, 20)), valid.select(slice(0, 20))
     fitter(warm=True)(*few, Curve(few[1]))  # imports and compiled code
     fit = fitter(warm=False)
-    with PeakMemory() as memory:
-        curve = Curve(valid)
-        model = fit(train, valid, curve)
-        seconds = time.perf_counter() - curve.began - curve.own
+    curve = Curve(valid)
+    models: list[Any] = []
+    fitting = timed(lambda: models.append(fit(train, valid, curve)))
+    (model,) = models
 
     def values(data: tr.Dataset) -> Any:
         scores = model.predict(data.X if plain else data)
@@ -137,9 +137,9 @@ def fit_one(row: str, parameters: Values, folder: Path, documents: int, test_que
         "row": row,
         "set": parameters,
         "documents": train.documents,
-        "seconds": seconds,
-        "added": memory.added,
-        "peak": memory.bytes,
+        "seconds": fitting["seconds"] - curve.own,
+        "cpu": fitting["cpu"],
+        "added": fitting["peak"],
         "iterations": getattr(model, "best_iteration_", None),
         "validation": float(np.nanmean(values(valid)[TARGET])),
         "prediction": time.perf_counter() - begun,
@@ -259,13 +259,12 @@ def show_size(documents: int, results: Sequence[Values]) -> None:
                 *means,
                 f"{result['seconds']:,.1f}",
                 f"{result['added'] / 1e6:,.0f}",
-                f"{result['peak'] / 1e6:,.0f}",
                 "" if reached is None else f"{reached:,.1f}",
             ]
         )
     queries = len(results[0]["values"][TARGET])
     title = f"{documents:,} training documents, {queries:,} test queries"
-    show_table(title, ["", *MEASURES, "seconds", "MB", "MB in all", "s to it"], rows)
+    show_table(title, ["", *MEASURES, "seconds", "MB", "s to it"], rows)
 
 
 def show_tests(documents: int, results: Sequence[Values]) -> list[Values]:

@@ -135,7 +135,7 @@ def engine(name: str) -> Any:
     It has `Data`, `Grower`, `Objective`, `merged_trees`, `from_bytes`, `FILE`, `NAME`, `SUFFIXES`
     and `SHARES_DATA`; if that is true, `begin_thread`. If `rescales(engine_params)` is true, later
     rounds change earlier trees (DART), so that a model cannot be cut. `first_rounds` and
-    `later_rounds` cut it.
+    `later_rounds` cut it. `memory_of` estimates what training needs.
     """
     if name not in ENGINES:
         raise InputError(argument="engine", value=name, choices=ENGINES)

@@ -15,7 +15,26 @@ BIN_DOCUMENTS = 100_000
 LightGBM's own default is 200,000. The default transforms have two columns per feature, so that
 half the documents are as many values, which LightGBM needs as float64.
 """
+_PER_DOCUMENT = 100  # bytes of scores, labels, gradients, and of the rows of leaves
+_PER_SAMPLED = 9  # bytes of a value as float64, and of the places of values that are not 0
+_BLOCKS, _OTHER = 80_000_000, 30_000_000  # bytes of a few blocks of features, and of all else
 _ZERO = 1e-35  # LightGBM counts values up to this as zeros, which are left out of a sample
+
+
+def memory_of(params: Mapping[str, Any], documents: int, others: int, columns: int) -> float:
+    """The bytes that training needs at its peak: bins, and the sample for them or histograms.
+
+    `others` is the number of documents of evaluation sets. `params` are those of one model.
+    """
+    most = int(params.get("max_bin", 255))
+    width = 0.5 if most < 16 else 1 if most < 256 else 2
+    sample = min(documents, int(params.get("bin_construct_sample_cnt", BIN_DOCUMENTS)))
+    histograms = int(params["num_leaves"]) * columns * most * 16
+    return (
+        (documents + others) * (columns * width + _PER_DOCUMENT)
+        + max(sample * columns * _PER_SAMPLED, histograms + _BLOCKS)
+        + _OTHER
+    )
 
 
 class _Dataset(lgb.Dataset):

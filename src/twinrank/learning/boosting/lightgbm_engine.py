@@ -9,6 +9,7 @@ import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.learning.boosting import lightgbm_data
 from twinrank.learning.boosting.engine_objectives import LightGBMObjective
 from twinrank.learning.boosting.engines import (
     NO_TREE,
@@ -51,6 +52,12 @@ def rescales(engine_params: Mapping[str, Any]) -> bool:
 def begin_thread() -> None:
     """Make LightGBM quiet in a new thread: each has its own level of messages."""
     lgb.Dataset(np.zeros((2, 1)), params={"verbosity": -1}).construct()
+
+
+def memory_of(settings: TreeSettings, documents: int, others: int, columns: int) -> float:
+    """The bytes that training needs at its peak, with this many documents of evaluation sets."""
+    own = lightgbm_data.memory_of(params_of(settings), documents, others, columns)
+    return own + (settings.ensemble_size - 1) * 30 * (documents + others)
 
 
 class LightGBMTrees:

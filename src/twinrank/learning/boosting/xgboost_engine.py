@@ -20,6 +20,7 @@ from twinrank.learning.boosting.engines import (
     thread_count,
 )
 from twinrank.learning.boosting.tree_check import check_xgboost
+from twinrank.learning.boosting.tree_features import STREAMED
 from twinrank.support.errors import InputError
 
 try:
@@ -35,6 +36,8 @@ Objective = XGBoostObjective
 
 _CERTAIN = 1e30  # the weight of a column that is drawn
 _UNUSED = "are not used"
+_BINNED, _WHOLE = 4, 14  # bytes per value, of data in blocks and of a matrix
+_OTHER = 150_000_000
 _BINS = 256  # XGBoost's default
 # Settings with which training continues exactly. Samples of rows or columns, and some objectives,
 # depend on a state that XGBoost does not save.
@@ -50,6 +53,12 @@ _EXACT = {
 def rescales(engine_params: Mapping[str, Any]) -> bool:
     """True if later rounds change earlier trees."""
     return bool(engine_params.get("booster") == "dart")
+
+
+def memory_of(settings: TreeSettings, documents: int, others: int, columns: int) -> float:  # noqa: ARG001
+    """The bytes that training needs at its peak, as measured with 136 columns."""
+    values = (documents + others) * columns
+    return values * (_BINNED if 4 * values > STREAMED else _WHOLE) + _OTHER
 
 
 class XGBoostTrees:

@@ -42,6 +42,15 @@ class Callback:
     ...             trainer.stop_reason = f"reached {self.value}"
     """
 
+    def on_prepare(self, note: str) -> None:
+        """Preparing the data for training begins, and takes long.
+
+        Parameters
+        ----------
+        note : str
+            What it takes: memory and time.
+        """
+
     def on_pretrain_epoch(self, record: dict[str, float]) -> None:
         """An epoch of pre-training on unlabelled lists is done, before training starts.
 

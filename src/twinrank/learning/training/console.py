@@ -27,6 +27,10 @@ def values_of(trainer: "Trainer", record: Record) -> list[str]:
 class Lines(Callback):
     """A line on standard error for every epoch, for every tenth round, and for the last one."""
 
+    def on_prepare(self, note: str) -> None:
+        """Print the note."""
+        print(note, file=sys.stderr, flush=True)
+
     def on_pretrain_epoch(self, record: dict[str, float]) -> None:
         """Print the loss."""
         print(_pretraining(record), file=sys.stderr, flush=True)
@@ -90,6 +94,10 @@ class Bar(Callback):
         self._task: Any = None
         self._text: Any = None
         self._documents, self._began = 0, 0.0
+
+    def on_prepare(self, note: str) -> None:
+        """Print the note."""
+        print(note, file=sys.stderr, flush=True)
 
     def on_pretrain_epoch(self, record: dict[str, float]) -> None:
         """Replace the line of the epoch before."""

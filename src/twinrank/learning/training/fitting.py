@@ -91,7 +91,11 @@ def train_model(
         for callback in callbacks if group.is_main else ():
             callback.on_pretrain_epoch(record)
 
-    task = Task(train, evaluation, plan, group, previous, report, encoding.counts)
+    def announce(note: str) -> None:
+        for callback in callbacks if group.is_main else ():
+            callback.on_prepare(note)
+
+    task = Task(train, evaluation, plan, group, previous, report, encoding.counts, announce)
     learner = learner_type.prepare(resolved, task)
     if run is not None:  # after all errors in data and parameters, so that they leave no folder
         run.begin(kind, about, prints)

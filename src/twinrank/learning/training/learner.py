@@ -40,7 +40,8 @@ class Task:
 
     `train` holds trainable queries only. `evaluation` maps names to evaluation sets. `previous` is
     the model that the training continues. `report` gets a record after each epoch of pre-training.
-    `categories` has the number of codes of each categorical column.
+    `categories` has the number of codes of each categorical column. `announce` gets a sentence:
+    what preparing the data takes, if it takes long.
     """
 
     train: "TrainingSet"
@@ -50,6 +51,7 @@ class Task:
     previous: "Model | None" = None
     report: Callable[[dict[str, float]], None] = lambda _: None
     categories: Mapping[int, int] = field(default_factory=dict)
+    announce: Callable[[str], None] = lambda _: None
 
 
 class Learner(ABC):

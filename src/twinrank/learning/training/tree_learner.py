@@ -20,6 +20,7 @@ from twinrank.learning.boosting.engines import (
 )
 from twinrank.learning.boosting.own_objective import OwnObjective
 from twinrank.learning.boosting.tree_features import check_grades, rows_of, tree_transform
+from twinrank.learning.boosting.tree_memory import check_memory
 from twinrank.learning.boosting.tree_model import TreeModel
 from twinrank.learning.models.blend_model import deviation
 from twinrank.learning.training.learner import (
@@ -164,6 +165,9 @@ class TreeLearner(Learner):
         elif settings.n_jobs is None and data.documents * data.features < _WORTH_THREADS:
             jobs = 1
         settings = replace(settings, n_jobs=jobs)
+        others = sum(other.documents for other in task.evaluation.values())
+        if note := check_memory(module, settings, data, others, fitted):
+            task.announce(note)
         rows = rows_of(data, fitted, columns, task.train.weights)
         sets = {name: rows_of(other, fitted, columns) for name, other in task.evaluation.items()}
         objective = None if newton is None else module.Objective(newton)
