@@ -68,6 +68,7 @@ def binned(
     if train is None:
         _init_from_sample(data, rows.X, own, documents)
     else:
+        assert train._handle is not None
         data._init_from_ref_dataset(documents, train._handle)
     for X in rows.X:
         data._push_rows(X)
