@@ -57,6 +57,19 @@ def default_tree_rate(documents: int) -> float:
     return min(0.1, round(0.05 * growth(documents), 3))
 
 
+def default_architecture(documents: int) -> str:
+    """Small nets for small data, wider ones with less dropout for more.
+
+    >>> [default_architecture(documents) for documents in (60_000, 240_000, 2_000_000)]
+    ['Small', 'Small(width=128, dropout=0.15)', 'Small(width=256, dropout=0.05)']
+    """
+    if growth(documents) == 1:
+        return "Small"
+    width = min(256, 8 * round(8 * growth(documents) ** 0.5))
+    dropout = max(0.05, round(0.3 / growth(documents) ** 0.5, 2))
+    return f"Small(width={width}, dropout={dropout})"
+
+
 def default_batch_documents(documents: int) -> int:
     """A fiftieth of the data, between 500 and 12,000 documents.
 
@@ -131,7 +144,7 @@ _BOTH = "QueryZScore | Quantile(output_distribution=normal) + Clip(low=-3, high=
 DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
     "net": {
         "default": {
-            "architecture": "Small",
+            "architecture": default_architecture,
             "ensemble_size": default_ensemble_size,
             "transforms": _BOTH,
             "feature_noise": 0.2,
