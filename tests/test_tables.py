@@ -190,3 +190,12 @@ def test_latex_specials_never_stand_alone(special):
     written = table(f"x{special}y").to_latex().split("\\midrule\n")[1].split(" & ")[0]
     assert written.startswith("x\\")
     assert balanced(written)
+
+
+def test_latex_captions_are_not_numbered_twice():
+    for title, caption in (
+        ("Table 4, baselines: nDCG", "Baselines: nDCG"),
+        ("Table 2: ranks", "Ranks"),
+    ):
+        text = ResultTable(title, ["", "a"], [[Cell("x"), Cell("1")]]).to_latex()
+        assert rf"\caption{{{caption}}}" in text

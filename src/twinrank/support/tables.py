@@ -85,7 +85,8 @@ class ResultTable:
     def to_latex(self) -> str:
         """A LaTeX table for the package booktabs; the best cell of a column is bold."""
         lines = [r"\begin{table}", r"\centering"]
-        lines += [rf"\caption{{{_latex(self.title)}}}"] if self.title else []
+        title = re.sub(r"^Table \d+[:,] ", "", self.title)  # LaTeX numbers tables itself
+        lines += [rf"\caption{{{_latex(title[:1].upper() + title[1:])}}}"] if title else []
         lines.append(rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}")
         lines += [r"\toprule", " & ".join(map(_latex, self.columns)) + r" \\", r"\midrule"]
         for row in self.rows:

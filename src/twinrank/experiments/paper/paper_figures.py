@@ -230,10 +230,18 @@ def correlation_table(panels: Sequence[Panel]) -> ResultTable:
             "nDCG@5, by epoch or tree. The sign of losses is changed, so that 1 is full agreement "
             "for every method.",
             "Roughness: the mean distance of a point of the curve from the middle of its two "
-            "neighbours, in nDCG@5. Nets have a point every second epoch, LambdaMART(L) one for "
+            f"neighbours, in nDCG@5. Nets have a point {_points(panels)}, LambdaMART(L) one for "
             "every tree.",
         ],
     )
+
+
+def _points(panels: Sequence[Panel]) -> str:
+    """When nets were evaluated."""
+    nets = [panel for panel in panels if panel.method != TREES_METHOD]
+    gaps = {int(gap) for p in nets for epochs, _ in p.measured.values() for gap in np.diff(epochs)}
+    known = {frozenset({1}): "every epoch", frozenset({2}): "every second epoch"}
+    return known.get(frozenset(gaps), "where they were evaluated")
 
 
 def correlation_csv(panels: Sequence[Panel]) -> str:
