@@ -153,7 +153,9 @@ def test_metrics_and_ensembles_train(name):
 
 
 def test_a_metric_needs_a_loss_that_takes_it():
-    with pytest.raises(tr.InputError, match="metric is for YetiLoss and LambdaMart, not for Yeti"):
+    with pytest.raises(
+        tr.InputError, match="The loss YetiRank has no metric; use YetiLoss or LambdaMart"
+    ):
         CatBoostMethod(metric="MAP").check_parameters()
     with pytest.raises(tr.InputError, match="metric"):
         CatBoostMethod(loss="YetiLoss", metric="P").check_parameters()

@@ -108,7 +108,9 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
         if self.metric not in ("auto", *_EVALUATED):
             raise InputError(argument="metric", value=self.metric, choices=["auto", *_EVALUATED])
         if self.metric != "auto" and self.loss not in _EXTRA:
-            raise InputError(f"metric is for YetiLoss and LambdaMart, not for {self.loss}.")
+            raise InputError(
+                f"The loss {self.loss} has no metric; use YetiLoss or LambdaMart, or leave it out."
+            )
         if self.learning_rate != "auto":
             check_number("learning_rate", self.learning_rate)
         if self.early_stopping not in ("auto", None):
