@@ -7,14 +7,8 @@
 The logger is LambdaMART on a share of the training queries (--shares); Gumbel noise on its scores
 moves documents between positions (--temperature). Users see position k with probability (1/k)^eta.
 
-| method | learns from |
-|---|---|
-| full | the true probability that a document is clicked if it is seen |
-| known | credits with the true propensities |
-| trees, dr, net | credits with estimated propensities; doubly robust; a net |
-| two-tower | the relevance of a two-tower model |
-| naive | click rates |
-| lightgbm, xgboost | LightGBM's `position`, XGBoost's `lambdarank_unbiased` |
+`twinrank.experiments.study.click_learners` lists the methods; `net` is a net on the credits of
+`ips`. `twinrank compare --methods "Clicks(learner=ips); …"` compares them in a study.
 
 All trees have the same number of rounds, leaves and learning rate, and none stops early, because
 what to stop on would differ. The file --out gets a line per training. The same command continues
@@ -25,7 +19,7 @@ import argparse
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -34,16 +28,14 @@ import numpy as np
 
 import twinrank as tr
 from common import console, show_table
-from twinrank.clicks.simulation import click_probability, examination
+from twinrank.experiments.study.click_learners import LEARNERS, ClickSetting, learn
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import one_thread
 
 MEASURE = "nDCG@10"
 OBJECTIVE = "DCG(gain=linear)@10"
-NOISE = 0.1
-ROUNDS, LEAVES, RATE = 100, 15, 0.05
 QUERIES = 300  # of the built-in data
-OURS = "trees"
+OURS = "ips"
 
 
 class Setting(NamedTuple):
@@ -57,102 +49,10 @@ class Setting(NamedTuple):
     seed: int
 
 
-def trees(seed: int, objective: str = OBJECTIVE) -> tr.BoostedRanker:
-    """Boosted trees."""
-    return tr.BoostedRanker(
-        objective, n_estimators=ROUNDS, num_leaves=LEAVES, learning_rate=RATE, n_jobs=1,
-        random_state=seed,
-    )  # fmt: skip
-
-
-def logged(train: tr.Dataset, setting: Setting, temperature: float) -> tr.ClickLog:
-    """The log of LambdaMART, trained on a share of the queries with something relevant."""
-    useful = train.filter(min_documents=2, min_relevant=1)
-    share = max(setting.share, 2.5 / useful.queries)
-    if share < 1:
-        useful = useful.split(share, 1 - share, random_state=setting.seed)[0]
-    logger = trees(setting.seed, "LambdaMART").fit(useful)
-    return tr.simulate_clicks(
-        train, logger=logger, eta=setting.eta, noise=NOISE, impressions=setting.impressions,
-        temperature=temperature, random_state=setting.seed,
-    )  # fmt: skip
-
-
-def full(log: tr.ClickLog, setting: Setting) -> Any:
-    """Trees on the true probabilities."""
-    data = log.data
-    labels = click_probability(data, NOISE)
-    return trees(setting.seed).fit(data.X, labels, qid=data.qid)
-
-
-def credited(estimator: str = "ips", known: bool = False, net: bool = False) -> Callable[..., Any]:
-    """A function that learns from credits."""
-
-    def learn(log: tr.ClickLog, setting: Setting) -> Any:
-        if estimator in ("naive", "two-tower"):
-            propensities = None
-        elif known:
-            propensities = examination(np.arange(1, log.positions + 1), setting.eta)
-        else:
-            propensities = tr.estimate_propensities(log, resamples=0)
-        credits = log.to_dataset(propensities, estimator=estimator)
-        if net:
-            return tr.Ranker(OBJECTIVE, epochs=20, random_state=setting.seed).fit(credits)
-        return trees(setting.seed).fit(credits)
-
-    return learn
-
-
-class Peer:
-    """A ranker of another library, which scores documents one by one."""
-
-    def __init__(self, score: Callable[[Any], Any]) -> None:
-        self.predict = lambda data: score(data.X)
-
-
-def lightgbm_position(log: tr.ClickLog, setting: Setting) -> Peer:
-    """LightGBM's lambdarank with positions; a row per display."""
-    import lightgbm
-
-    data = lightgbm.Dataset(
-        log.data.X[log.document], log.clicked.astype(int),
-        group=np.bincount(log.impression), position=log.position,
-    )  # fmt: skip
-    parameters = {
-        "objective": "lambdarank", "num_leaves": LEAVES, "learning_rate": RATE, "num_threads": 1,
-        "seed": setting.seed, "verbosity": -1, "lambdarank_truncation_level": 10,
-    }  # fmt: skip
-    return Peer(lightgbm.train(parameters, data, num_boost_round=ROUNDS).predict)
-
-
-def xgboost_unbiased(log: tr.ClickLog, setting: Setting) -> Peer:
-    """XGBoost's unbiased LambdaMART; rows are sorted by position, as it needs."""
-    import xgboost
-
-    ranker = xgboost.XGBRanker(
-        objective="rank:ndcg", lambdarank_unbiased=True, lambdarank_pair_method="topk",
-        lambdarank_num_pair_per_sample=10, n_estimators=ROUNDS, max_leaves=LEAVES,
-        grow_policy="lossguide", tree_method="hist", learning_rate=RATE, n_jobs=1,
-        random_state=setting.seed,
-    )  # fmt: skip
-    order = np.lexsort((log.position, log.impression))
-    ranker.fit(
-        log.data.X[log.document[order]], log.clicked[order].astype(int), qid=log.impression[order]
-    )
-    return Peer(ranker.predict)
-
-
-METHODS: dict[str, Callable[..., Any]] = {
-    "full": full,
-    "known": credited(known=True),
-    "trees": credited(),
-    "dr": credited("dr"),
-    "two-tower": credited("two-tower"),
-    "net": credited(net=True),
-    "naive": credited("naive"),
-    "lightgbm": lightgbm_position,
-    "xgboost": xgboost_unbiased,
-}
+def net(log: tr.ClickLog, setting: ClickSetting) -> tr.Ranker:
+    """A net on credits with estimated propensities."""
+    credits = log.to_dataset(tr.estimate_propensities(log, resamples=0))
+    return tr.Ranker(OBJECTIVE, epochs=20, random_state=setting.seed).fit(credits)
 
 
 def values_of(ranker: Any, test: tr.Dataset) -> list[float]:
@@ -189,10 +89,14 @@ def run(options: argparse.Namespace, settings: Sequence[Setting], out: Path) -> 
             sets = Source.of(options.data, {}).sets(setting.fold)
             train, test = sets["train"], sets["test"]
         with one_thread():
-            log = logged(train, setting, options.temperature)
+            own = ClickSetting(
+                setting.impressions, setting.eta, setting.share, options.temperature,
+                seed=setting.seed,
+            )  # fmt: skip
+            log = own.log(train)
             for name in missing:
                 began = time.perf_counter()
-                ranker = METHODS[name](log, setting)
+                ranker = net(log, own) if name == "net" else learn(name, log, own)
                 values = values_of(ranker, test)
                 record = {
                     **setting._asdict(),
@@ -221,7 +125,7 @@ def main() -> None:
     parser.add_argument("--shares", default="0.1", help="share of queries for the logger")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--temperature", type=float, default=0.3)
-    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--methods", default=",".join([*LEARNERS, "net"]))
     parser.add_argument("--out", type=Path, default=Path("results/clicks.jsonl"))
     options = parser.parse_args()
     options.methods = options.methods.split(",")

@@ -75,7 +75,7 @@ def compare(
     methods
         Methods, separated by ';': 'AP-type3; nDCG-type2 (R4.L); nDCG-type3 (Boosted);
         LambdaMART; ListNet; CatBoost'. Parameters are in brackets: 'LambdaMART(num_leaves=31);
-        nDCG-type3 (Small(ensemble_size=5))'.
+        nDCG-type3 (Small(ensemble_size=5))'. 'Clicks(learner=ips)' learns from simulated clicks.
     measures
         Measures, separated by ';': 'nDCG@5; AP; nERR@10'.
     cut

@@ -34,17 +34,21 @@ _NOT_IN_NAMES = (
 
 @dataclass(frozen=True)
 class ModelKind:
-    """Nets or trees: an estimator by its name in `twinrank.learning.models.kinds`; or CatBoost."""
+    """Nets or trees: an estimator by its name in `learning.models.kinds`; CatBoost; or clicks."""
 
     name: str
 
     @property
     def estimator(self) -> "type[BaseRanker]":
-        """The class that is trained; that of CatBoost has only what studies use."""
+        """The class that is trained; those of CatBoost and clicks have only what studies use."""
         if self.name == "catboost":
             from twinrank.experiments.study.catboost_ranker import CatBoostMethod
 
             return cast("type[BaseRanker]", CatBoostMethod)
+        if self.name == "clicks":
+            from twinrank.experiments.study.click_ranker import ClickMethod
+
+            return cast("type[BaseRanker]", ClickMethod)
         from twinrank.learning.estimators.saved_ranker import estimator_class
 
         return estimator_class(self.name)
@@ -67,8 +71,14 @@ class ModelKind:
 
 MODEL_KINDS = {name: ModelKind(name) for name in kinds.KINDS}
 NET, TREES, BLEND = MODEL_KINDS["net"], MODEL_KINDS["trees"], MODEL_KINDS["blend"]
-CATBOOST = ModelKind("catboost")
-ESTIMATORS = {"Ranker": NET, "BoostedRanker": TREES, "Blend": BLEND, "CatBoost": CATBOOST}
+CATBOOST, CLICKS = ModelKind("catboost"), ModelKind("clicks")
+ESTIMATORS = {
+    "Ranker": NET,
+    "BoostedRanker": TREES,
+    "Blend": BLEND,
+    "CatBoost": CATBOOST,
+    "Clicks": CLICKS,
+}
 """Methods that are estimators with their own defaults, by the name of the class."""
 _MODELS = {_BOOSTED: TREES, **ESTIMATORS}
 SIZE_PARAMETER = "ensemble_size"
@@ -81,10 +91,10 @@ class Method:
 
     `strategy` is empty for baseline losses and for the own objectives of boosters. `model` is the
     architecture of a net ("Small", or your own net as "package.module:name"), "Boosted", or an
-    estimator: "Ranker", "BoostedRanker", "Blend", "CatBoost". In brackets, it has parameters of the
-    estimator, and options of the architecture: "Small(ensemble_size=5, width=32)",
-    "Boosted(engine=xgboost, num_leaves=7)". A method without an objective is an estimator as it
-    ships, such as "Ranker" or "CatBoost(loss=StochasticRank)".
+    estimator: "Ranker", "BoostedRanker", "Blend", "CatBoost", "Clicks". In brackets, it has
+    parameters of the estimator, and options of the architecture, as in
+    "Small(ensemble_size=5, width=32)" and "Boosted(engine=xgboost, num_leaves=7)". A method without
+    an objective is an estimator as it ships, such as "Ranker" or "CatBoost(loss=StochasticRank)".
     """
 
     objective: str
