@@ -43,7 +43,7 @@ def _reading(
     non_finite: str = "error",
     max_features: int = 100_000,
     query: _Name = None,
-    label: _Name = None,
+    label: _Names = None,
     no_label: bool = False,
     docid: _Name = None,
     weight: _Name = None,
@@ -75,7 +75,8 @@ def _reading(
     query
         Tables: column of query ids (default: found by name).
     label
-        Tables: column of labels (default: found by name).
+        Tables: column of labels (default: found by name); may be repeated: the first is the main
+        one, and objectives name the others, as nDCG(label=order)@10.
     no_label
         Tables: there are no labels.
     docid
@@ -97,6 +98,8 @@ def _reading(
         Check a parsed file by hashes, not only by size and time.
     """
     chosen: dict[str, Any] = dict(locals())
+    if not label or len(label) == 1:
+        chosen["label"] = label[0] if label else None
     if chosen.pop("no_label"):
         chosen["label"] = False
     return chosen | {"ignore": ignore or (), "categorical_features": categorical_features or ()}

@@ -106,6 +106,7 @@ def evaluate_scores(
     architecture: str | None = None,
 ) -> ScoredSystems:
     """Evaluate models, files of scores, and runs, by name, on the same data."""
+    from twinrank.data.label_columns import all_labels
     from twinrank.evaluation.conventions import convention_of
     from twinrank.evaluation.evaluate import DEFAULT, evaluate
     from twinrank.evaluation.run_evaluation import named_measures
@@ -126,7 +127,7 @@ def evaluate_scores(
     all_scores += [_run_scores(path, loaded, data) for path in runs]
     by_system = dict(zip(names, all_scores, strict=True))
     results = {
-        name: evaluate(scores, loaded.y, loaded.lists, by_name, **policy)
+        name: evaluate(scores, all_labels(loaded), loaded.lists, by_name, **policy)
         for name, scores in by_system.items()
     }
     sources = [*rankers, *[None] * (len(files) + len(runs))]

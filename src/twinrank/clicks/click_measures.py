@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.core.lists import Lists
-from twinrank.core.measures import Measure, measure
+from twinrank.core.measures import Measure, MeasureSum, measure
 from twinrank.support.errors import Argument, InputError
 
 _INSTEAD = {"P": "P(gain=linear)", "RBP": "RBP(gain=linear)"}
@@ -15,6 +15,8 @@ _LINEAR_LOSSES = ("MSE",)
 
 def is_linear(known: Measure) -> bool:
     """True if the credits of a sum of labels are the sum of the credits."""
+    if isinstance(known, MeasureSum):
+        return all(is_linear(goal.measure) for goal in known.goals)
     lists = Lists.from_sizes([_PROBE.shape[1]])
 
     def credit(labels: Any) -> Any:

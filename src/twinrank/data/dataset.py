@@ -13,6 +13,7 @@ from twinrank.data.batches import Batches, rows_of
 from twinrank.data.folds import Fold, cut, rotate
 from twinrank.data.from_arrays import table_from_arrays, table_of
 from twinrank.data.from_frames import as_frame, frame_block
+from twinrank.data.label_columns import main_label, with_columns
 from twinrank.data.options import (
     MAX_FEATURES,
     ReadOptions,
@@ -72,6 +73,7 @@ class Dataset:
         docids: Sequence[str] | None = None,
         weight: Any = None,
         feature_names: Sequence[str] | None = None,
+        labels: Mapping[str, Any] | None = None,
         unjudged: str = "error",
         non_finite: str = "error",
     ) -> "Dataset":
@@ -96,6 +98,9 @@ class Dataset:
             The weight of each document's query, the same in all rows of a query.
         feature_names : sequence of str, shape (n_features,), optional
             The name of each feature.
+        labels : mapping of str to array, optional
+            Instead of `y`: several columns of labels, such as clicks and orders. The first is the
+            main one; objectives and measures name the others, as `nDCG(label=order)@10`.
         unjudged, non_finite
             What to do with label −1 and with values that are not finite; see `twinrank.load`.
 
@@ -106,8 +111,9 @@ class Dataset:
         """
         options = ReadOptions(unjudged=unjudged, non_finite=non_finite)
         queries = {"qid": qid, "group": group, "docids": docids, "weight": weight}
-        table = table_from_arrays(X, y, **queries, feature_names=feature_names, options=options)
-        return cls(table)
+        own, names = main_label(y, labels), feature_names
+        table = table_from_arrays(X, own, **queries, feature_names=names, options=options)
+        return cls(with_columns(table, labels))
 
     @classmethod
     def from_frame(
@@ -240,6 +246,11 @@ class Dataset:
         """Labels, float32; −1 for unjudged documents that were kept."""
         labels: Floats = self._table.y[self._rows]
         return labels
+
+    @cached_property
+    def labels(self) -> dict[str, Floats]:
+        """All columns of labels by name, the main one first; empty if there is a single one."""
+        return {name: values[self._rows] for name, values in self._table.labels.items()}
 
     @cached_property
     def query_ids(self) -> npt.NDArray[Any]:
@@ -461,7 +472,8 @@ class Dataset:
 def with_labels(data: Dataset, labels: npt.NDArray[Any]) -> Dataset:
     """Return the queries of a dataset with other labels, in the dataset's order."""
     own = with_features(data, data.X, data.feature_names, data.categories)
-    return Dataset(replace(own._table, y=np.asarray(labels, np.float32)), data.name)
+    single = np.asarray(labels, np.float32)
+    return Dataset(replace(own._table, y=single, labels={}), data.name)
 
 
 def with_features(
@@ -481,6 +493,7 @@ def with_features(
         feature_names=None if names is None else tuple(names),
         notes=data._table.notes,
         categories=dict(categories or {}),
+        labels=data.labels,
         from_clicks=data.from_clicks,
     )
     return Dataset(table, data.name)

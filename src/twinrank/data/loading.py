@@ -15,6 +15,7 @@ from twinrank.data.builder import TableBuilder
 from twinrank.data.cache import HINT, cache_folder, cached
 from twinrank.data.dataset import Dataset
 from twinrank.data.from_arrays import checked_again
+from twinrank.data.label_columns import split_columns
 from twinrank.data.letor import LetorReader, TooNarrowError
 from twinrank.data.options import MAX_FEATURES, ReadOptions
 from twinrank.data.readers import TableReader, shown_name
@@ -40,7 +41,7 @@ def load(
     non_finite: str = "error",
     max_features: int = MAX_FEATURES,
     query: str | None = None,
-    label: str | bool | None = None,
+    label: str | Sequence[str] | bool | None = None,
     docid: str | None = None,
     weight: str | None = None,
     ignore: Sequence[str] = (),
@@ -82,9 +83,10 @@ def load(
         The highest number of features; more raise an error.
     query : str, optional
         The column with query ids. By default it is recognised by its name.
-    label : str or False, optional
-        The column with labels, by default recognised by its name. False: there are no labels, and
-        every document is unjudged.
+    label : str, sequence of str or False, optional
+        The column with labels, by default recognised by its name. Of several columns of numbers,
+        the first is the main one; objectives name the others, as `nDCG(label=order)@10`. False:
+        there are no labels, and every document is unjudged.
     docid : str, optional
         The column with document ids, by default recognised by its name.
     weight : str, optional
@@ -161,6 +163,9 @@ def load_table(
     progress: bool | None = None,
 ) -> Dataset:
     """Read any source, from the cache if possible."""
+    if options.more_labels:
+        data = load_table(source, options.of_features, cache, cache_dir, verify, progress)
+        return split_columns(data, (str(options.label), *options.more_labels))
     if not is_source(source):
         raise InputError(
             f"load takes files, an Arrow dataset, a reader of record batches or a polars LazyFrame,"

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from twinrank.support.errors import Argument, InputError, Parts, suggestion
@@ -54,6 +54,8 @@ class ReadOptions:
     ignore: tuple[str, ...] = ()
     categorical_features: tuple[str, ...] = ()
     split_queries: str = "join"
+    more_labels: tuple[str, ...] = ()
+    """Further columns of labels; they are read as features, and then split off."""
     text: tuple[str, ...] = ()
     """Columns that a model knows as text: a file without types is read accordingly."""
 
@@ -79,11 +81,22 @@ class ReadOptions:
         for name in ("ignore", "categorical_features", "text"):
             others[name] = column_names(others.get(name))
         known = features if isinstance(features, int | None) else column_names(features)
+        if isinstance(label := others.get("label"), list | tuple):
+            others["label"], *more = column_names(label) or (None,)
+            others["more_labels"] = tuple(more)
         return cls(features=known, **others)
 
+    @property
+    def of_features(self) -> "ReadOptions":
+        """The options with which the further columns of labels are read as features."""
+        features = self.features
+        if isinstance(features, tuple):
+            features = (*features, *self.more_labels)
+        return replace(self, features=features, more_labels=())
+
     def to_json(self) -> dict[str, Any]:
-        """Return the options as plain JSON."""
-        return asdict(self)
+        """Return the options as plain JSON, as the cache knows them."""
+        return {key: value for key, value in asdict(self).items() if key != "more_labels"}
 
     def refuse_columns(self, problem: str) -> None:
         """Raise an error if an option names a column of data whose columns cannot be chosen."""

@@ -30,6 +30,11 @@ def save(data: "Dataset", path: "str | os.PathLike[str]") -> None:
     if data.documents == 0:
         raise InputError(f"Can't write {target}: the dataset has no documents.")
     suffix = plain_suffix(target)
+    if data.labels and suffix not in FRAMES:
+        raise InputError(
+            f"Can't write {target}: the data has several columns of labels; choose .parquet or "
+            f".csv, and read it with label={list(data.labels)}."
+        )
     if suffix == "":
         _write_folder(data, target)
         return
@@ -156,7 +161,7 @@ def _check_texts(data: "Dataset", features: tuple[str, ...], name: Path) -> None
 
 
 def _frame(pl: Any, data: "Dataset", features: tuple[str, ...], comment_column: str | None) -> Any:
-    columns: dict[str, Any] = {"qid": data.qid, "label": data.y}
+    columns: dict[str, Any] = {"qid": data.qid, **(data.labels or {"label": data.y})}
     if data.weights is not None:
         columns["weight"] = np.repeat(data.weights, data.lists.sizes)
     if comment_column is not None and data.comments is not None:

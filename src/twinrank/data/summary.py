@@ -181,6 +181,8 @@ def summarise(data: "Dataset") -> Summary:
 def fingerprint(data: "Dataset") -> str:
     """Return a checksum of sizes, labels and features; large data is sampled by query."""
     crc = zlib.crc32(data.y.tobytes(), zlib.crc32(data.lists.offsets.tobytes()))
+    for name, values in data.labels.items():
+        crc = zlib.crc32(values.tobytes(), zlib.crc32(name.encode(), crc))
     step = max(1, data.documents * data.features // _SAMPLED_VALUES)
     crc = zlib.crc32(data.take(np.arange(0, data.queries, step)).tobytes(), crc)
     if data.categories:

@@ -124,6 +124,8 @@ class Table:
     """The source row of each document; None if the source order is kept."""
     notes: tuple[Parts, ...] = ()
     categories: Categories = field(default_factory=dict)
+    labels: Mapping[str, Floats] = field(default_factory=dict)
+    """All columns of labels by name, if there are several; the first is `y`."""
     from_clicks: bool = False
     """True if labels are estimates from clicks, which only linear measures can use."""
 

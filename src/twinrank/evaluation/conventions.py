@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from twinrank.core.measures import Measure, measure, names
+from twinrank.core.measures import Measure, measure, measure_with, names
 from twinrank.core.measures.measure_base import Empty
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, parse
@@ -66,7 +66,10 @@ class Convention:
         """
         if isinstance(notation, Measure):
             return notation
-        term = read_name(notation, names())
+        return measure_with(notation, self._of_term, lambda name: read_name(name, names()))
+
+    def _of_term(self, term: Term) -> Measure:
+        """The measure of a single term, with the rules of this convention."""
         options = dict(term.options)
         if term.name in ("nDCG", "NDCG", "DCG"):
             options.setdefault("gain", self.gain)

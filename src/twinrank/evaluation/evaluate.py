@@ -5,15 +5,17 @@ whole lists in rank order.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from twinrank.core.lists import Lists, check_lists
-from twinrank.core.measures import MEASURES, Measure
+from twinrank.core.measures import MEASURES, Measure, MeasureSum
 from twinrank.core.ranks.exact import check_finite, refuse_unless
 from twinrank.evaluation.conventions import Convention, convention_of
 from twinrank.evaluation.evaluation_values import Evaluation
+from twinrank.evaluation.goal_evaluation import evaluate_goals, with_parts
 from twinrank.evaluation.ranking import Ranking
 from twinrank.evaluation.retrieved_lists import RetrievedLists
 from twinrank.support.arrays import Bools, Floats, as_float, is_tensor, to_numpy
@@ -50,13 +52,15 @@ def evaluate(
     ----------
     scores : array or tensor of float, shape (n_documents,)
         The score of each document, finite; higher is better.
-    labels : array or tensor, shape (n_documents,)
-        The relevance of each document; −1 means unjudged.
+    labels : array or tensor, shape (n_documents,), or mapping of them
+        The relevance of each document; −1 means unjudged. A mapping has columns of labels by
+        name, the main one first: `nDCG(label=click)@10` is measured on the column click.
     lists : Lists
         The documents of each query.
     measures : str, Measure, or a sequence or mapping of them
-        The measures to compute, such as `"nDCG@10"`. The keys of a mapping are the names in the
-        result.
+        The measures to compute, such as `"nDCG@10"`. A weighted sum such as
+        `"0.7 * nDCG@10 + 0.3 * P@5"` is shown with its terms. The keys of a mapping are the
+        names in the result.
     convention : str, default "twinrank"
         The gain, the discount, the divisor of AP@k, and the rules for empty lists, short lists and
         ties: "twinrank", "all-lists", "letor", "letor3", "trec", "lightgbm", "paper" or
@@ -92,9 +96,19 @@ def evaluate(
     {'nDCG@3': 0.75, 'RR': 0.6666666666666666}
     """
     rules = convention_of(convention, empty, ties)
+    by_name = _by_name(measures, rules)
+    if isinstance(labels, Mapping) or any(isinstance(m, MeasureSum) for m in by_name.values()):
+        own: dict[str, Any] = {"docids": docids, "query_ids": query_ids}
+        own |= {"random_state": random_state, "convention": replace(rules, empty="skip")}
+        result = evaluate_goals(
+            labels,
+            with_parts(by_name),
+            rules.empty,
+            lambda column, terms: evaluate(scores, column, lists, terms, **own),
+        )
+        return replace(result, convention=rules)
     check_lists(lists)
     arrays = [to_numpy(x.cpu() if is_tensor(x) else x) for x in (scores, labels)]
-    by_name = _by_name(measures, rules)
     for name, array in zip(("scores", "labels"), arrays, strict=True):
         if array.dtype.kind not in "biuf":
             raise InputError(f"{name} must be numbers, not {array.dtype}.")

@@ -27,6 +27,7 @@ from twinrank.evaluation.measure_names import (
 from twinrank.evaluation.retrieved_lists import RetrievedLists
 from twinrank.evaluation.run_sources import as_qrels, as_run
 from twinrank.support.errors import InputError
+from twinrank.support.notation import summands
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,9 @@ def named_measures(
         raise InputError(f"The relevance level must be a positive number, not {level}.")
     result = Requested({})
     for name in requested(names):
+        if isinstance(name, str) and len(summands(name)) > 1:
+            result.measures[name] = convention.measure(name)
+            continue
         asked = translated(name)
         if isinstance(asked.notation, Measure):
             result.measures[asked.name] = asked.notation

@@ -12,6 +12,7 @@ _TERM = re.compile(
     r"\s*(?P<name>[A-Za-z]\w*)\s*(?:\((?P<options>.*)\))?\s*(?:@\s*(?P<cutoff>\d+))?\s*"
 )
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
+_PLUS_OUTSIDE_BRACKETS = re.compile(r"\+(?![^()]*\))")
 _WORDS: dict[str, Value] = {"none": None, "true": True, "false": False}
 
 
@@ -54,6 +55,28 @@ def parse(text: str) -> Term:
     if cutoff == 0:
         raise InputError(f"The cutoff in {text!r} must be at least 1.")
     return Term(match["name"], options, cutoff)
+
+
+def summands(text: str) -> list[tuple[float, str]]:
+    """The terms of a weighted sum and their weights; a text that is no sum is a term of weight 1.
+
+    >>> summands("0.7 * nDCG(label=click)@10 + P@5")
+    [(0.7, 'nDCG(label=click)@10'), (1.0, 'P@5')]
+    """
+    found = []
+    for part in _PLUS_OUTSIDE_BRACKETS.split(text):
+        weight, star, term = part.rpartition("*")
+        try:
+            factor = float(weight) if star else 1.0
+        except ValueError:
+            factor = float("nan")
+        if not 0 < factor < float("inf") or not term.strip():
+            raise InputError(
+                f"Can't read {part.strip()!r} in {text!r}. Write a sum as weight * Name + weight * "
+                f"Name, with weights above 0."
+            )
+        found.append((factor, term.strip()))
+    return found
 
 
 def check_options(name: str, term: Term, known: Sequence[str]) -> None:

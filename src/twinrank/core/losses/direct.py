@@ -9,7 +9,7 @@ from torch import Tensor
 
 from twinrank.core.lists import Lists
 from twinrank.core.losses.ranking_loss import RankingLoss, Reduction, ScoreGradient, reduced
-from twinrank.core.measures import Measure
+from twinrank.core.measures import Measure, MeasureSum
 from twinrank.core.measures import measure as as_measure
 from twinrank.core.measures.measure_base import BinaryMeasure
 from twinrank.core.ranks.exact import check_labels, check_perturbation, exact_ranks
@@ -109,6 +109,11 @@ class DirectLoss(RankingLoss):
         return lists.any(self.measure.relevant(labels))
 
     @property
+    def label_columns(self) -> tuple[str, ...]:
+        """Those of a sum of measures."""
+        return self.measure.labels if isinstance(self.measure, MeasureSum) else ()
+
+    @property
     def device_kernel(self) -> str | None:
         """The kernel if it is one for tensors of a device."""
         return path_of(self.kernel)
@@ -116,7 +121,8 @@ class DirectLoss(RankingLoss):
     def _computed(
         self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
     ) -> tuple[Array, ScoreGradient]:
-        check_labels(labels, lists)  # before a measure computes with them
+        for column in labels.unbind(1) if labels.ndim == 2 else (labels,):
+            check_labels(column, lists)  # before a measure computes with them
         # On the CPU measures use NumPy views: for small arrays torch is slower.
         numpy_views = on_cpu(scores) and self.measure.on_any_array
         plain = to_numpy if numpy_views else Tensor.detach
@@ -135,6 +141,8 @@ class DirectLoss(RankingLoss):
         per_rank = slopes.reshape(self.samples, -1).sum(0) if self.samples > 1 else slopes
         self._explain_soft_labels(labels, filled)
         loss, share = reduced(total / -self.samples, filled[: len(lists)], weights, self.reduction)
+        if isinstance(self.measure, MeasureSum):
+            labels = torch.as_tensor(self.measure.order(plain(labels), lists))
         labels = working_labels(labels, scores, lists)
         if self.strategy == "swap":
             return loss, self._swap_gradient(share, plain(labels), ranks, lists)

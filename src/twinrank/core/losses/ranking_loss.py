@@ -70,6 +70,11 @@ class RankingLoss(nn.Module):
         self.handle = handle_for(self)
 
     @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns of labels besides the main one that the loss takes, [documents, columns]."""
+        return ()
+
+    @property
     def device_kernel(self) -> str | None:
         """The kernel for which all tensors are treated as those of a GPU, see `device_path`."""
         return None
@@ -131,7 +136,10 @@ class RankingLoss(nn.Module):
         weights: Tensor | None,
         mask: Tensor | None,
     ) -> Tensor:
-        scores, labels, lists = flatten(scores, labels, lists, mask)
+        if self.label_columns and labels.ndim == 2 and scores.ndim == 1:
+            scores, _, lists = flatten(scores, labels[:, 0], lists, mask)
+        else:
+            scores, labels, lists = flatten(scores, labels, lists, mask)
         loss, score_gradient = self.value_and_gradient(scores, labels, lists, weights)
         return attach(loss, scores, score_gradient)
 

@@ -1,5 +1,6 @@
 """Measures and their registry. Internal: import public names from `twinrank`."""
 
+from collections.abc import Callable
 from dataclasses import fields
 
 from twinrank.core.measures.ap import AP, PaperAP
@@ -8,19 +9,28 @@ from twinrank.core.measures.dcg import DCG, NDCG
 from twinrank.core.measures.err import ERR, NERR
 from twinrank.core.measures.interpolated import IPrec
 from twinrank.core.measures.measure_base import FunctionMeasure, Measure
+from twinrank.core.measures.measure_sum import Goal, MeasureSum
 from twinrank.core.measures.precision import Judged, Precision, Recall, RPrecision, SetF
 from twinrank.core.measures.rbp import RBP
 from twinrank.core.measures.rr import RR, Success
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.imports import import_registered
-from twinrank.support.notation import check_options, parse
+from twinrank.support.notation import Term, check_options, parse, summands
 
 MEASURES: tuple[type[Measure], ...] = (
     NDCG, DCG, AP, PaperAP, Precision, Recall, RPrecision, RR, Success, NERR, ERR, RBP, Judged,
     Bpref, IPrec, SetF,
 )  # fmt: skip
 
-__all__ = ["MEASURES", "Measure", "measure", "names", "register_measure"]
+__all__ = [
+    "MEASURES",
+    "Measure",
+    "MeasureSum",
+    "measure",
+    "measure_with",
+    "names",
+    "register_measure",
+]
 
 _BUILT_IN = {name: kind for kind in MEASURES for name in (kind.name, *kind.aliases)}
 _OWN: dict[str, type[Measure] | FunctionMeasure] = {}
@@ -34,7 +44,8 @@ def measure(name: str | Measure) -> Measure:
     name : str or Measure
         `Name`, `Name@k`, `Name(option=value, …)` or `Name(option=value, …)@k`. `twinrank measures`
         lists the names and their options; `register_measure` adds your own. A `Measure` is
-        returned unchanged.
+        returned unchanged. A weighted sum, `0.7 * nDCG@10 + 0.3 * P@5`, is a measure too, and
+        `nDCG(label=click)@10` is nDCG of the column of labels called click.
 
     Returns
     -------
@@ -52,9 +63,28 @@ def measure(name: str | Measure) -> Measure:
     >>> measure("Precision@5") == measure("P@5")
     True
     """
-    if isinstance(name, Measure):
-        return name
-    term = parse(name)
+    return name if isinstance(name, Measure) else measure_with(name, _from_term)
+
+
+def measure_with(
+    text: str, build: Callable[[Term], Measure], read: Callable[[str], Term] = parse
+) -> Measure:
+    """A measure, or a sum of measures, in our notation; `build` makes the measure of each term."""
+    terms = summands(text) if isinstance(text, str) else [(1.0, text)]
+    goals = []
+    for weight, part in terms:
+        term = read(part)
+        options = dict(term.options)
+        label = options.pop("label", None)
+        own = build(Term(term.name, options, term.cutoff))
+        goals.append(Goal(weight, own, None if label is None else str(label)))
+    if len(goals) == 1 and goals[0].label is None and goals[0].weight == 1:
+        return goals[0].measure
+    return MeasureSum(goals=tuple(goals))
+
+
+def _from_term(term: Term) -> Measure:
+    """The measure of a single term."""
     if term.name not in names():
         raise InputError(unknown("measure", term.name, names()))
     kind = _BUILT_IN.get(term.name) or _OWN[term.name]

@@ -2,14 +2,14 @@
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from twinrank.core.lists import Lists
-from twinrank.core.measures import Measure
+from twinrank.core.measures import Measure, MeasureSum
 from twinrank.core.measures import measure as as_measure
 from twinrank.core.measures.dcg import DCG, NDCG
 from twinrank.core.ranks.exact import check_finite, check_perturbation
@@ -72,6 +72,9 @@ class Newton:
     of the data must agree on it."""
     model: int = 0
     """The number of the model in an ensemble."""
+    labels: Any = field(default=None, repr=False, compare=False)
+    """For a sum of measures on several columns: the labels of all documents, which replace the
+    single ones of the engine."""
 
     @classmethod
     def of(
@@ -100,6 +103,7 @@ class Newton:
 
         `queries` are the numbers of the lists that count, in ascending order; None for all.
         """
+        labels = labels if self.labels is None else self.labels
         if queries is not None:
             return self._of_queries(scores, labels, lists, weights, queries)
         gradient, hessian = self.sums(scores, labels, lists, weights)
@@ -121,7 +125,7 @@ class Newton:
         documents = lists.spread(drawn)
         own = None if weights is None else np.asarray(weights)[drawn]
         gradient, hessian = np.zeros((2, lists.documents), np.float32)
-        gradient[documents], hessian[documents] = self(
+        gradient[documents], hessian[documents] = replace(self, labels=None)(
             np.asarray(scores)[documents],
             np.asarray(labels)[documents],
             Lists.from_sizes(lists.sizes[drawn]),
@@ -133,7 +137,7 @@ class Newton:
         self, scores: Any, labels: Any, lists: Lists, weights: Any = None
     ) -> tuple[Floats, Floats]:
         """Gradient and hessian before they are scaled."""
-        lists.check(scores=scores, labels=labels)
+        lists.check(scores=scores, labels=labels if labels.ndim == 1 else labels[:, 0])
         check_finite("scores", scores, lists)
         check_finite("labels", labels, lists)
         with np.errstate(over="ignore"):
@@ -146,6 +150,8 @@ class Newton:
             gradient, hessian = self._swap_sums(y, grades, lists)
             return gradient * factor, hessian * factor
         g = self.rank_gradient(y, grades, lists) * factor
+        if isinstance(self.measure, MeasureSum):
+            grades = self.measure.order(grades, lists)
         return curved_pair_sum(y, grades, g, lists, strategy=self.strategy)
 
     def rank_gradient(self, scores: Floats, labels: Any, lists: Lists) -> Floats:
@@ -201,18 +207,28 @@ class Newton:
 
     def _of_block(self, ranks: Any, labels: Any, lists: Lists) -> Any:
         """∂L/∂rank of a block, averaged over its rankings."""
-        if type(self.measure) in _BY_LABEL:
-            slopes, filled = _by_label(self.measure, ranks, labels, lists)
-        else:
-            if not self.measure.on_any_array:  # a user's may be written with torch functions
-                with needing_torch("Training on a measure of your own"):
-                    import torch
-                ranks, labels = torch.from_numpy(ranks), torch.from_numpy(labels)
-            times = lists.tile(self.samples)
-            _, slopes, filled = self.measure.at_ranks(ranks, labels, times, gradient=True)
-            slopes = to_numpy(slopes).reshape(self.samples, -1).sum(0)
-            filled = to_numpy(filled)[: len(lists)]
+        slopes, filled = self._slopes(self.measure, ranks, labels, lists)
         return slopes * lists.spread(filled / -self.samples)
+
+    def _slopes(self, measure: Measure, ranks: Any, labels: Any, lists: Lists) -> tuple[Any, Any]:
+        """∂M/∂rank of a block, summed over its rankings, and which lists count."""
+        if isinstance(measure, MeasureSum):  # all terms have the same ranks
+            terms = [
+                (g.weight, *self._slopes(g.measure, ranks, measure.column(labels, g), lists))
+                for g in measure.goals
+            ]
+            total = sum(weight * slopes for weight, slopes, _ in terms)
+            return total, np.logical_or.reduce([filled for *_, filled in terms])
+        if type(measure) in _BY_LABEL:
+            return _by_label(measure, ranks, labels, lists)
+        if not measure.on_any_array:  # a user's may be written with torch functions
+            with needing_torch("Training on a measure of your own"):
+                import torch
+            ranks, labels = torch.from_numpy(ranks), torch.from_numpy(labels)
+        times = lists.tile(self.samples)
+        _, slopes, filled = measure.at_ranks(ranks, labels, times, gradient=True)
+        summed = to_numpy(slopes).reshape(self.samples, -1).sum(0)
+        return summed, to_numpy(filled)[: len(lists)]
 
 
 def _ranks(scores: Floats, lists: Lists, generator: Any) -> Any:

@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from twinrank.clicks.click_measures import check_click_objective
 from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
+from twinrank.data.label_columns import all_labels
 from twinrank.data.sources import is_source, is_stream
 from twinrank.learning.estimators.calibration import Calibration, CalibrationOptions
 from twinrank.learning.estimators.data_warnings import warn_about_training
@@ -314,7 +315,7 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         chosen = self.validation_measure if measure is None else measure
         if data.from_clicks:
             check_click_objective(chosen, "measure")
-        evaluation = evaluate(self._scores(data), data.y, data.lists, [chosen])
+        evaluation = evaluate(self._scores(data), all_labels(data), data.lists, [chosen])
         name = str(chosen)
         if weights is None:
             return evaluation[name]

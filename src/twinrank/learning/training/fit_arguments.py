@@ -268,7 +268,8 @@ def trainable_queries(data: Dataset, weights: Any = None, mode: str = "default")
     The mode "paper" needs ten documents.
     """
     documents, relevant = FEWEST[mode]
-    kept = (data.lists.sizes >= documents) & (data.lists.sum(data.y > 0) >= relevant)
+    labels = np.maximum.reduce([data.y, *data.labels.values()])  # of any goal
+    kept = (data.lists.sizes >= documents) & (data.lists.sum(labels > 0) >= relevant)
     return np.flatnonzero(kept & (True if weights is None else weights > 0))
 
 

@@ -12,9 +12,10 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from twinrank.core.lists import Lists
 from twinrank.core.losses.ranking_loss import RankingLoss
-from twinrank.data.batches import Batch, Batches
-from twinrank.data.dataset import Dataset
+from twinrank.data.batches import Batch, Batches, rows_of
+from twinrank.data.label_columns import label_array
 from twinrank.data.transforms import Transform, transform
 from twinrank.learning.models.architecture import is_custom
 from twinrank.learning.models.devices import DeviceBatches, batches_on, on_device, threads_for
@@ -82,7 +83,11 @@ class NetLearner(Learner):
             self._teacher = Teacher(
                 task.train.teacher, task.train.data.lists, settings.teacher_weight
             )
-        self._shares, self._counted = _shares_of(loss, task.train.data, task.train.weights)
+        labels = label_array(getattr(loss, "measure", None), task.train.data)
+        self._goals = labels if labels.ndim == 2 else None
+        self._shares, self._counted = _shares_of(
+            loss, labels, task.train.data.lists, task.train.weights
+        )
         self.optimiser = _optimiser(net, settings, self.device)
         self._wrapped = self.group.wrap(net)
         self._host_batches = task.train.data.batches(
@@ -306,6 +311,9 @@ class NetLearner(Learner):
         """The mean loss of a batch's queries, and what is wrong with it, if anything."""
         X = self._noisy(on_device(batch.X, self.device).to(self._precision))
         labels = on_device(batch.y, self.device)
+        if self._goals is not None:
+            rows = rows_of(self.task.train.data.lists, batch.queries)
+            labels = on_device(self._goals[rows], self.device)
         if getattr(self.loss, "takes_any_label", False):
             labels = labels.clamp(min=0)  # unjudged documents
         weighted = {}
@@ -370,12 +378,12 @@ def _to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def _shares_of(
-    loss: Loss, data: Dataset, weights: npt.NDArray[Any] | None
+    loss: Loss, labels: npt.NDArray[Any], lists: Lists, weights: npt.NDArray[Any] | None
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """The share of each query in a mean loss, 1 on average, and which queries count at all."""
-    counted = np.ones(data.queries, bool)
+    counted = np.ones(len(lists), bool)
     if isinstance(loss, RankingLoss):
-        counted = loss.counted(np.maximum(data.y, 0), data.lists)
+        counted = loss.counted(np.maximum(labels, 0), lists)
     shares = counted.astype(np.float64)
     return (shares if weights is None else shares * weights / np.mean(weights)), counted
 

@@ -24,7 +24,7 @@ from twinrank.learning.models.scorer import checked_categories, score_all
 from twinrank.learning.training.learner import Task
 from twinrank.learning.training.settings import OTHER_NET, as_plain, seed_of
 from twinrank.support.errors import Argument, InputError, TwinRankError, check_number
-from twinrank.support.notation import parse
+from twinrank.support.notation import parse, summands
 
 OPTIMISERS = ("adam", "adamw", "sgd")
 PRECISIONS = ("full", "mixed")
@@ -107,10 +107,14 @@ def loss_of(parameters: Mapping[str, Any]) -> Any:
     if callable(objective) and not isinstance(objective, Measure):
         return objective
     if isinstance(objective, str):
-        if is_loss(objective):
+        terms = [part for _, part in summands(objective)]
+        if len(terms) == 1 and is_loss(objective):
             return loss_by_name(objective, parameters["mode"])
-        if (name := parse(objective).name) not in names():
-            raise InputError(argument="objective", value=name, choices=[*names(), *loss_names()])
+        for term in terms:
+            if (name := parse(term).name) not in names():
+                raise InputError(
+                    argument="objective", value=name, choices=[*names(), *loss_names()]
+                )
     options = ("strategy", "alpha", "perturbation", "samples")
     return DirectLoss(objective, **{name: parameters[name] for name in options})
 

@@ -15,6 +15,7 @@ from twinrank.learning.boosting.tree_model import TreeModel
 from twinrank.learning.models.encoding import check_columns
 from twinrank.learning.training.settings import PER_DOCUMENT, TREE_PARAMETERS, as_plain
 from twinrank.support.errors import Argument, InputError, check_number, has_torch
+from twinrank.support.notation import summands
 
 ENGINE_OBJECTIVES = {
     "LambdaMART": ("lightgbm", "lambdarank"),
@@ -222,7 +223,8 @@ def _check_objective(name: Any, engine_name: str) -> None:
                     "Unknown ", Argument("objective"), f" {name!r}. Did you mean {known!r}?"
                 )
         if not is_own_loss(name):
-            _check_known(name)
+            for _, term in summands(name):
+                _check_known(term)
     elif not is_own_loss(name) and not isinstance(name, Measure):
         others = ", ".join(ENGINE_OBJECTIVES)
         raise InputError(

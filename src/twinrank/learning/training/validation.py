@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
+from twinrank.data.label_columns import all_labels
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.evaluation_values import mean_of
 from twinrank.learning.training.learner import Learner, Scores
@@ -124,7 +125,7 @@ class Validation:
         """The measure of each query of a set."""
         data, measure = self.sets[name], self._plan.validation_measure
         with _naming(name):
-            result = evaluate(np.asarray(scores), data.y, data.lists, [measure])
+            result = evaluate(np.asarray(scores), all_labels(data), data.lists, [measure])
         return result.values[str(measure)]
 
 

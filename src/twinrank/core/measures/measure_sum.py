@@ -1,0 +1,140 @@
+"""Weighted sums of measures, each on a column of labels of its own: several goals as one measure.
+
+M = Σ_g w_g · M_g. The ranks are the same for all goals.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from twinrank.core.lists import Lists
+from twinrank.core.measures.dcg import DCG
+from twinrank.core.measures.measure_base import Measure, shared
+from twinrank.core.measures.rbp import RBP
+from twinrank.support.arrays import Array, as_float
+from twinrank.support.errors import InputError
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A measure with its weight in a sum, on a named column of labels or on the main one."""
+
+    weight: float
+    measure: Measure
+    label: str | None = None
+
+    def __str__(self) -> str:
+        """The measure with its column, such as `nDCG(label=click)@10`."""
+        text = str(self.measure)
+        if self.label is None:
+            return text
+        head, bracket, rest = text.partition("(")
+        if bracket:
+            return f"{head}(label={self.label}, {rest}"
+        name, at, cutoff = text.partition("@")
+        return f"{name}(label={self.label}){at}{cutoff}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureSum(Measure):
+    """Σ weight · measure; a list counts if it counts for one of the measures, else a term is 0.
+
+    Labels are [documents], or [documents, 1 + columns]: the main label, then `labels` in order.
+    """
+
+    name: ClassVar[str] = "sum"
+    goals: tuple[Goal, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.goals or self.cutoff is not None:
+            raise InputError("A sum of measures needs terms, each with its own cutoff.")
+
+    @property
+    def on_any_array(self) -> bool:  # type: ignore[override]
+        """True if all terms work on any array."""
+        return all(goal.measure.on_any_array for goal in self.goals)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the columns besides the main label."""
+        return tuple(dict.fromkeys(g.label for g in self.goals if g.label is not None))
+
+    def at_ranks(
+        self, ranks: Array, labels: Array, lists: Lists, *, gradient: bool = False
+    ) -> tuple[Array, Array, Array]:
+        """The sums of the terms; see `Measure.at_ranks`."""
+        values, slopes, counted = None, None, None
+        for goal in self.goals:
+            of_goal = self.column(labels, goal)
+            value, slope, filled = goal.measure.at_ranks(ranks, of_goal, lists, gradient=gradient)
+            if values is None:
+                values, counted = goal.weight * value, filled
+                slopes = goal.weight * slope if gradient else None
+                continue
+            values, counted = values + goal.weight * value, counted | filled
+            slopes = slopes + goal.weight * slope if gradient else None
+        return values, slopes, counted
+
+    def relevant(self, labels: Array) -> Array:
+        """True if a document is relevant for one of the goals."""
+        found = None
+        for goal in self.goals:
+            own = goal.measure.relevant(self.column(labels, goal))
+            found = own if found is None else found | own
+        return found
+
+    def order(self, labels: Array, lists: Lists) -> Array:
+        """What each document is worth in the ideal order: the strategies compare these values.
+
+        The labels, if all goals have the same; else Σ weight · share of the goal's total gain.
+        """
+        if len({goal.label for goal in self.goals}) == 1:
+            return self.column(labels, self.goals[0])
+        return sum(
+            goal.weight * _worth(goal.measure, as_float(self.column(labels, goal)), lists)
+            for goal in self.goals
+        )
+
+    def parts(self) -> dict[str, Measure]:
+        """Each term as a measure of its own, by name."""
+        return {
+            str(g): g.measure
+            if g.label is None
+            else MeasureSum(goals=(Goal(1.0, g.measure, g.label),))
+            for g in self.goals
+        }
+
+    def mapped(self, change: Callable[[Measure], Measure]) -> "MeasureSum":
+        """The sum with every measure replaced."""
+        goals = tuple(Goal(g.weight, change(g.measure), g.label) for g in self.goals)
+        return MeasureSum(goals=goals)
+
+    def column(self, labels: Array, goal: Goal) -> Array:
+        """The labels of a goal."""
+        if labels.ndim == 1:
+            if goal.label is not None:
+                raise InputError(
+                    f"{goal} needs a column of labels called {goal.label!r}, but the data has only "
+                    f"one label: name several, such as label=['click', {goal.label!r}] of load or "
+                    f"labels={{…}} of Dataset.from_arrays."
+                )
+            return labels
+        column = 0 if goal.label is None else 1 + self.labels.index(goal.label)
+        own: Any = labels[:, column]
+        return own.contiguous() if hasattr(own, "contiguous") else own.copy()
+
+    def __str__(self) -> str:
+        if len(self.goals) == 1 and self.goals[0].weight == 1:
+            return str(self.goals[0])
+        return " + ".join(f"{goal.weight:g} * {goal}" for goal in self.goals)
+
+
+def _worth(measure: Measure, labels: Array, lists: Lists) -> Array:
+    """What a document adds at best: its credit if that is the same in any order, or its share."""
+    if isinstance(measure, DCG | RBP):
+        return as_float(measure.credit(labels, lists))
+    gains = measure.gains(labels) if hasattr(measure, "gains") else measure.relevant(labels)
+    gains = as_float(gains)
+    return shared(gains, lists.sum(gains), lists)
