@@ -70,7 +70,7 @@ def interleave(
     Examples
     --------
     >>> interleave(["x", "y", "z"], ["x", "w", "y"], length=3, random_state=0).documents
-    ('x', 'w', 'y')
+    ('x', 'y', 'w')
     """
     rankings = {"a": list(a), "b": list(b)}
     for name, ranking in rankings.items():
