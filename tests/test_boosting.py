@@ -585,3 +585,20 @@ def test_lgbm_ranker_takes_the_objective_and_the_metric():
     assert metric(data.y, scores, weights, data.lists.sizes) == metric(scores, rows)
     with pytest.raises(tr.InputError, match=r"LGBMRanker.fit\(X, y, group=sizes\)"):
         metric(data.y, scores, None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("lightgbm", "abc"), ("lightgbm", None), ("xgboost", None)]
+)
+def test_max_bin_must_be_a_number(name, value):
+    data = tr.synthetic_web_search(queries=10)
+    ranker = tr.BoostedRanker(engine_params={"max_bin": value}, n_estimators=1)
+    with pytest.raises(tr.InputError, match="max_bin must be a whole number of at least 2"):
+        ranker.fit(data)
+
+
+def test_a_negative_seed_of_the_bins():
+    data = tr.synthetic_web_search(queries=10)
+    params = {"data_random_seed": -3, "bin_construct_sample_cnt": 50}
+    ranker = tr.BoostedRanker(n_estimators=2, ensemble_size=1, n_jobs=1, engine_params=params)
+    assert ranker.fit(data).booster_.num_trees() == 2

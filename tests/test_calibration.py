@@ -428,3 +428,31 @@ def test_the_commands_work_together(cli, parts, tmp_path, ranker):
     report = ["--report", tmp_path / "report.html"]
     assert run("evaluate", model, tmp_path / "other", test, *report).code == 0
     assert "Reliability: probability" in (tmp_path / "report.html").read_text()
+
+
+def test_infinite_scores_calibrate_with_features_of_queries():
+    generator = np.random.default_rng(0)
+    labels, lists = generator.integers(0, 2, 200), tr.Lists.from_sizes([10] * 20)
+    scores = (labels + generator.normal(size=200)).astype(np.float32)
+    scores[labels.argmax()] = np.inf
+    largest = np.where(np.isinf(scores), np.finfo(np.float32).max, scores)
+    maps = [
+        fit_map(s, labels, lists, "probability", query_features=True) for s in (scores, largest)
+    ]
+    assert maps[0].to_json() == maps[1].to_json()
+
+
+def test_values_that_are_no_numbers_are_named():
+    lists = tr.Lists.from_sizes([2])
+    for changes, message in (
+        ({"predictions": ["a", "b"]}, "predictions must be an array of numbers"),
+        ({"labels": [0, np.nan]}, "labels must be numbers, not NaN"),
+        ({"relevant": "a"}, "relevant must be a positive number"),
+    ):
+        own = {"predictions": [0.1, 0.9], "labels": [0, 1], "lists": lists, **changes}
+        with pytest.raises(tr.InputError, match=message):
+            tr.evaluate_calibration(**own)
+        with pytest.raises(tr.InputError, match=message):
+            tr.threshold_for_precision(**own, precision=0.5)
+    with pytest.raises(tr.InputError, match="precision must lie between 0 and 1, not"):
+        tr.threshold_for_precision([0.1, 0.9], [0, 1], lists, precision="0.9")

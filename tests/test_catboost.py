@@ -192,3 +192,10 @@ def test_without_the_package():
 @pytest.mark.usefixtures("catboost")
 def test_with_the_package():
     assert default_methods() == [str(method(name)) for name in METHODS]
+
+
+def test_err_labels_of_all_pools_are_divided_by_the_same_number():
+    pytest.importorskip("catboost")
+    data = tr.Dataset.from_arrays(np.zeros((3, 1)), [0, 1, 2], qid=[1, 1, 1])
+    labels = np.array(catboost_ranker._pool(data, "ERR", 4.0).get_label(), np.float64)
+    np.testing.assert_allclose(labels, [0, 1 / 16, 3 / 16])

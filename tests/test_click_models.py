@@ -210,7 +210,7 @@ def test_the_better_ranking_wins():
     ("call", "complaint"),
     [
         (lambda: tr.interleave("aa", "ab"), "Ranking a has a document twice"),
-        (lambda: tr.interleave("ab", "ab", 0), "length must be at least 1"),
+        (lambda: tr.interleave("ab", "ab", 0), "length must be a whole number of at least 1"),
         (lambda: tr.interleaving_test([(1, 1)]), "No impression has a winner"),
         (lambda: tr.interleaving_test([1, 2]), "must be pairs"),
     ],
@@ -264,7 +264,7 @@ def test_user_behavior_insights(tmp_path, wrapped):
         (QUERIES, EVENTS, {"action": "clik"}, "click"),
         (QUERIES, [{"query_id": "q1", "action_name": "click"}], {}, "line 1 has no event_attr"),
         (QUERIES, [[]], {}, "events: line 1 is not a JSON object"),
-        (QUERIES, EVENTS, {"positions": 0}, "positions must be at least 1"),
+        (QUERIES, EVENTS, {"positions": 0}, "positions must be a whole number of at least 1"),
     ],
 )
 def test_bad_insights_are_named(tmp_path, queries, events, options, complaint):
@@ -275,3 +275,45 @@ def test_bad_insights_are_named(tmp_path, queries, events, options, complaint):
 def test_missing_files_of_insights_are_named(tmp_path):
     with pytest.raises(tr.FileError, match="missing"):
         tr.load_ubi(tmp_path / "missing", tmp_path / "events")
+
+
+@pytest.mark.parametrize(
+    ("queries", "events", "complaint"),
+    [
+        ([{"_source": None}], EVENTS, "queries: line 1 is not a JSON object"),
+        ([{"_source": []}], EVENTS, "queries: line 1 is not a JSON object"),
+        ([{**QUERIES[0], "query_response_hit_ids": 5}], EVENTS, "line 1: query_response_hit_ids"),
+        ([{**QUERIES[0], "query_response_hit_ids": "xy"}], EVENTS, "must be a list, not 'xy'"),
+        ([{**QUERIES[0], "user_query": {}}], EVENTS, "line 1: user_query must be text"),
+        (QUERIES, [{**EVENTS[0], "event_attributes": "s"}], "line 1: event_attributes must be"),
+        (QUERIES, [{**EVENTS[0], "event_attributes": {"object": "s"}}], "line 1: object must be"),
+        (QUERIES, [], "events has no events"),
+    ],
+)
+def test_insights_of_wrong_types_are_named(tmp_path, queries, events, complaint):
+    with pytest.raises(tr.InputError, match=complaint):
+        tr.load_ubi(*written(tmp_path, queries, events))
+
+
+def test_insights_that_are_not_utf_8_and_positions_that_are_not_whole(tmp_path):
+    files = written(tmp_path, QUERIES, EVENTS)
+    for positions in ("3", 1.5):
+        with pytest.raises(tr.InputError, match="positions must be a whole number"):
+            tr.load_ubi(*files, positions=positions)
+    files[0].write_bytes(b'{"query_id": "\xff"}\n')
+    with pytest.raises(tr.InputError, match="queries: line 1 is not JSON"):
+        tr.load_ubi(*files)
+
+
+def test_arguments_of_other_types_are_named():
+    for outcomes in ([(1, 0), (1,)], [("1", "0")], "ab"):
+        with pytest.raises(tr.InputError, match="outcomes must be"):
+            tr.interleaving_test(outcomes)
+    with pytest.raises(tr.InputError, match="length must be a whole number"):
+        tr.interleave("ab", "ba", length="3")
+    for trust in ("ab", 3, [[0.1], [0.1, 0.2]]):
+        with pytest.raises(tr.InputError, match="trust"):
+            tr.Propensities([0.9, 0.5], trust=trust)
+    log = tr.simulate_clicks(tr.synthetic_web_search(queries=5), impressions=50)
+    with pytest.raises(tr.InputError, match="rows must be a whole number"):
+        tr.compare_click_models(log, rows="x")

@@ -146,3 +146,8 @@ def test_the_estimate_is_near_the_peak(name):
     settings = TreeSettings(learning_rate=0.1, num_leaves=15)
     needs = engine("lightgbm").memory_of(settings, data.documents, 0, columns)
     assert 0.6 * needs < peak.added < 1.05 * needs
+
+
+def test_a_point_is_no_size():
+    with pytest.raises(tr.InputError, match="TWINRANK_MEMORY must be a size"):
+        bytes_of(".")

@@ -621,3 +621,20 @@ def test_a_shard_waits_for_nobody_but_the_whole_study(tmp_path):
     for shard in ((0, 3), (4, 3)):
         with pytest.raises(tr.InputError, match="A shard is written 7/40"):
             study.run(tmp_path / "out", shard=shard)
+
+
+def test_a_shard_that_meets_half_written_settings_tries_again(tmp_path, monkeypatch):
+    """Another shard renames its temporary file just after this one has failed."""
+    study, claim, calls = sharded(), Study._claim, []
+
+    def raced(self, folder, force):
+        calls.append(folder)
+        if len(calls) == 1:
+            claim(self, folder, force)
+            raise tr.InputError("contains other files")
+        claim(self, folder, force)
+
+    monkeypatch.setattr(Study, "_claim", raced)
+    monkeypatch.setattr("twinrank.experiments.study.study.time.sleep", lambda _: None)
+    study._claim_shared(tmp_path, force=False)
+    assert len(calls) == 2

@@ -65,10 +65,11 @@ def calibrate(
     ranker.calibrate(loaded, **options)
     ranker.save(model_folder(model))
     values = ranker.predict(loaded, output=target)
-    found = evaluate_calibration(values, loaded.y, loaded.lists, target=target, relevant=relevant)
+    of_data: dict[str, Any] = {"target": target, "relevant": relevant}
+    quality = evaluate_calibration(values, loaded.y, loaded.lists, **of_data)
     knots = ranker.model_.calibration[target].scores.size
     show_done(
         f"Calibrated {model_folder(model)}: {target}, {knots:,} knots, from {values.min():.4g} to "
-        f"{values.max():.4g}; ECE {found.error:.4f} on the same queries."
+        f"{values.max():.4g}; ECE {quality.error:.4f} on the same queries."
     )
-    show_json({"model": model_folder(model), "knots": knots, **found.to_json()})
+    show_json({"model": model_folder(model), "knots": knots, **quality.to_json()})

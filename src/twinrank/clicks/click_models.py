@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.clicks.click_log import Bools, ClickLog, Floats, Ints, summed
-from twinrank.support.errors import DataWarning, InputError
+from twinrank.support.errors import DataWarning, InputError, check_number
 from twinrank.support.tables import Cell, ResultTable
 
 CLICK_MODELS = ("position", "trust", "cascade", "dependent")
@@ -137,6 +137,7 @@ def compare_click_models(
     >>> compare_click_models(simulate_clicks(data, model="cascade", impressions=5000)).best
     'cascade'
     """
+    check_number("rows", rows, whole=True, least=1)
     generator = np.random.default_rng(random_state)
     log = _sampled(log, rows, generator)
     held = _held_out(log, generator)
@@ -324,14 +325,14 @@ def _by_position(values: Floats, lists: _Lists) -> Floats:
 def warn_of_other_models(log: ClickLog) -> None:
     """Warn if another click model describes the log better than the position-based one."""
     try:
-        found = compare_click_models(log, rows=_QUICK)
+        comparison = compare_click_models(log, rows=_QUICK)
     except InputError:  # then nothing can be said
         return
-    if found.doubt:
+    if comparison.doubt:
         warnings.warn(
             DataWarning(
-                f"{found.doubt} Estimates that assume position bias only may be wrong; confirm "
-                f"them by an A/B test."
+                f"{comparison.doubt} Estimates that assume position bias only may be wrong; "
+                f"confirm them by an A/B test."
             ),
             stacklevel=3,
         )

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.support.errors import InputError
+from twinrank.support.arrays import as_floats
+from twinrank.support.errors import InputError, check_number
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,7 @@ def interleave(
     for name, ranking in rankings.items():
         if len(set(ranking)) < len(ranking):
             raise InputError(f"Ranking {name} has a document twice.")
-    if length < 1:
-        raise InputError(f"length must be at least 1, not {length}.")
+    check_number("length", length, whole=True, least=1)
     generator = np.random.default_rng(random_state)
     documents: list[Any] = []
     teams: list[str] = []
@@ -152,7 +152,7 @@ def interleaving_test(outcomes: Sequence[tuple[int, int]]) -> InterleavingTest:
     """
     from scipy.stats import binomtest
 
-    clicks = np.asarray(outcomes, np.float64)
+    clicks = as_floats("outcomes", outcomes)
     if clicks.ndim != 2 or clicks.shape[1] != 2 or not (clicks >= 0).all():
         raise InputError("outcomes must be pairs: the clicks for a and for b, none negative.")
     wins_a, wins_b = (

@@ -98,9 +98,9 @@ def estimate_propensities(
     if method == "em":
         from twinrank.clicks.regression_em import regression_em
 
-        found = regression_em(log, count, random_state)
+        propensities = regression_em(log, count, random_state)
         warn_of_other_models(log)
-        return found
+        return propensities
     cells, name = cells_of(log, method, count)
     if (problem := cells.problem(curve)) is not None:
         raise InputError(*problem)
@@ -261,8 +261,10 @@ class Cells:
         first = np.zeros(1 if power else self.positions)
         limits = [(-_BOUND, _BOUND)] * first.size
         options = {"maxiter": 1000, "ftol": 1e-13, "gtol": 1e-9}
-        found = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=limits, options=options)
-        return np.asarray(found.x * decay if power else found.x, np.float64)
+        solution = minimize(
+            loss, first, jac=True, method="L-BFGS-B", bounds=limits, options=options
+        )
+        return np.asarray(solution.x * decay if power else solution.x, np.float64)
 
     def resampled(self, curve: str, resamples: int, random_state: int) -> Floats:
         """The estimates from resamples of the queries, one per row."""

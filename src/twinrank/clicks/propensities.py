@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.clicks.click_log import ClickLog, Floats
+from twinrank.support.arrays import as_floats
 from twinrank.support.errors import InputError
 from twinrank.support.files import read_json, replacing
 from twinrank.support.tables import Cell, ResultTable
@@ -186,7 +187,7 @@ class Propensities:
 
 
 def _checked_trust(trust: Sequence[float], values: Sequence[float]) -> tuple[float, ...]:
-    own = tuple(float(value) for value in trust)
+    own = tuple(as_floats("trust", trust).ravel().tolist())
     if len(own) != len(values):
         raise InputError(f"There are {len(values)} values but trust has {len(own)}.")
     for i, (value, more) in enumerate(zip(own, values, strict=True)):

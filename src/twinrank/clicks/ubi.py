@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from twinrank.clicks.click_log import ClickLog
 from twinrank.clicks.log_reading import Columns, read_log
 from twinrank.data.dataset import Dataset
 from twinrank.data.readers import polars_for, read_errors
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, check_number
 
 
 def load_ubi(
@@ -57,8 +58,8 @@ def load_ubi(
     --------
     >>> log = load_ubi("ubi_queries.ndjson", "ubi_events.ndjson")               # doctest: +SKIP
     """
-    if positions is not None and positions < 1:
-        raise InputError(f"positions must be at least 1, not {positions}.")
+    if positions is not None:
+        check_number("positions", positions, whole=True, least=1)
     source = Path(queries).expanduser()
     pl = polars_for(source)
     with read_errors(pl, str(source)):
@@ -80,13 +81,12 @@ def load_ubi(
 def _shown(path: Path) -> dict[str, tuple[str, dict[str, None]]]:
     """The query and the documents of each query_id, in order and each once."""
     shown: dict[str, tuple[str, dict[str, None]]] = {}
-    for line, entry in _entries(path):
-        name, query = entry.get("query_id"), entry.get("user_query")
+    for entry in _entries(path):
+        name, query = entry.text("query_id"), entry.text("user_query")
         if not name or query is None:
-            missing = "user_query" if name else "query_id"
-            raise InputError(f"{path}: line {line} has no {missing}.")
-        hits = shown.setdefault(str(name), (str(query), {}))[1]
-        hits.update(dict.fromkeys(map(str, entry.get("query_response_hit_ids") or ())))
+            raise InputError(f"{entry.place} has no {'user_query' if name else 'query_id'}.")
+        hits = shown.setdefault(name, (query, {}))[1]
+        hits.update(dict.fromkeys(entry.texts("query_response_hit_ids")))
     return shown
 
 
@@ -94,29 +94,70 @@ def _clicks(path: Path, action: str) -> dict[str, set[str]]:
     """The documents of each query_id with an event of this action."""
     clicks: dict[str, set[str]] = {}
     actions: set[str] = set()
-    for line, entry in _entries(path):
-        actions.add(str(entry.get("action_name")))
-        if entry.get("action_name") != action:
+    for entry in _entries(path):
+        name = entry.text("action_name")
+        actions.add(str(name))
+        if name != action:
             continue
-        document = ((entry.get("event_attributes") or {}).get("object") or {}).get("object_id")
+        document = entry.inner("event_attributes").inner("object").text("object_id")
         if document is None:
-            raise InputError(f"{path}: line {line} has no event_attributes.object.object_id.")
-        clicks.setdefault(str(entry.get("query_id")), set()).add(str(document))
+            raise InputError(f"{entry.place} has no event_attributes.object.object_id.")
+        clicks.setdefault(str(entry.text("query_id")), set()).add(document)
+    if not actions:
+        raise InputError(f"{path} has no events.")
     if not clicks:
         raise InputError(argument="action", value=action, choices=sorted(actions))
     return clicks
 
 
-def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+@dataclass(frozen=True)
+class _Entry:
+    """An object of a file, with its place for errors; each field is checked as it is read."""
+
+    place: str
+    content: dict[str, Any]
+
+    def text(self, name: str) -> str | None:
+        """A field that holds text or a number; None if it is missing."""
+        value = self.content.get(name)
+        return None if value is None else self._as_text(name, value)
+
+    def texts(self, name: str) -> list[str]:
+        """A field that holds a list of texts or numbers; empty if it is missing."""
+        values = self.content.get(name)
+        if not isinstance(values, list | None):
+            raise self._wrong(name, "a list", values)
+        return [self._as_text(name, value) for value in values or ()]
+
+    def inner(self, name: str) -> "_Entry":
+        """A field that holds an object; empty if it is missing."""
+        value = self.content.get(name)
+        if not isinstance(value, dict | None):
+            raise self._wrong(name, "a JSON object", value)
+        return _Entry(self.place, value or {})
+
+    def _as_text(self, name: str, value: Any) -> str:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise self._wrong(name, "text or a number", value)
+        return str(value)
+
+    def _wrong(self, name: str, kind: str, value: Any) -> InputError:
+        return InputError(f"{self.place}: {name} must be {kind}, not {value!r:.60}.")
+
+
+def _entries(path: Path) -> Iterator[_Entry]:
     """The objects of a file with their lines, from 1."""
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
+            place = f"{path}: line {number}"
             try:
-                entry = json.loads(line)
-            except ValueError as error:
-                raise InputError(f"{path}: line {number} is not JSON: {error}.") from error
-            if not isinstance(entry, dict):
-                raise InputError(f"{path}: line {number} is not a JSON object.")
-            yield number, entry.get("_source", entry)
+                content = json.loads(line.decode("utf-8"))
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{place} is not JSON: {error}.") from error
+            if isinstance(content, dict):
+                content = content.get("_source", content)
+            if not isinstance(content, dict):
+                raise InputError(f"{place} is not a JSON object.")
+            yield _Entry(place, content)

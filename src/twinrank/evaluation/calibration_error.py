@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.core.lists import Lists
-from twinrank.support.arrays import Floats, to_numpy
+from twinrank.support.arrays import Floats, as_floats
 from twinrank.support.errors import InputError, check_number
 from twinrank.support.plots import COLOURS, drawing
 from twinrank.support.quantities import counted
@@ -107,6 +107,14 @@ class CalibrationEvaluation:
         draw_reliability({"": self}, Path(path))
 
 
+def as_labels(labels: Any) -> Floats:
+    """Labels as numbers; a missing label raises an error."""
+    y = as_floats("labels", labels)
+    if np.isnan(y).any():
+        raise InputError("labels must be numbers, not NaN; unjudged documents have the label -1.")
+    return y
+
+
 def evaluate_calibration(
     predictions: Any,
     labels: Any,
@@ -154,7 +162,8 @@ def evaluate_calibration(
     if target not in TARGETS:
         raise InputError(argument="target", value=target, choices=TARGETS)
     check_number("bins", bins, whole=True, least=1)
-    p, y = (np.asarray(to_numpy(x), np.float64) for x in (predictions, labels))
+    check_number("relevant", relevant)
+    p, y = as_floats("predictions", predictions), as_labels(labels)
     if p.shape != y.shape or p.ndim != 1:
         raise InputError(
             f"predictions has shape {p.shape} but labels has {y.shape}; both need one value per "

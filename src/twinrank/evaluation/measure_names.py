@@ -111,7 +111,9 @@ def requested(names: Any) -> list[Any]:
     single = isinstance(names, str | Measure) or not isinstance(names, Sequence)
     listed = [names] if single else list(names)
     return [
-        one for name in listed for one in (SETS.get(name, (name,)) if _is_text(name) else (name,))
+        member
+        for name in listed
+        for member in (SETS.get(name, (name,)) if _is_text(name) else (name,))
     ]
 
 

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import asdict, dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 
 from twinrank.core.lists import Lists
 from twinrank.core.measures import Measure
+from twinrank.evaluation.calibration_error import as_labels
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.support.arrays import Floats, to_numpy
-from twinrank.support.errors import InputError
+from twinrank.support.arrays import Floats, as_floats
+from twinrank.support.errors import InputError, check_number
 from twinrank.support.files import json_types
 from twinrank.support.plots import COLOURS, drawing
 from twinrank.support.quantities import counted
@@ -285,7 +287,8 @@ def risk_coverage(
 
 def _checked(predictions: Any, labels: Any, lists: Lists, relevant: float) -> tuple[Any, Any, Any]:
     """Predictions, whether documents are relevant, and which are judged."""
-    p, y = (np.asarray(to_numpy(x), np.float64) for x in (predictions, labels))
+    check_number("relevant", relevant)
+    p, y = as_floats("predictions", predictions), as_labels(labels)
     lists.check(predictions=p, labels=y)
     if not p.size or not np.isfinite(p).all():
         raise InputError("predictions must be finite, for one document or more.")
@@ -304,5 +307,5 @@ def _wilson(rates: Any, sizes: Any) -> tuple[Floats, Floats]:
 
 
 def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
+    if not isinstance(value, Real) or not 0 <= value <= 1:
         raise InputError(f"{name} must lie between 0 and 1, not {value!r}.")

@@ -41,6 +41,17 @@ def refuse_dask(name: str, x: object) -> None:
         )
 
 
+def as_floats(name: str, values: Any) -> Floats:
+    """Values as float64; text and ragged lists raise an error with the name of the argument."""
+    try:
+        array = np.asarray(to_numpy(values))
+        if array.dtype.kind in "biufO":
+            return np.asarray(array, np.float64)
+    except (TypeError, ValueError):
+        pass
+    raise InputError(f"{name} must be an array of numbers, not {values!r:.60}.")
+
+
 def is_tensor(x: object) -> "TypeGuard[Tensor]":
     """True if `x` is a torch tensor. Does not import torch."""
     if isinstance(x, np.ndarray):

@@ -126,8 +126,8 @@ def bytes_of(text: str) -> int:
     >>> bytes_of("1.5 GB"), bytes_of("300")
     (1500000000, 300)
     """
-    match = re.fullmatch(r"\s*([\d.]+)\s*([a-zA-Z]*)\s*", text)
-    if match is None or match[1].count(".") > 1 or match[2].upper() not in _UNITS:
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-zA-Z]*)\s*", text)
+    if match is None or match[2].upper() not in _UNITS:
         raise InputError(f"TWINRANK_MEMORY must be a size such as 8GB, not {text!r}.")
     return int(float(match[1]) * _UNITS[match[2].upper()])
 

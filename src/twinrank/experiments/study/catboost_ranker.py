@@ -137,7 +137,8 @@ class CatBoostMethod(BaseEstimator):  # type: ignore[misc]
             callback.on_train_begin(SimpleNamespace(plan=SimpleNamespace(iterations=rounds)))
         self._boosters = []
         metric = self._metric
-        pools = [_pool(part, metric) for part in (data, eval_set["validation"])]
+        highest = float(data.y.max(initial=0))
+        pools = [_pool(part, metric, highest) for part in (data, eval_set["validation"])]
         for model in range(self.ensemble_size):
             watch.begin(model * self._rounds)
             booster = CatBoost(self._settings(model))
@@ -229,13 +230,13 @@ class _Watch:
         return True
 
 
-def _pool(data: Dataset, metric: str) -> Any:
-    """The data with labels as the metric expects them."""
+def _pool(data: Dataset, metric: str, highest: float) -> Any:
+    """The data with labels as the metric expects them; `highest` is that of the training data."""
     from catboost import Pool
 
     groups, labels = np.repeat(np.arange(data.queries), data.lists.sizes), np.maximum(data.y, 0)
     if metric in ("MAP", "MRR"):
         labels = (labels >= 1).astype(np.float32)
     elif metric == "ERR":
-        labels = (np.exp2(labels) - 1) / np.exp2(max(float(labels.max(initial=0)), 1.0))
+        labels = np.minimum((np.exp2(labels) - 1) / np.exp2(max(highest, 1.0)), 1.0)
     return Pool(data.X, labels, group_id=groups)

@@ -183,11 +183,12 @@ class Study:
     def _claim_shared(self, folder: Path, force: bool) -> None:
         """`_claim`, again for some seconds: another shard may be about to write the settings."""
         for attempt in range(_ATTEMPTS):
+            existed = (folder / SETTINGS).is_file()
             try:
                 self._claim(folder, force)
                 return
             except InputError:
-                if attempt + 1 == _ATTEMPTS or (folder / SETTINGS).is_file():
+                if existed or attempt + 1 == _ATTEMPTS:
                     raise
                 time.sleep(0.25)
 

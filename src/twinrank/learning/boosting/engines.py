@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.core.lists import Lists
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, check_number
 
 ENGINES = ("lightgbm", "xgboost")
 NO_TREE = (
@@ -167,6 +167,13 @@ def explained_by(
         lines = str(error).strip().splitlines()
         message = next((line for line in lines if line.strip()), type(error).__name__)
         raise InputError(f"{name}: {message.rstrip('.')}.") from error
+
+
+def whole_setting(params: Mapping[str, Any], name: str, default: int, least: int = 1) -> int:
+    """A setting of `engine_params` that must be a whole number."""
+    value = params.get(name, default)
+    check_number(name, value, whole=True, least=least)
+    return int(value)
 
 
 def draw_queries(

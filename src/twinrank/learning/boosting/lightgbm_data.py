@@ -6,7 +6,7 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 
-from twinrank.learning.boosting.engines import Rows
+from twinrank.learning.boosting.engines import Rows, whole_setting
 from twinrank.learning.boosting.tree_features import StreamedFeatures
 
 BIN_DOCUMENTS = 100_000
@@ -26,9 +26,9 @@ def memory_of(params: Mapping[str, Any], documents: int, others: int, columns: i
 
     `others` is the number of documents of evaluation sets. `params` are those of one model.
     """
-    most = int(params.get("max_bin", 255))
+    most = whole_setting(params, "max_bin", 255, 2)
     width = 0.5 if most < 16 else 1 if most < 256 else 2
-    sample = min(documents, int(params.get("bin_construct_sample_cnt", BIN_DOCUMENTS)))
+    sample = min(documents, whole_setting(params, "bin_construct_sample_cnt", BIN_DOCUMENTS))
     histograms = int(params["num_leaves"]) * columns * most * 16
     return (
         (documents + others) * (columns * width + _PER_DOCUMENT)
@@ -84,8 +84,8 @@ def _init_from_sample(
     data: lgb.Dataset, features: StreamedFeatures, params: Mapping[str, Any], documents: int
 ) -> None:
     """Find the bins: LightGBM takes the non-zero values of each column, and their rows."""
-    most = int(params.get("bin_construct_sample_cnt", BIN_DOCUMENTS))
-    seed = int(params.get("data_random_seed", params["seed"]))
+    most = whole_setting(params, "bin_construct_sample_cnt", BIN_DOCUMENTS)
+    seed = whole_setting(params, "data_random_seed", params["seed"], -(2**31)) % 2**31
     columns = features.sample(most, seed)
     every = np.arange(columns.shape[1], dtype=np.int32)
     values, places = [], []

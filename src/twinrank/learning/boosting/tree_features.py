@@ -14,7 +14,7 @@ from twinrank.learning.boosting.engines import Rows
 from twinrank.support.errors import InputError
 
 STREAMED = 1 << 30
-"""Bytes of features, as float32. XGBoost gets more than these in chunks; LightGBM gets all so."""
+"""Bytes of features, as float32. XGBoost gets more data in chunks; LightGBM always does."""
 
 
 def tree_transform(transform: Transform, categorical: tuple[int, ...]) -> Transform:

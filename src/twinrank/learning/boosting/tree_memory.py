@@ -1,4 +1,4 @@
-"""What the binned data of trees needs: known before training, so that it fails at once, or not."""
+"""The memory that the binned data of trees needs, checked before training."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ _FEW_BINS = {"max_bin": 15}
 def check_memory(
     engine: Any, settings: TreeSettings, train: Dataset, others: int, transform: Transform
 ) -> str:
-    """Raise InputError if training would need more memory than there is; what it will take, else.
+    """Raise InputError if training needs more memory than there is; else describe large training.
 
     `others` is the number of documents of the evaluation sets.
     """

@@ -18,6 +18,7 @@ from twinrank.learning.boosting.engines import (
     explained_by,
     sample_size,
     thread_count,
+    whole_setting,
 )
 from twinrank.learning.boosting.tree_check import check_xgboost
 from twinrank.learning.boosting.tree_features import STREAMED
@@ -321,7 +322,7 @@ def _binned(rows: Rows, settings: TreeSettings, train: Any = None) -> Any:
     """Bins instead of values, in a fraction of the memory."""
     choices = {
         "nthread": thread_count(settings.n_jobs) or -1,
-        "max_bin": int(settings.engine_params.get("max_bin", _BINS)),
+        "max_bin": whole_setting(settings.engine_params, "max_bin", _BINS, 2),
         "ref": train,
         "enable_categorical": bool(settings.categorical),
     }

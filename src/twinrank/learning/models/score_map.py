@@ -77,7 +77,7 @@ class ScoreMap:
 
     def shifted(self, scores: Any, lists: Lists | None) -> Floats:
         """Finite scores, in double precision, shifted by the statistics of their queries."""
-        exact = np.clip(np.asarray(scores, np.float64), -_LARGEST, _LARGEST)
+        exact = finite(scores)
         if not self.shifts:
             return exact
         if lists is None:
@@ -134,6 +134,11 @@ class ScoreMap:
 
 
 _COUNT = len(STATISTICS)
+
+
+def finite(scores: Any) -> Floats:
+    """Scores in double precision, infinite ones as the largest float32."""
+    return np.clip(np.asarray(scores, np.float64), -_LARGEST, _LARGEST)
 
 
 def numbers(scores: npt.NDArray[np.float32]) -> Floats:
@@ -194,8 +199,8 @@ def fit_map(
     joined = np.flatnonzero(np.diff(rising, prepend=-1.0) > 0)
     mass = np.add.reduceat(weight, joined)
     knots, values = np.add.reduceat(centre, joined) / mass, rising[joined]
-    apart = np.diff(knots, prepend=-np.inf) > 0  # rounding may join two centres
-    knots, values = knots[apart], values[apart]
+    rises = np.diff(knots, prepend=-np.inf) > 0  # rounding may join two centres
+    knots, values = knots[rises], values[rises]
     if knots.size == 1:
         knots, values = np.append(knots, np.nextafter(knots, np.inf)), values.repeat(2)
     return ScoreMap(target, knots, values, float(relevant), shifts)
@@ -225,7 +230,7 @@ def _fitted_shifts(
     """The coefficients of a query's statistics relative to that of the score, by logistic fit."""
     from sklearn.linear_model import LogisticRegression
 
-    exact = np.asarray(scores, np.float64)
+    exact = finite(scores)
     own_query = map(lists.spread, statistics(exact, lists))
     columns = np.column_stack([exact, *own_query])[judged]
     mean, scale = columns.mean(axis=0), columns.std(axis=0)

@@ -7,7 +7,7 @@ with u_aj = sign(label_a − label_j), and ΔM_aj the exact change of the measur
 places, averaged over S rankings (Burges, MSR-TR-2010-82, for any measure). The gradient treats |ΔM|
 as a constant. `Swaps` in `core/measures/measure_base.py` gives it in closed form, so a pair costs S
 multiplications and one exponential. |ΔM| is not a smooth function of the scores, so long lists
-visit every pair that can change the measure. With a cutoff k, that are the pairs with a document
+visit every pair that can change the measure. With a cutoff k, these are the pairs with a document
 among the first k of one of the S rankings, about m · k · S; without one, all m² / 2.
 """
 
