@@ -299,4 +299,7 @@ def test_probabilities_below_rel_are_explained():
     ):
         tr.DirectLoss("AP")(scores, torch.tensor([0.9, 0.2]), lists)
     tr.DirectLoss("AP(rel=0.5)")(scores, torch.tensor([0.9, 0.2]), lists)
+    tr.DirectLoss("P(rel=2)@1")(
+        scores, torch.tensor([1.5, 0.0]), lists
+    )  # grades, not probabilities
     tr.DirectLoss("AP")(scores, torch.tensor([0.0, 0.0]), lists)  # a list without anything relevant

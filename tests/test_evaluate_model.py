@@ -148,3 +148,14 @@ def test_trees_are_models_like_nets(cli, folder, tmp_path):
     assert cli("predict", tmp_path / "trees", "test.txt", "-o", tmp_path / "scores.txt")[0] == 0
     scores = np.loadtxt(tmp_path / "scores.txt", np.float32)
     assert np.array_equal(scores, trees.predict(tr.load(folder / "test.txt")))
+
+
+def test_names_that_only_runs_have(cli):
+    code, _, err = cli("evaluate", "ap", "test.txt", "-m", "nDCG(judged_only=True)@5")
+    assert code == 2
+    assert "judged_only is for runs with --qrels" in err
+    code, out, err = cli("evaluate", "ap", "test.txt", "-m", "num_q", "-m", "nDCG@5")
+    assert code == 0
+    assert "num_q is for runs with --qrels and left out" in err
+    assert "num_q" not in out
+    assert cli("evaluate", "ap", "test.txt", "-m", "num_q")[0] == 2

@@ -48,9 +48,23 @@ def test_the_notation_of_sums():
     assert str(tr.measure("nDCG + 2*AP@5")) == "1 * nDCG + 2 * AP@5"
 
 
+@pytest.mark.parametrize("weight", ["1e+06", "1e6", "0.123456789", "1e-07", "1e+22", "2", "0.1"])
+def test_weights_keep_their_digits(weight):
+    own = tr.measure(f"{weight} * nDCG@5 + AP")
+    assert own.goals[0].weight == float(weight)
+    assert tr.measure(str(own)) == own
+
+
+def test_weights_are_written_short():
+    assert str(tr.measure("1e+06 * nDCG + 2.0 * AP+0.5*RR")) == "1000000 * nDCG + 2 * AP + 0.5 * RR"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("nDCG + LambdaMART", "'nDCG . LambdaMART' is a sum, which takes measures with weights"),
+        ("nDCG + ListNet", "is a sum, which takes measures with weights above 0"),
+        ("nDCG@5 - AP", "Can't read 'nDCG@5 - AP'. Write a sum .* with weights above 0"),
         ("nDCG + ", "Write a sum as weight"),
         ("x * nDCG", "weights above 0"),
         ("0 * nDCG + P@5", "weights above 0"),
@@ -60,8 +74,9 @@ def test_the_notation_of_sums():
 def test_sums_that_cannot_be_read(text, message):
     with pytest.raises(tr.InputError, match=message):
         tr.measure(text)
-    with pytest.raises(tr.InputError):
-        tr.BoostedRanker(objective=text).check_parameters()
+    for ranker in (tr.BoostedRanker, tr.Ranker):
+        with pytest.raises(tr.InputError, match=message):
+            ranker(objective=text).check_parameters()
 
 
 def test_a_sum_is_evaluated_with_its_terms(case):

@@ -855,6 +855,30 @@ def test_a_discount_without_a_slope_does_not_inherit_that_of_another(library, ki
     close(np.asarray(kind().slope(rank)), expected)
 
 
+class HalvingMix:
+    """A discount from outside the measures."""
+
+    def discount(self, rank):
+        return 2.0 ** (1.0 - rank)
+
+
+class SlopeMix:
+    def slope(self, rank):
+        return 0 * rank
+
+
+def test_the_discount_of_a_mixin_has_its_own_slope():
+    class Mixed(HalvingMix, measures.DCG):
+        pass
+
+    class Sloped(SlopeMix, measures.DCG):
+        pass
+
+    rank = np.array([1.0, 2.0, 5.0])
+    close(Mixed().slope(rank), -math.log(2) * 2.0 ** (1 - rank))
+    close(Sloped().slope(rank), 0 * rank)
+
+
 def test_training_follows_the_slope_of_the_own_discount():
     scores = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
     labels, lists = torch.tensor([1.0, 0.0]), Lists.from_sizes([2])

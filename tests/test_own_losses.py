@@ -14,6 +14,7 @@ from twinrank.core.own_losses import is_own_loss
 from twinrank.experiments.study.method_comparison import comparison_study
 from twinrank.experiments.study.methods import method
 from twinrank.experiments.study.study_source import Source
+from twinrank.learning.training.net_settings import loss_of
 
 DATA = tr.synthetic_web_search(queries=24)
 TRAIN, VALID = DATA.split(0.7, random_state=0)
@@ -127,6 +128,20 @@ def test_a_loss_with_autograd_grows_trees_whatever_its_unit(tmp_path):
 def test_mistakes_of_an_objective_are_explained(own, complaint):
     with pytest.raises(tr.InputError, match=complaint):
         tr.BoostedRanker(own, **FEW).fit(TRAIN)
+
+
+def test_a_class_becomes_an_objective():
+    trees = [tr.BoostedRanker(own, **FEW).fit(TRAIN).predict(VALID) for own in (Scaled, Scaled())]
+    np.testing.assert_array_equal(*trees)
+    assert isinstance(loss_of(tr.Ranker(Scaled).get_params()), Scaled)
+    with pytest.raises(tr.InputError, match=r"MSELoss must take \(scores, labels, lists"):
+        tr.BoostedRanker(objective=torch.nn.MSELoss).check_parameters()
+
+
+def test_a_measure_cannot_have_the_name_of_a_loss():
+    own = tr.Measure.from_functions("squares", lambda y, _: y, lambda rank: 1 / rank)
+    with pytest.raises(tr.InputError, match="squares is the name of a loss"):
+        tr.register_measure(own)
 
 
 def test_methods_and_a_study():

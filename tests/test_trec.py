@@ -235,6 +235,41 @@ def test_judged_tells_unjudged_documents_from_those_that_are_not_relevant():
     )
 
 
+def test_bpref_treats_negative_grades_as_unjudged():
+    run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    for grade in (-1, -2):
+        qrels = {"q": {"a": grade, "b": 1, "c": 1, "x": 0}}
+        theirs = pytrec_eval.RelevanceEvaluator(qrels, {"bpref", "map"}).evaluate(run)["q"]
+        found = tr.evaluate_run(run, qrels, ["bpref", "map", "Judged@1"]).means
+        assert found == pytest.approx({**theirs, "Judged@1": 1})  # as in ir_measures
+        assert theirs["bpref"] == 1
+
+
+def test_sums_in_runs():
+    run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    qrels = {"q": {"a": 1, "b": 2, "c": 0, "d": 2, "e": 0}}
+    names = ["0.5 * P@2 + 0.5 * AP", "P@2 + 2 * Bpref", "1 * Bpref", "RR + AP(rel=1)"]
+    means = tr.evaluate_run(run, qrels, names, level=2).means
+    single = tr.evaluate_run(run, qrels, ["P@2", "AP", "bpref", "RR", "AP(rel=1)"], level=2).means
+    assert single["bpref"] > 0
+    expected = [
+        0.5 * single["P@2"] + 0.5 * single["AP"],
+        single["P@2"] + 2 * single["bpref"],
+        single["bpref"],
+        single["RR"] + single["AP(rel=1)"],
+    ]
+    assert [means[name] for name in names] == pytest.approx(expected)
+    assert list(means)[:4] == names
+
+
+@pytest.mark.parametrize("kind", [set, iter, np.array, tuple])
+def test_names_may_come_in_any_iterable(kind):
+    run, qrels = {"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 1}}
+    found = tr.evaluate_run(run, qrels, kind(["AP", "P@1", "RR"])).means
+    assert found == {"AP": 0.5, "P@1": 0, "RR": 0.5}
+    assert list(found) == ["AP", "P@1", "RR"]
+
+
 @pytest.mark.parametrize(
     ("run", "qrels", "options", "complaint"),
     [

@@ -209,6 +209,23 @@ def test_differences_are_refused(name, changes, message, old):
     assert not hasattr(ranker, "model_")
 
 
+def _squares(scores, labels, lists):
+    return ((scores - labels) ** 2).mean()
+
+
+def _cubes(scores, labels, lists):
+    return ((scores - labels).abs() ** 3).mean()
+
+
+@pytest.mark.parametrize("name", ["lightgbm", "net"])
+def test_a_callable_objective_stays(name, tmp_path):
+    SMALL[name](objective=_squares).fit(OLD).save(tmp_path / "model")
+    for other in ("AP", _cubes):
+        with pytest.raises(tr.InputError, match="trained on an objective of your own, not"):
+            SMALL[name](objective=other).fit(NEW, init_model=tmp_path / "model")
+    SMALL[name](objective=_squares).fit(NEW, init_model=tmp_path / "model")
+
+
 def test_other_models_are_refused(old, tmp_path):
     with pytest.raises(tr.InputError, match="holds boosted trees, which cannot start a net"):
         SMALL["net"]().fit(NEW, init_model=old["lightgbm"])

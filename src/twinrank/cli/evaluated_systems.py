@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from twinrank.cli.data_options import load_data, show_notes
 from twinrank.cli.output_options import show_note
 from twinrank.cli.predict_command import scores_of
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
@@ -109,11 +109,22 @@ def evaluate_scores(
     from twinrank.data.label_columns import all_labels
     from twinrank.evaluation.conventions import convention_of
     from twinrank.evaluation.evaluate import DEFAULT, evaluate
-    from twinrank.evaluation.run_evaluation import named_measures
+    from twinrank.evaluation.run_evaluation import parse_measures
 
     names = system_names([*models, *files, *runs])
     convention = convention_of(policy.pop("convention"), policy.pop("empty"), policy.pop("ties"))
-    by_name = named_measures(measures or DEFAULT, convention, level).measures
+    asked = parse_measures(measures or DEFAULT, convention, level, expand=False)
+    if asked.judged_only:
+        raise InputError(
+            f"{min(asked.judged_only)}: judged_only is for runs with --qrels. Leave it out, and "
+            f"drop unjudged documents: ",
+            Argument("unjudged", "drop"),
+            ".",
+        )
+    if asked.counts:
+        verb = "is" if len(asked.counts) == 1 else "are"
+        show_note(f"{', '.join(asked.counts)} {verb} for runs with --qrels and left out here.")
+    by_name = asked.measures
     rankers = load_models(models, data, architecture)
     text = {name for ranker in rankers for name in ranker._known_columns().text}
     loaded = load_data(data, reading or {}, sorted(text))

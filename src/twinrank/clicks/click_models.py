@@ -10,7 +10,6 @@
 All are fitted by EM to 70 % of the impressions of each query, with the same prior for r_d.
 """
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.clicks.click_log import Bools, ClickLog, Floats, Ints, summed
-from twinrank.support.errors import DataWarning, InputError, check_number
+from twinrank.support.errors import DataWarning, InputError, check_number, warn
 from twinrank.support.tables import Cell, ResultTable
 
 CLICK_MODELS = ("position", "trust", "cascade", "dependent")
@@ -329,10 +328,9 @@ def warn_of_other_models(log: ClickLog) -> None:
     except InputError:  # then nothing can be said
         return
     if comparison.doubt:
-        warnings.warn(
+        warn(
             DataWarning(
                 f"{comparison.doubt} Estimates that assume position bias only may be wrong; "
                 f"confirm them by an A/B test."
-            ),
-            stacklevel=3,
+            )
         )

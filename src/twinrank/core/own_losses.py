@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from twinrank.core.measures import OWN_LOSSES
 from twinrank.core.measures import names as measure_names
 from twinrank.support.errors import InputError
 from twinrank.support.imports import import_registered, imported
@@ -84,3 +85,4 @@ def register_loss(name: str, own: Callable[..., Any]) -> None:
     if not callable(own):
         raise InputError(f"register_loss takes a function or a class, not {own!r}.")
     _OWN[name] = own
+    OWN_LOSSES.add(name)

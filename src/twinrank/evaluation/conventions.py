@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from twinrank.core.measures import Measure, measure, measure_with, names
-from twinrank.core.measures.measure_base import Empty
+from twinrank.core.measures.measure_base import BinaryMeasure, Empty
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, parse
 
@@ -54,8 +54,10 @@ class Convention:
     discounting: str = "standard"
     short: tuple[str, ...] = ()
 
-    def measure(self, notation: str | Measure) -> Measure:
+    def measure(self, notation: str | Measure, level: float | None = None) -> Measure:
         """The measure of a name under this convention; options in the name take precedence.
+
+        `level` is the lowest grade of a relevant document, for terms without the option `rel`.
 
         >>> str(CONVENTIONS["trec"].measure("nDCG@10"))
         'nDCG(gain=linear)@10'
@@ -66,7 +68,14 @@ class Convention:
         """
         if isinstance(notation, Measure):
             return notation
-        return measure_with(notation, self._of_term, lambda name: read_name(name, names()))
+
+        def build(term: Term) -> Measure:
+            own = self._of_term(term)
+            if level is None or not isinstance(own, BinaryMeasure) or "rel" in term.options:
+                return own
+            return replace(own, rel=level)
+
+        return measure_with(notation, build, lambda name: read_name(name, names()))
 
     def _of_term(self, term: Term) -> Measure:
         """The measure of a single term, with the rules of this convention."""

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,8 +108,8 @@ def _interpolated(name: str) -> dict[str, str]:
 
 def requested(names: Any) -> list[Any]:
     """The names of one or several measures, with the sets of trec_eval written out."""
-    single = isinstance(names, str | Measure) or not isinstance(names, Sequence)
-    listed = [names] if single else list(names)
+    single = isinstance(names, str | Measure) or not isinstance(names, Iterable)
+    listed = [names] if single else sorted(names, key=str) if isinstance(names, Set) else [*names]
     return [
         member
         for name in listed

@@ -9,7 +9,6 @@ import numpy as np
 
 from twinrank.core.measures import Measure
 from twinrank.core.measures import names as measure_names
-from twinrank.core.measures.measure_base import BinaryMeasure
 from twinrank.evaluation.conventions import Convention, convention_of, read_name
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.evaluation_values import Evaluation
@@ -51,8 +50,8 @@ def named_measures(
         raise InputError(f"The relevance level must be a positive number, not {level}.")
     result = Requested({})
     for name in requested(names):
-        if isinstance(name, str) and len(summands(name)) > 1:
-            result.measures[name] = convention.measure(name)
+        if isinstance(name, str) and summands(name) != [(1.0, name.strip())]:
+            result.measures[name] = convention.measure(name, level)
             continue
         asked = translated(name)
         if isinstance(asked.notation, Measure):
@@ -61,24 +60,23 @@ def named_measures(
         if asked.notation in (RUNID, *COUNTS):
             result.counts.append(asked.notation)
             continue
-        notations, options = trec_names(asked.name, expand=expand), {}
+        notations = trec_names(asked.name, expand=expand)
         if not notations:
             known = [*measure_names(), *WITHOUT_CUTOFF, *WITH_CUTOFF]
-            options = read_name(asked.notation, known).options
+            read_name(asked.notation, known)
             notations = {asked.name: asked.notation}
         for key, notation in notations.items():
-            measure = convention.measure(notation)
-            if isinstance(measure, BinaryMeasure) and "rel" not in options:
-                measure = replace(measure, rel=level)
-            result.measures[key] = measure
+            result.measures[key] = convention.measure(notation, level)
             if asked.judged_only:
                 result.judged_only.add(key)
     return result
 
 
-def parse_measures(measures: Any, convention: Convention, level: float) -> Requested:
-    """The measures of a run; an error if there are none besides runid and counts."""
-    result = named_measures(measures, convention, level, expand=True)
+def parse_measures(
+    measures: Any, convention: Convention, level: float, *, expand: bool = True
+) -> Requested:
+    """As `named_measures`; an error if there are no measures besides runid and counts."""
+    result = named_measures(measures, convention, level, expand=expand)
     if not result.measures:
         besides = f" besides {', '.join(result.counts)}" if result.counts else ""
         raise InputError(f"Give at least one measure{besides}.")
@@ -157,26 +155,30 @@ def evaluate_run(
             f"{_first(run.scores)}; the first of the judgements is {_first(judged)}."
         )
 
-    def evaluated(
-        names: Iterable[str], retrieved: Mapping[str, Any]
-    ) -> tuple[Evaluation, list[Any]]:
-        by_name = {name: asked.measures[name] for name in names}
-        all_judged = any(measure.counts_not_relevant for measure in by_name.values())
-        ids, *flat = _flat(queries, retrieved, judged, all_judged)
+    parts: dict[tuple[bool, bool], dict[str, Measure]] = {}
+    for name, own in asked.measures.items():
+        part = name in asked.judged_only, own.counts_not_relevant
+        parts.setdefault(part, {})[name] = own
+    whole = _flat(queries, run.scores, judged, all_judged=False)
+    results: dict[str, Evaluation] = {}
+    for (judged_only, all_judged), by_name in parts.items():
+        flat = whole
+        if judged_only or all_judged:
+            retrieved = _judged_part(run.scores, judged) if judged_only else run.scores
+            flat = _flat(queries, retrieved, judged, all_judged)
+        ids, scores, labels, lists = flat
         more: Any = {"convention": rules, "docids": ids, "query_ids": queries}
-        return evaluate(flat[0], flat[1], flat[2], by_name, **more, random_state=random_state), flat
-
-    usual = [name for name in asked.measures if name not in asked.judged_only]
-    result, flat = evaluated(usual or asked.measures, run.scores)
-    counts = _counts(flat[0], flat[1], flat[2], level)
-    if asked.judged_only:
-        part, _ = evaluated(asked.measures, _judged_part(run.scores, judged))
-        empty_lists = {**part.empty_lists, **{name: result.empty_lists[name] for name in usual}}
-        values = {
-            name: (part if name in asked.judged_only else result).values[name]
-            for name in asked.measures
-        }
-        result = replace(result, values=values, empty_lists=empty_lists)
+        part_result = evaluate(scores, labels, lists, by_name, **more, random_state=random_state)
+        results |= dict.fromkeys(by_name, part_result)
+        for name in part_result.values:  # the terms of sums
+            results.setdefault(name, part_result)
+    ordered = {name: results[name] for name in (*asked.measures, *results)}
+    result = replace(
+        part_result,
+        values={name: own.values[name] for name, own in ordered.items()},
+        empty_lists={name: own.empty_lists[name] for name, own in ordered.items()},
+    )
+    counts = _counts(*whole[1:], level)
     return replace(
         result,
         documents=int(counts["num_ret"].sum()),
@@ -213,9 +215,10 @@ def _flat(
 ) -> tuple[Any, Any, Any, RetrievedLists]:
     """Document ids, scores, labels and lists; documents that were not retrieved come last.
 
-    These are the relevant ones, or with `all_judged` all that are judged.
+    These are the relevant ones, or with `all_judged` all that are judged. trec_eval's bpref treats
+    grades below 0 as unjudged; other measures treat them as 0.
     """
-    least = 0 if all_judged else np.nextafter(0, 1)
+    least, lowest = (0, -1) if all_judged else (np.nextafter(0, 1), 0)
     ids: list[str] = []
     scores: list[float] = []
     labels: list[float] = []
@@ -225,7 +228,7 @@ def _flat(
         missed = [d for d, grade in grades.items() if grade >= least and d not in documents]
         ids += [*documents, *missed]
         scores += [*_finite(query, documents), *[-np.inf] * len(missed)]
-        labels += [max(grades[d], 0) if d in grades else -1 for d in documents]
+        labels += [max(grades[d], lowest) if d in grades else -1 for d in documents]
         labels += [grades[d] for d in missed]
         sizes.append(len(documents) + len(missed))
         ranked.append(len(documents))

@@ -12,7 +12,8 @@ _TERM = re.compile(
     r"\s*(?P<name>[A-Za-z]\w*)\s*(?:\((?P<options>.*)\))?\s*(?:@\s*(?P<cutoff>\d+))?\s*"
 )
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
-_PLUS_OUTSIDE_BRACKETS = re.compile(r"\+(?![^()]*\))")
+_PLUS_OUTSIDE_BRACKETS = re.compile(r"(?!(?<=[\d.][eE])\+\d)\+(?![^()]*\))")  # not that of 1e+06
+_MINUS_OUTSIDE_BRACKETS = re.compile(r"(?<=[\s\d)])-(?![^()]*\))")
 _WORDS: dict[str, Value] = {"none": None, "true": True, "false": False}
 
 
@@ -70,9 +71,11 @@ def summands(text: str) -> list[tuple[float, str]]:
             factor = float(weight) if star else 1.0
         except ValueError:
             factor = float("nan")
-        if not 0 < factor < float("inf") or not term.strip():
+        minus = _MINUS_OUTSIDE_BRACKETS.search(term)
+        if not 0 < factor < float("inf") or not term.strip() or minus:
+            where = "" if part == text else f" in {text!r}"
             raise InputError(
-                f"Can't read {part.strip()!r} in {text!r}. Write a sum as weight * Name + weight * "
+                f"Can't read {part.strip()!r}{where}. Write a sum as weight * Name + weight * "
                 f"Name, with weights above 0."
             )
         found.append((factor, term.strip()))

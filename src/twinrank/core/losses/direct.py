@@ -1,6 +1,5 @@
 """Direct optimisation of a measure: minus its exact value, with the strategy's gradient."""
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from twinrank.core.ranks.twin import (
     working_labels,
 )
 from twinrank.support.arrays import Array, all_true, device_path, is_tensor, on_cpu, to_numpy
-from twinrank.support.errors import DataWarning, check_number
+from twinrank.support.errors import DataWarning, check_number, warn
 
 
 class DirectLoss(RankingLoss):
@@ -160,14 +159,14 @@ class DirectLoss(RankingLoss):
         if not isinstance(self.measure, BinaryMeasure) or all_true(relevant_lists.any()):
             return
         soft = labels[(labels > 0) & (labels != labels.floor())] if labels.numel() else labels
-        if soft.numel():
+        if soft.numel() and labels.max() <= 1:
             example = replace(self.measure, rel=0.5)
-            warnings.warn(
-                f"The loss is 0, because no label of this batch is relevant for {self.measure}: "
-                f"its option rel is {self.measure.rel:g}, but the highest label is "
-                f"{float(labels.max()):g}. For probabilities set rel, as in {example}.",
-                DataWarning,
-                stacklevel=2,
+            warn(
+                DataWarning(
+                    f"The loss is 0, because no label of this batch is relevant for "
+                    f"{self.measure}: its option rel is {self.measure.rel:g}, but the highest "
+                    f"label is {float(labels.max()):g}. For probabilities set rel, as in {example}."
+                )
             )
 
     def _swap_gradient(self, share: Any, grades: Any, ranks: Any, lists: Lists) -> ScoreGradient:

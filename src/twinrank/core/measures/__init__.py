@@ -34,6 +34,8 @@ __all__ = [
 
 _BUILT_IN = {name: kind for kind in MEASURES for name in (kind.name, *kind.aliases)}
 _OWN: dict[str, type[Measure] | FunctionMeasure] = {}
+OWN_LOSSES: set[str] = set()
+"""The names of a user's own losses, which `register_loss` adds; no measure can have them."""
 
 
 def measure(name: str | Measure) -> Measure:
@@ -73,10 +75,17 @@ def measure_with(
     terms = summands(text) if isinstance(text, str) else [(1.0, text)]
     goals = []
     for weight, part in terms:
-        term = read(part)
-        options = dict(term.options)
-        label = options.pop("label", None)
-        own = build(Term(term.name, options, term.cutoff))
+        try:
+            term = read(part)
+            options = dict(term.options)
+            label = options.pop("label", None)
+            own = build(Term(term.name, options, term.cutoff))
+        except InputError as error:
+            if len(terms) == 1:
+                raise
+            raise InputError(
+                *error.parts, f" {text!r} is a sum, which takes measures with weights above 0."
+            ) from error
         goals.append(Goal(weight, own, None if label is None else str(label)))
     if len(goals) == 1 and goals[0].label is None and goals[0].weight == 1:
         return goals[0].measure
@@ -117,7 +126,7 @@ def register_measure(own: Measure | type[Measure]) -> None:
     Raises
     ------
     InputError
-        If the name is that of a built-in measure, or is not a word.
+        If the name is that of a built-in measure or a registered loss, or is not a word.
 
     Examples
     --------
@@ -134,6 +143,8 @@ def register_measure(own: Measure | type[Measure]) -> None:
     for name in known:
         if parse(name).name != name:
             raise InputError(f"The name of a measure must be a word, not {name!r}.")
+        if name in OWN_LOSSES:
+            raise InputError(f"{name} is the name of a loss; choose another name.")
         if name in _BUILT_IN:
             raise InputError(f"{name} is a built-in measure; choose another name.")
     _OWN.update(dict.fromkeys(known, own))

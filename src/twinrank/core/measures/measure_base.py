@@ -71,7 +71,11 @@ class Measure:
     def __init_subclass__(cls, **options: Any) -> None:
         """A new discount without a slope does not inherit the slope of another discount."""
         super().__init_subclass__(**options)
-        if "discount" in vars(cls) and "slope" not in vars(cls):
+        discount, slope = (
+            next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
+            for name in ("discount", "slope")
+        )
+        if discount < slope:
             cls.slope = Measure.slope  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:

@@ -61,6 +61,11 @@ class MeasureSum(Measure):
         """The names of the columns besides the main label."""
         return tuple(dict.fromkeys(g.label for g in self.goals if g.label is not None))
 
+    @property
+    def counts_not_relevant(self) -> bool:
+        """True if one of the terms counts judged documents of grade 0."""
+        return any(goal.measure.counts_not_relevant for goal in self.goals)
+
     def at_ranks(
         self, ranks: Array, labels: Array, lists: Lists, *, gradient: bool = False
     ) -> tuple[Array, Array, Array]:
@@ -128,7 +133,12 @@ class MeasureSum(Measure):
     def __str__(self) -> str:
         if len(self.goals) == 1 and self.goals[0].weight == 1:
             return str(self.goals[0])
-        return " + ".join(f"{goal.weight:g} * {goal}" for goal in self.goals)
+        return " + ".join(f"{_number(goal.weight)} * {goal}" for goal in self.goals)
+
+
+def _number(weight: float) -> str:
+    """A weight in full precision, 2 for 2.0."""
+    return repr(float(weight)).removesuffix(".0")
 
 
 def _worth(measure: Measure, labels: Array, lists: Lists) -> Array:

@@ -10,6 +10,7 @@ from twinrank.data.transforms import transform
 from twinrank.learning.models.encoding import columns_of
 from twinrank.learning.models.kinds import KINDS
 from twinrank.learning.models.saved_model import Model, needs_architecture, read_model
+from twinrank.learning.training.fitting import identities
 from twinrank.learning.training.matched_data import matched
 from twinrank.learning.training.settings import OTHER_NET, is_auto
 from twinrank.support.errors import Argument, InputError
@@ -60,13 +61,21 @@ def check_same_training(
 ) -> None:
     """Refuse another objective, other transforms and other columns of categories.
 
-    `saved` are the parameters as JSON. Objectives that JSON cannot hold are not compared.
+    `saved` are the parameters as JSON. Of callable objectives the identities are compared.
     """
     before = model.provenance.get("parameters") or {}
     objective, earlier = saved.get("objective"), before.get("objective")
     if objective is not None and earlier not in (None, objective):
         raise InputError(
             _MODEL, " was trained on ", Argument("objective", earlier), f", not {objective!r}."
+        )
+    known = (model.provenance.get("identities") or {}).get("objective")
+    if known not in (None, identities(parameters).get("objective")):
+        raise InputError(
+            _MODEL,
+            " was trained on an ",
+            Argument("objective"),
+            f" of your own, not {objective or parameters['objective']!r}. Pass the same function.",
         )
     chosen = parameters["transforms"]
     if not is_auto(chosen) and str(transform(chosen)) != model.transforms():

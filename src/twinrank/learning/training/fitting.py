@@ -1,5 +1,6 @@
 """One training from an estimator's parameters to a model: what `fit` and `twinrank train` do."""
 
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -111,7 +112,7 @@ def train_model(
         history=history,
         best_iteration=len(history) if best is None else best.kept,
         best_score=None if best is None else best.value,
-        provenance=about,
+        provenance=about | ({"identities": own} if (own := identities(parameters)) else {}),
     )
     if run is not None and group.is_main:
         run.complete(model, learner.iteration_name, str(plan.validation_measure))
@@ -169,7 +170,7 @@ def identities(parameters: Mapping[str, Any]) -> dict[str, str]:
         value = parameters.get(name)
         if callable(value) and not isinstance(value, Measure):
             code = getattr(value, "__code__", None)
-            text = repr(value) if not hasattr(value, "__qualname__") else value.__qualname__
+            text = getattr(value, "__qualname__", None) or re.sub(r" at 0x\w+", "", repr(value))
             content = text.encode() + (b"" if code is None else code.co_code)
             identities[name] = f"{zlib.crc32(content):08x}"
     return identities

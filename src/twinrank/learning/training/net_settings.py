@@ -105,16 +105,13 @@ def loss_of(parameters: Mapping[str, Any]) -> Any:
     """The objective as a loss: a measure, a loss by name, or the user's own callable."""
     objective = parameters["objective"]
     if callable(objective) and not isinstance(objective, Measure):
-        return objective
+        return objective() if isinstance(objective, type) else objective
     if isinstance(objective, str):
         terms = [part for _, part in summands(objective)]
         if len(terms) == 1 and is_loss(objective):
             return loss_by_name(objective, parameters["mode"])
-        for term in terms:
-            if (name := parse(term).name) not in names():
-                raise InputError(
-                    argument="objective", value=name, choices=[*names(), *loss_names()]
-                )
+        if len(terms) == 1 and (name := parse(terms[0]).name) not in names():
+            raise InputError(argument="objective", value=name, choices=[*names(), *loss_names()])
     options = ("strategy", "alpha", "perturbation", "samples")
     return DirectLoss(objective, **{name: parameters[name] for name in options})
 

@@ -1,5 +1,6 @@
 """The parameters of boosted trees: their checks, and what they mean for the engines."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -118,7 +119,18 @@ def _own_objective(objective: Any, random_state: int) -> OwnObjective:
     if isinstance(objective, str):
         function, title = own_loss(objective), objective
     else:
-        function, title = objective, getattr(objective, "__qualname__", type(objective).__name__)
+        title = getattr(objective, "__qualname__", type(objective).__name__)
+        function = objective() if isinstance(objective, type) else objective
+    try:
+        inspect.signature(getattr(function, "forward", function)).bind(
+            *["scores", "labels", "lists"]
+        )
+    except ValueError:  # some callables have no signature
+        pass
+    except TypeError as error:
+        raise InputError(
+            Argument("objective"), f": {title} must take (scores, labels, lists) ({error})."
+        ) from error
     return OwnObjective(measure("nDCG"), random_state=random_state, function=function, title=title)
 
 
@@ -223,8 +235,9 @@ def _check_objective(name: Any, engine_name: str) -> None:
                     "Unknown ", Argument("objective"), f" {name!r}. Did you mean {known!r}?"
                 )
         if not is_own_loss(name):
-            for _, term in summands(name):
-                _check_known(term)
+            terms = summands(name)
+            if len(terms) == 1:  # `measure` checks sums
+                _check_known(terms[0][1])
     elif not is_own_loss(name) and not isinstance(name, Measure):
         others = ", ".join(ENGINE_OBJECTIVES)
         raise InputError(
