@@ -587,10 +587,8 @@ def test_lgbm_ranker_takes_the_objective_and_the_metric():
         metric(data.y, scores, None, None)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("lightgbm", "abc"), ("lightgbm", None), ("xgboost", None)]
-)
-def test_max_bin_must_be_a_number(name, value):
+@pytest.mark.parametrize("value", ["abc", None])
+def test_max_bin_must_be_a_number(value):
     data = tr.synthetic_web_search(queries=10)
     ranker = tr.BoostedRanker(engine_params={"max_bin": value}, n_estimators=1)
     with pytest.raises(tr.InputError, match="max_bin must be a whole number of at least 2"):

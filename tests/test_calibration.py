@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 import twinrank as tr
@@ -196,7 +197,7 @@ def test_cross_fitting_does_not_believe_scores_of_training_data(parts):
         p = ranker.calibrate(train, cross_fit=folds).predict(test, output="probability")
         errors[folds] = tr.evaluate_calibration(p, test.y, test.lists).error
     assert errors[2] < 0.7 * errors[None]
-    with pytest.raises(tr.InputError, match="cross_fit must be at most the number of queries"):
+    with pytest.raises(tr.InputError, match="cross_fit=1000 needs as many queries"):
         ranker.calibrate(train, cross_fit=1000)
 
 
@@ -456,3 +457,45 @@ def test_values_that_are_no_numbers_are_named():
             tr.threshold_for_precision(**own, precision=0.5)
     with pytest.raises(tr.InputError, match="precision must lie between 0 and 1, not"):
         tr.threshold_for_precision([0.1, 0.9], [0, 1], lists, precision="0.9")
+
+
+@pytest.mark.parametrize("kind", ["trees", "blend"])
+def test_resuming_a_finished_run_keeps_its_calibration(parts, tmp_path, kind):
+    def own(rounds):
+        trees = tr.BoostedRanker(n_estimators=rounds, ensemble_size=1, n_jobs=1)
+        return trees if kind == "trees" else tr.Blend({"a": trees, "b": clone(trees)})
+
+    run = {"eval_set": parts[1], "run": tmp_path / "run"}
+    own(3).fit(parts[0], **run).calibrate(parts[1]).save(tmp_path / "run" / "model")
+    maps = tr.load_model(tmp_path / "run").model_.calibration
+    again = own(3).fit(parts[0], resume=True, **run)
+    assert again.model_.calibration.keys() == {"probability"}
+    kept = tr.load_model(tmp_path / "run").model_.calibration
+    assert kept["probability"].to_json() == maps["probability"].to_json()
+    if kind == "trees":
+        with pytest.warns(tr.DataWarning, match="training has changed the model"):
+            own(5).fit(parts[0], resume=True, **run)
+        assert not tr.load_model(tmp_path / "run").model_.calibration
+
+
+def test_what_cannot_calibrate_is_refused_before_training(parts, tmp_path):
+    train, validation, _ = parts
+    ranker = tr.BoostedRanker(n_estimators=2, n_jobs=1)
+    clicks = tr.simulate_clicks(validation, impressions=500).to_dataset([1.0] * 10)
+    for eval_set, calibrate, message in (
+        (clicks, "probability", "Labels estimated from clicks"),
+        (validation, "probability(relevant=9)", "documents of different relevance"),
+    ):
+        with pytest.raises(tr.InputError, match=message):
+            ranker.fit(train, eval_set=eval_set, calibrate=calibrate, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_copies_ignore_the_name_of_the_evaluation_set(parts):
+    train, validation, _ = parts
+    train = train.select(slice(20))
+    ranker = tr.BoostedRanker(select="dev", n_estimators=2, ensemble_size=1, n_jobs=1)
+    ranker.fit(train, eval_set={"dev": validation}).calibrate(train, cross_fit=2)
+    assert ranker.model_.calibration
+    student = ranker.distill(train, eval_set=validation, cv=2, max_trees=2)
+    assert student.booster_.num_trees() <= 2

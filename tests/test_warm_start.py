@@ -245,6 +245,37 @@ def test_auto_means_what_the_model_has(old):
     assert (other.model_.ensemble_size, other.model_.trees.count) == (2, 18)
 
 
+def test_auto_does_not_follow_the_size_of_new_data(monkeypatch):
+    """The first data set counts as large, and the others as smaller ones."""
+    large, small = OLD.documents, OLD.documents // 4
+    monkeypatch.setattr("twinrank.learning.training.settings.SMALL_DATA", small)
+    new = OLD.select(slice(4))
+    trees = tr.BoostedRanker(n_estimators=2, n_jobs=1).fit(OLD)
+    resolved = trees.model_.provenance["resolved"]
+    assert large > small > new.documents
+    assert (resolved["num_leaves"], resolved["learning_rate"]) == (60, 0.1)
+    assert trees.model_.ensemble_size == 1
+    for _ in range(2):  # also if the earlier training has continued another
+        trees = tr.BoostedRanker(n_estimators=2, n_jobs=1).fit(new, init_model=trees)
+        assert trees.model_.provenance["resolved"] == resolved
+        assert trees.model_.ensemble_size == 1
+    net = tr.Ranker(epochs=1).fit(OLD)
+    first, resolved = net.model_.net.architecture, net.model_.provenance["resolved"]
+    assert first.width == 128
+    net = tr.Ranker(epochs=1).fit(new, init_model=net)
+    batch = "batch_documents"
+    assert net.model_.net.architecture == first
+    assert net.model_.provenance["resolved"][batch] == resolved[batch]
+    before = net.model_
+    assert net.partial_fit(OLD).model_.net.architecture == first
+    assert net.model_.ensemble_size == before.ensemble_size == 1
+    narrow = tr.Ranker(epochs=1).fit(new)
+    models = narrow.model_.ensemble_size, narrow.model_.net.architecture
+    assert models[0] == 5
+    narrow.partial_fit(OLD)
+    assert (narrow.model_.ensemble_size, narrow.model_.net.architecture) == models
+
+
 @pytest.fixture(scope="module")
 def files(old, tmp_path_factory):
     """Data as LETOR text, and a model."""

@@ -57,7 +57,7 @@ from twinrank.learning.training.matched_data import (
     trainable_part,
 )
 from twinrank.learning.training.run_folder import Run
-from twinrank.support.errors import Argument, InputError
+from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
     from twinrank.deployment.model_export import Export
@@ -207,11 +207,8 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         previous = initial_model(init_model, self.kind, own_net(self))
         more = (eval_fraction, previous, unlabelled, teacher)
         train, sets = training_data(self, training, evaluation, *more)
-        if calibration is not None and not sets:
-            raise InputError(
-                Argument("calibrate"),
-                " needs queries that are not trained on: pass eval_set or eval_fraction.",
-            )
+        if calibration is not None:
+            self._check_calibration(sets, calibration)
         folder = opened_run(run, resume)
         warn_about_training(self, train.data, sets)
         with nullcontext() if folder is None else folder.locked():

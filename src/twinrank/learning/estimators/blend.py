@@ -34,6 +34,7 @@ from twinrank.learning.models.saved_model import (
     RUN_MODEL,
     Model,
     save_model,
+    with_earlier_calibration,
 )
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.console import Bar, Lines
@@ -249,6 +250,8 @@ class Blend(BaseRanker):
         model = self._blended(rankers, data if selecting is None else sets[selecting], sets, plan)
         model = replace(model, feature_names=data.feature_names, provenance=about)
         if run is not None:
+            if run.resume:
+                model = with_earlier_calibration(model, run.folder / RUN_MODEL)
             save_model(model, run.folder / RUN_MODEL)
         self._adopt(model)
         self.rankers_: dict[str, BaseRanker] = rankers  # with parameters that JSON cannot hold

@@ -5,19 +5,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
-from sklearn.base import clone
 
-from twinrank.data.batches import rows_of
 from twinrank.data.dataset import Dataset
+from twinrank.learning.estimators.out_of_fold import out_of_fold_scores
 from twinrank.learning.models.saved_model import RUN_MODEL, save_model
-from twinrank.learning.models.score_map import TARGETS, ScoreMap, fit_map
+from twinrank.learning.models.score_map import TARGETS, ScoreMap, check_labels, fit_map
 from twinrank.learning.training.fit_arguments import labelled
 from twinrank.learning.training.run_folder import Run
 from twinrank.support.errors import Argument, InputError, check_number
 from twinrank.support.notation import check_options, parse
-
-_VALIDATION = 0.2  # the share of the queries that selects the iteration in cross-fitting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +123,8 @@ class Calibration:
         if cross_fit is None:
             scores = self._scores(data)  # type: ignore[attr-defined]
         else:
-            scores = cross_fitted(self, data, weights, cross_fit, random_state)
+            more = ("cross_fit", cross_fit, random_state, weights)
+            scores = out_of_fold_scores(self, data, *more)
         self._calibrate(scores, data, weights, options)
         return self
 
@@ -135,13 +132,7 @@ class Calibration:
         self, scores: Any, data: Dataset, weights: Any, options: CalibrationOptions
     ) -> None:
         """Fit a map and keep it in the model; one for another target stays."""
-        if data.from_clicks and options.target == "probability":
-            raise InputError(
-                "Labels estimated from clicks say nothing about the probability of relevance: "
-                "choose ",
-                Argument("target", "grade"),
-                ".",
-            )
+        _check_source(data, options)
         learned = fit_map(
             scores,
             data.y,
@@ -154,12 +145,31 @@ class Calibration:
         maps = {**self.model_.calibration, options.target: learned}
         self.model_ = replace(self.model_, calibration=maps)
 
+    def _check_calibration(self, sets: Mapping[str, Dataset], options: CalibrationOptions) -> None:
+        """Raise InputError before a training whose evaluation set cannot calibrate its model."""
+        if not sets:
+            raise InputError(
+                Argument("calibrate"),
+                " needs queries that are not trained on: pass eval_set or eval_fraction.",
+            )
+        data = self._calibration_set(sets)
+        _check_source(data, options)
+        weights = None if data.weights is None else data.lists.spread(np.asarray(data.weights))
+        check_labels(data.y, options.target, options.relevant, weights)
+
+    def _calibration_set(self, sets: Mapping[str, Dataset]) -> Dataset:
+        """The set that selects the iteration."""
+        first = "validation" if "validation" in sets else next(iter(sets))
+        chosen = getattr(self, "select", None) or first
+        if chosen not in sets:
+            raise InputError(argument="select", value=chosen, choices=list(sets))
+        return sets[chosen]
+
     def _calibrate_fitted(
         self, sets: Mapping[str, Dataset], options: CalibrationOptions, run: Run | None
     ) -> None:
         """Calibrate on the set that selected the iteration, and save the model of a run again."""
-        first = "validation" if "validation" in sets else next(iter(sets))
-        data = sets[getattr(self, "select", None) or first]
+        data = self._calibration_set(sets)
         self._calibrate(self._scores(data), data, data.weights, options)  # type: ignore[attr-defined]
         if run is not None and run.group.is_main:
             save_model(self.model_, run.folder / RUN_MODEL)
@@ -182,24 +192,11 @@ class Calibration:
         return maps[output]
 
 
-def cross_fitted(
-    ranker: Any, data: Dataset, weights: Any, parts: int, random_state: int
-) -> npt.NDArray[np.float32]:
-    """The score of every document by a ranker that was trained without its query."""
-    check_number("cross_fit", parts, whole=True, least=2)
-    if parts > data.queries:
+def _check_source(data: Dataset, options: CalibrationOptions) -> None:
+    """Refuse probabilities from clicks."""
+    if data.from_clicks and options.target == "probability":
         raise InputError(
-            Argument("cross_fit"),
-            f" must be at most the number of queries, {data.queries}, not {parts}.",
+            "Labels estimated from clicks say nothing about the probability of relevance: choose ",
+            Argument("target", "grade"),
+            ".",
         )
-    part_of = np.random.default_rng(random_state).permutation(data.queries) % parts
-    scores = np.empty(data.documents, np.float32)
-    for part in range(parts):
-        kept, held = np.flatnonzero(part_of != part), np.flatnonzero(part_of == part)
-        own = data.weights is None and weights is not None
-        more: dict[str, Any] = {"sample_weight": weights[kept]} if own else {}
-        if ranker.best_score_ is not None:  # its iteration was selected
-            more["eval_fraction"] = _VALIDATION
-        other = clone(ranker).fit(data.select(kept), **more)
-        scores[rows_of(data.lists, held)] = other.predict(data.select(held))
-    return scores

@@ -5,22 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
 
 from twinrank.core.lists import Lists
-from twinrank.data.batches import rows_of
 from twinrank.data.dataset import Dataset, with_labels
 from twinrank.evaluation.comparison import compare
+from twinrank.learning.estimators.out_of_fold import VALIDATION, out_of_fold_scores
 from twinrank.learning.training.fit_arguments import split_queries
 from twinrank.learning.training.settings import PER_DOCUMENT
-from twinrank.support.errors import Argument, InputError, check_number
+from twinrank.support.errors import Argument, InputError
 
 if TYPE_CHECKING:
     from twinrank.learning.estimators.base_ranker import BaseRanker
     from twinrank.learning.estimators.boosted import BoostedRanker
 
 TEACHER, STUDENT = "teacher", "student"
-_VALIDATION = 0.2  # the share of the queries, if there is no evaluation set
 _GRADES = 4  # teacher's labels are between 0 and this
 
 
@@ -43,7 +41,7 @@ def distilled(
 
     seed = student.random_state
     if validation is None:
-        kept, held = split_queries(data, _VALIDATION, seed)
+        kept, held = split_queries(data, VALIDATION, seed)
         data, validation = data.select(kept), data.select(held)
     if not (validation.y > 0).any():
         raise InputError(
@@ -56,42 +54,22 @@ def distilled(
         settings |= {"ensemble_size": 1, "n_estimators": student.max_trees}
     if student.max_leaves is not None:
         settings["num_leaves"] = student.max_leaves
-    learned: Any = (
-        teacher.predict(data)
-        if student.cv is None
-        else scores_of_copies(teacher, data, validation, student.cv, seed)
-    )
+    if student.cv is None:
+        learned = teacher.predict(data)
+    elif (data.y > 0).any():
+        learned = out_of_fold_scores(teacher, data, "cv", student.cv, seed, validation=validation)
+    else:
+        raise InputError(
+            Argument("cv"),
+            " trains copies of the ranker, but the data has no relevant document. Pass judged "
+            "queries, or leave it out.",
+        )
     labels = soft_labels(learned, data.y, data.lists)
     ranker = BoostedRanker(mode=PER_DOCUMENT, **settings)
     ranker.fit(with_labels(data, labels), eval_set=validation)
     scores = {TEACHER: teacher.predict(validation), STUDENT: ranker.predict(validation)}
     ranker.distillation_ = compare(scores, validation.y, validation.lists)
     return ranker
-
-
-def scores_of_copies(
-    teacher: "BaseRanker", data: Dataset, validation: Dataset, cv: int, seed: int
-) -> npt.NDArray[np.float64]:
-    """The scores of each query by a copy of the teacher that was trained without it."""
-    check_number("cv", cv, whole=True, least=2)
-    if not (data.y > 0).any():
-        raise InputError(
-            Argument("cv"),
-            " trains copies of the ranker, but the data has no relevant document. Pass judged "
-            "queries, or leave it out.",
-        )
-    if data.queries < cv:
-        raise InputError(
-            Argument("cv", cv), f" needs as many queries, but there are {data.queries}."
-        )
-    part = np.random.default_rng(seed).permutation(data.queries) % cv
-    scores = np.empty(data.documents)
-    for number in range(cv):
-        copy = clone(teacher).set_params(random_state=teacher.random_state + number)
-        copy.fit(data.select(np.flatnonzero(part != number)), eval_set=validation)
-        queries = np.flatnonzero(part == number)
-        scores[rows_of(data.lists, queries)] = copy.predict(data.select(queries))
-    return scores
 
 
 def soft_labels(scores: Any, labels: Any, lists: Lists) -> npt.NDArray[np.float64]:

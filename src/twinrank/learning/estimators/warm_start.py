@@ -97,7 +97,13 @@ def continued_parameters(
     parameters: Mapping[str, Any], model: Model, sets: Mapping[str, Dataset]
 ) -> dict[str, Any]:
     """The parameters of a training that continues a model: "auto" is what the model has."""
-    own = {"ensemble_size": model.ensemble_size, "transforms": model.transforms()}
+    resolved = model.provenance.get("resolved")
+    before = model.provenance.get("parameters")
+    own: dict[str, Any] = {}
+    if isinstance(resolved, dict) and isinstance(before, dict):
+        same_mode = before.get("mode") == parameters["mode"]
+        own = {name: resolved[name] for name in resolved if same_mode and name in parameters}
+    own |= {"ensemble_size": model.ensemble_size, "transforms": model.transforms()}
     if "architecture" in parameters:
         own["architecture"] = model.net.architecture  # type: ignore[attr-defined]
     own = {name: value for name, value in own.items() if is_auto(parameters[name])}

@@ -7,10 +7,10 @@ import json
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -113,6 +113,9 @@ class Model(ABC):
         }
 
 
+AnyModel = TypeVar("AnyModel", bound=Model)
+
+
 def save_model(model: Model, folder: Path) -> None:
     """Write a model's folder. It appears whole, and replaces an earlier model."""
     with explained("write", folder):
@@ -136,6 +139,27 @@ def model_files(model: Model) -> dict[str, bytes]:
     text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     history = "".join(json.dumps(record) + "\n" for record in model.history)
     return {**files, HISTORY: history.encode(), CONFIG: text.encode()}
+
+
+def with_earlier_calibration(model: AnyModel, folder: Path) -> AnyModel:
+    """The model with the calibration that its folder has for the same trees or weights."""
+    if not (folder / CALIBRATION).is_file():
+        return model
+    config = read_json(folder / CONFIG)
+    same = all(
+        Path(name).name in (CONFIG, HISTORY)  # of a blend's models
+        or ((folder / name).is_file() and (folder / name).read_bytes() == content)
+        for name, content in model.parts()[1].items()
+    )
+    if not same:
+        warn(
+            DataWarning(
+                f"The calibration in {folder} is deleted, because training has changed the model: "
+                f"calibrate it again."
+            )
+        )
+        return model
+    return replace(model, calibration=_calibration(folder, config))
 
 
 def read_part(folder: Path, name: str, config: Mapping[str, Any]) -> bytes:

@@ -175,10 +175,8 @@ def fit_map(
     if target not in TARGETS:
         raise InputError(argument="target", value=target, choices=TARGETS)
     labels, scores = np.asarray(labels, np.float64), np.asarray(scores, np.float32)
-    judged = labels >= 0 if weights is None else (labels >= 0) & (weights > 0)
-    wanted = (labels >= relevant).astype(np.float64) if target == "probability" else labels
+    wanted, judged = check_labels(labels, target, relevant, weights)
     weights = np.ones(labels.size) if weights is None else weights
-    _check(wanted[judged], target, relevant)
     shifts: tuple[float, ...] = ()
     if query_features:
         shifts = _fitted_shifts(scores, wanted, lists, judged, weights)
@@ -204,6 +202,17 @@ def fit_map(
     if knots.size == 1:
         knots, values = np.append(knots, np.nextafter(knots, np.inf)), values.repeat(2)
     return ScoreMap(target, knots, values, float(relevant), shifts)
+
+
+def check_labels(
+    labels: Any, target: str, relevant: float, weights: Any = None
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """What to learn from labels, and which count; InputError if nothing can be learned."""
+    labels = np.asarray(labels, np.float64)
+    judged = labels >= 0 if weights is None else (labels >= 0) & (weights > 0)
+    targets = (labels >= relevant).astype(np.float64) if target == "probability" else labels
+    _check(targets[judged], target, relevant)
+    return targets, judged
 
 
 def _check(wanted: Floats, target: str, relevant: float) -> None:

@@ -12,7 +12,7 @@ from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.data.summary import fingerprint
 from twinrank.learning.models.encoding import Encoding
-from twinrank.learning.models.saved_model import Model
+from twinrank.learning.models.saved_model import RUN_MODEL, Model, with_earlier_calibration
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.checkpoints import load_checkpoint
 from twinrank.learning.training.fit_arguments import TrainingSet
@@ -70,10 +70,15 @@ def train_model(
     group = ProcessGroup() if run is None else run.group
     if group.size > 1 and not learner_type.distributed:
         raise InputError("Train trees without torchrun, which trains nets only.")
-    replaced = [name for name in resolved if is_auto(parameters[name])]
+    # A continued training has the earlier values, and an architecture that is no JSON.
+    replaced = {
+        name: value
+        for name, value in resolved.items()
+        if is_auto(saved.get(name)) and isinstance(value, str | int | float | None)
+    }
     about = {
         "parameters": dict(saved),
-        "resolved": {name: resolved[name] for name in replaced if not is_auto(resolved[name])},
+        "resolved": {name: value for name, value in replaced.items() if not is_auto(value)},
         "plan": plan.to_json(),
         **described(train),
         "threads": threads(),
@@ -115,6 +120,8 @@ def train_model(
         provenance=about | ({"identities": own} if (own := identities(parameters)) else {}),
     )
     if run is not None and group.is_main:
+        if run.resume:
+            model = with_earlier_calibration(model, run.folder / RUN_MODEL)
         run.complete(model, learner.iteration_name, str(plan.validation_measure))
     return model
 
