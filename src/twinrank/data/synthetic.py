@@ -112,7 +112,7 @@ def synthetic_web_search(
     interactions : bool, default False
         Whether relevance depends on many interactions of features, with less noise. Then more
         queries and larger models help for long, as on real data of this size; otherwise they soon
-        stop to help. The features are the same.
+        stop helping. The features are the same.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Relevance of synthetic data that rewards large models: a function of features with interactions.
 
 The usual relevance of `synthetic_web_search` is nearly additive and noisy, so more queries and more
-leaves soon stop to help. Real web search differs: on MSLR-WEB30K, LightGBM gains 0.013 in nDCG@10
+leaves soon stop helping. Real web search differs: on MSLR-WEB30K, LightGBM gains 0.013 in nDCG@10
 from three times the queries, with hundreds of leaves.
 
 Here relevance has an additive main part, and waves: cosines of random combinations of three signals

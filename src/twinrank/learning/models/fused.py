@@ -19,7 +19,7 @@ is exactly 0 here, and rounding noise in torch.
 **Why.** A layer of 12,000 × 100 values is larger than a core's own cache, so its cost is the number
 of passes over memory. Torch needs six passes, forward and backward, and two more for a bias that
 the norm removes again. Here forward takes two (statistics; normalise and activate), and so does
-backward (sums; ∂L/∂z). A training step of CE4.L takes a quarter less time
+backward (sums; ∂L/∂z). A training step of CE4.L takes a third less time
 (`benchmarks/training.py`).
 
 With x̂ = (z − mean)·r, r = 1/√(var + ε), u = γ·x̂ + β and the output φ(u), where g = ∂L/∂u:
