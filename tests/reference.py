@@ -141,7 +141,7 @@ def judged(r, y):
 
 
 def bpref(r, y):
-    relevant, against = (y >= 1).sum(), (y < 1).sum()
+    relevant, against = int((y >= 1).sum()), int((y < 1).sum())
     total, above = r.sum() * 0, 0
     for i in range(1, len(y) + 1):
         if y[i - 1] >= 1:

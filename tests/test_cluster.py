@@ -159,9 +159,9 @@ def test_dask_data_is_recognised():
     [
         ({"eval_fraction": 0.2}, "takes X, y, qid, sample_weight and one eval_set"),
         ({"eval_set": {"a": (X, Y, QID), "b": (X, Y, QID)}}, "eval_set is one set"),
-        ({"run": "run"}, "Run folders, callbacks and init_model are not available"),
+        ({"run": "run"}, "Run folders, callbacks, init_model and calibrate are not available"),
         ({"group": SIZES}, "takes X, y, qid, sample_weight"),
-        ({"callbacks": [object()]}, "Run folders, callbacks and init_model are not available"),
+        ({"callbacks": [object()]}, "Run folders, callbacks, init_model and calibrate are not available"),
     ],
 )
 def test_arguments_of_fit_that_need_local_data(arguments, message):

@@ -39,6 +39,7 @@ def place(tmp_path_factory):
     settings = {"n_estimators": 2, "ensemble_size": 1, "n_jobs": 1, "transforms": "none"}
     ranker = tr.BoostedRanker(**settings).fit(data)
     ranker.save(folder / "model")
+    ranker.calibrate(data).save(folder / "calibrated")
     with_features(data, np.c_[data.X, ranker.predict(data)], None).save(folder / "log.txt")
     return folder
 
@@ -62,6 +63,7 @@ def words_of(place, tmp_path):
     data, model, study = place / "data.txt", place / "model", ["--jobs", 1]
     small = ["--set", "n_estimators=2", "--set", "n_jobs=1"]
     return {
+        "calibrate": [shutil.copytree(model, tmp_path / "calibrated"), data],
         "compare": [data, "--cut", 1, "--methods", "LambdaMART", *study, "--set", "n_estimators=2"],
         "convert": [data, tmp_path / "copy.csv"],
         "evaluate": [model, data],
@@ -71,6 +73,7 @@ def words_of(place, tmp_path):
         "predict": [model, data, "-o", tmp_path / "scores.txt"],
         "reproduce": ["--figure", 1],
         "simulate-clicks": [data, "--out", tmp_path / "clicks.csv", "--impressions", 10],
+        "threshold": [place / "calibrated", data, "--precision", 0.5],
         "train": [data, "--trees", *small],
         "tune": [data, "--model", "trees", "--trials", 1, "--rounds", 2, *study],
         "verify": [model, place / "log.txt", "--score", 137],

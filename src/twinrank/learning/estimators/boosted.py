@@ -49,20 +49,21 @@ class BoostedRanker(BaseRanker):
     ensemble_size : int or "auto" (5 to 1 / 1)
         The number of models, each with its own random draws and kept at a round of its own. The
         mean of their standardised scores ranks. Training takes that many times as long. The default
-        is 5 on up to 60,000 documents, 3 on 100,000, 1 from 200,000 on, and 1 for the engine's own
-        objectives. All trees are in one booster.
+        is 5 on up to 60,000 documents, 4 on 100,000, 2 on 300,000 and 1 on a million; it is 1 for
+        the engine's own objectives. All trees are in one booster.
     engine : {"lightgbm", "xgboost"}, default "lightgbm"
         The library that grows the trees. XGBoost is an optional dependency.
     mode : {"default", "paper", "per-document"}, default "default"
         The defaults of all parameters that are "auto".
-    n_estimators : int or "auto" (300 / 1,000)
-        The maximum number of rounds.
-    learning_rate : float or "auto" (0.05 to 0.1 / 0.05)
-        The shrinkage of each tree. The default grows from 0.05 on 60,000 documents to 0.1 on
-        120,000.
+    n_estimators : int or "auto" (300 to 1,000 / 1,000)
+        The maximum number of rounds. The default is 300 on up to 60,000 documents, 606 on a
+        million.
+    learning_rate : float or "auto" (0.05 or more / 0.05)
+        The shrinkage of each tree. The default is 0.05 on up to 60,000 documents, 0.066 on a
+        million.
     num_leaves : int or "auto" (15 to 255 / 400)
-        The maximum number of leaves of a tree, for both engines. The default is a leaf per 4,000
-        documents, between 15 and 255.
+        The maximum number of leaves of a tree, for both engines. The default is 15 on up to
+        60,000 documents, 39 on 300,000, 81 on a million and at most 255.
     colsample_bytree : float or "auto" (0.5 / 1.0)
         The share of the features, drawn for each tree, that it may split on. The default is 1 for
         the engine's own objectives.

@@ -54,7 +54,8 @@ class Ranker(BaseRanker):
     ensemble_size : int or "auto" (5 to 1 / 1)
         The number of nets that are trained and averaged, each kept at an epoch of its own unless
         they share weights. The default is 5 for the default architecture on up to 60,000
-        documents, 3 on 100,000 and 1 from 200,000 on; it is 1 for other architectures.
+        documents, 4 on 100,000, 2 on 300,000 and 1 on a million; it is 1 for other
+        architectures.
     mode : {"default", "paper"}, default "default"
         The defaults of all parameters that are "auto". In mode "paper", batch norm uses the
         statistics of each query. Queries with fewer than 10 documents or without a relevant one are
