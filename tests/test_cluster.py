@@ -161,7 +161,10 @@ def test_dask_data_is_recognised():
         ({"eval_set": {"a": (X, Y, QID), "b": (X, Y, QID)}}, "eval_set is one set"),
         ({"run": "run"}, "Run folders, callbacks, init_model and calibrate are not available"),
         ({"group": SIZES}, "takes X, y, qid, sample_weight"),
-        ({"callbacks": [object()]}, "Run folders, callbacks, init_model and calibrate are not available"),
+        (
+            {"callbacks": [object()]},
+            "Run folders, callbacks, init_model and calibrate are not available",
+        ),
     ],
 )
 def test_arguments_of_fit_that_need_local_data(arguments, message):

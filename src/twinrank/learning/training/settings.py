@@ -1,5 +1,6 @@
 """The training plan, and one table with the defaults of every learner and mode."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -25,9 +26,9 @@ The mode "paper" also leaves other queries out of evaluation sets.
 """
 
 
-def growth(documents: int) -> float:
-    """How many times as large as small data the data is, at least 1."""
-    return max(1.0, documents / SMALL_DATA)
+def growth(documents: int, power: float = 1.0) -> float:
+    """How many times as large as small data the data is, at least 1, to this power."""
+    return math.pow(max(1.0, documents / SMALL_DATA), power)
 
 
 def default_ensemble_size(documents: int) -> int:
@@ -36,7 +37,7 @@ def default_ensemble_size(documents: int) -> int:
     >>> [default_ensemble_size(documents) for documents in (60_000, 100_000, 300_000, 1_000_000)]
     [5, 4, 2, 1]
     """
-    return max(1, round(5 / growth(documents) ** 0.6))
+    return max(1, round(5 / growth(documents, 0.6)))
 
 
 def default_num_leaves(documents: int) -> int:
@@ -45,7 +46,7 @@ def default_num_leaves(documents: int) -> int:
     >>> [default_num_leaves(documents) for documents in (60_000, 300_000, 1_000_000, 4_000_000)]
     [15, 39, 81, 186]
     """
-    return min(255, round(15 * growth(documents) ** 0.6))
+    return min(255, round(15 * growth(documents, 0.6)))
 
 
 def default_tree_rate(documents: int) -> float:
@@ -54,7 +55,7 @@ def default_tree_rate(documents: int) -> float:
     >>> [default_tree_rate(documents) for documents in (60_000, 300_000, 1_000_000)]
     [0.05, 0.059, 0.066]
     """
-    return round(0.05 * growth(documents) ** 0.1, 3)
+    return round(0.05 * growth(documents, 0.1), 3)
 
 
 def default_rounds(documents: int) -> int:
@@ -63,7 +64,7 @@ def default_rounds(documents: int) -> int:
     >>> [default_rounds(documents) for documents in (60_000, 300_000, 1_000_000)]
     [300, 449, 606]
     """
-    return min(1_000, round(300 * growth(documents) ** 0.25))
+    return min(1_000, round(300 * growth(documents, 0.25)))
 
 
 def default_architecture(documents: int) -> str:
@@ -74,8 +75,8 @@ def default_architecture(documents: int) -> str:
     """
     if growth(documents) == 1:
         return "Small"
-    width = min(256, 8 * round(8 * growth(documents) ** 0.5))
-    dropout = max(0.05, round(0.3 / growth(documents) ** 0.5, 2))
+    width = min(256, 8 * round(8 * growth(documents, 0.5)))
+    dropout = max(0.05, round(0.3 / growth(documents, 0.5), 2))
     return f"Small(width={width}, dropout={dropout})"
 
 
