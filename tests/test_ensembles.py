@@ -181,7 +181,7 @@ class TestTrees:
         )
         monkeypatch.setattr("twinrank.learning.training.settings.SMALL_DATA", DATA.documents / 2.5)
         ranker = boosted("auto").fit(DATA)
-        assert ranker.model_.ensemble_size == 2
+        assert ranker.model_.ensemble_size == 3
 
     def test_lightgbm_continues_from_an_exported_ensemble(self, tmp_path):
         path = tmp_path / "trees.txt"
@@ -413,7 +413,7 @@ class TestNets:
         assert len(tr.Ranker(epochs=1).fit(DATA).model_.net.models) == 5
         assert tr.Ranker(epochs=1, architecture="Small").fit(DATA).model_.ensemble_size == 1
         monkeypatch.setattr("twinrank.learning.training.settings.SMALL_DATA", DATA.documents / 2.5)
-        assert tr.Ranker(epochs=1).fit(DATA).model_.ensemble_size == 2
+        assert tr.Ranker(epochs=1).fit(DATA).model_.ensemble_size == 3
 
     @pytest.mark.parametrize("size", [0, -1, 2.5, True])
     def test_impossible_sizes_are_refused(self, size):
