@@ -36,6 +36,7 @@ from twinrank.learning.distributed.dask_partitions import (
     summarise,
 )
 from twinrank.learning.models.encoding import columns_of
+from twinrank.learning.training.fitting import identities
 from twinrank.learning.training.tree_parameters import newton_of, tree_settings
 from twinrank.support.errors import Argument, InputError
 from twinrank.support.versions import versions
@@ -205,6 +206,7 @@ def _grow(
             "parameters": dict(saved),
             "data": {"name": "on Dask", "queries": queries, "documents": documents},
             "versions": versions(parameters["engine"]),
+            "identities": identities(parameters),
         },
     )
 
