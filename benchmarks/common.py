@@ -230,7 +230,7 @@ def show_table(
     table = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         justify: JustifyMethod = "left" if index < texts else "right"
-        table.add_column(column, justify=justify, no_wrap=index == 0)
+        table.add_column(column, justify=justify, no_wrap=index >= texts)
     for row in rows:
         table.add_row(*row)
     console.print(table)

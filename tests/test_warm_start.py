@@ -253,12 +253,12 @@ def test_auto_does_not_follow_the_size_of_new_data(monkeypatch):
     trees = tr.BoostedRanker(n_estimators=2, n_jobs=1).fit(OLD)
     resolved = trees.model_.provenance["resolved"]
     assert large > small > new.documents
-    assert (resolved["num_leaves"], resolved["learning_rate"]) == (60, 0.1)
-    assert trees.model_.ensemble_size == 1
+    assert (resolved["num_leaves"], resolved["learning_rate"]) == (34, 0.057)  # 4 times as large
+    assert trees.model_.ensemble_size == 2
     for _ in range(2):  # also if the earlier training has continued another
         trees = tr.BoostedRanker(n_estimators=2, n_jobs=1).fit(new, init_model=trees)
         assert trees.model_.provenance["resolved"] == resolved
-        assert trees.model_.ensemble_size == 1
+        assert trees.model_.ensemble_size == 2
     net = tr.Ranker(epochs=1).fit(OLD)
     first, resolved = net.model_.net.architecture, net.model_.provenance["resolved"]
     assert first.width == 128
@@ -268,7 +268,7 @@ def test_auto_does_not_follow_the_size_of_new_data(monkeypatch):
     assert net.model_.provenance["resolved"][batch] == resolved[batch]
     before = net.model_
     assert net.partial_fit(OLD).model_.net.architecture == first
-    assert net.model_.ensemble_size == before.ensemble_size == 1
+    assert net.model_.ensemble_size == before.ensemble_size == 2
     narrow = tr.Ranker(epochs=1).fit(new)
     models = narrow.model_.ensemble_size, narrow.model_.net.architecture
     assert models[0] == 5
