@@ -228,9 +228,11 @@ def show_table(
 ) -> None:
     """Print a table whose first `texts` columns are words and the others figures."""
     table = Table(title=title, title_justify="left", title_style="bold")
+    longest = max((len(row[0]) for row in rows), default=0)
     for index, column in enumerate(columns):
         justify: JustifyMethod = "left" if index < texts else "right"
-        table.add_column(column, justify=justify, no_wrap=index >= texts)
+        least = min(longest, 30) if index == 0 else None  # longer names wrap, and figures do not
+        table.add_column(column, justify=justify, no_wrap=index >= texts, min_width=least)
     for row in rows:
         table.add_row(*row)
     console.print(table)
