@@ -10,14 +10,15 @@ are kept in --out by training. The last table compares the margins where the rel
 """
 
 import json
-import time
+from functools import partial
 from pathlib import Path
 
 import lightgbm as lgb
 import numpy as np
+import torch
 
 import twinrank as tr
-from common import console, describe_environment, parser, show_table
+from common import console, describe_environment, parser, race, show_table
 from twinrank.evaluation.significance import p_value
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -124,22 +125,22 @@ def compare(found: dict[tuple[str, float], list[np.ndarray]]) -> None:
 
 def show_cost(data: tr.Dataset) -> None:
     """The time of the gradient of a sum, relative to that of one measure."""
-    from twinrank.data.label_columns import label_array
+    from twinrank.data.label_columns import training_labels
     from twinrank.learning.boosting.newton import Newton
 
     scores = np.random.default_rng(0).normal(size=data.documents).astype(np.float32)
-    seconds = {}
+    y = torch.tensor(scores, requires_grad=True)
+    calls = {}
     for objective in (GOALS[0], f"0.5 * {GOALS[0]} + 0.5 * {GOALS[1]}"):
-        newton = Newton.of(objective)
-        labels = label_array(newton.measure, data)
-        times = []
-        for _ in range(30):
-            begin = time.perf_counter()
-            newton(scores, labels, data.lists)
-            times.append(time.perf_counter() - begin)
-        seconds[objective] = np.median(times)
-    one, two = seconds.values()
-    console.print(f"gradient of a sum of two measures: {two / one:.2f} × that of one")
+        newton, loss = Newton.of(objective), tr.DirectLoss(objective)
+        labels = training_labels(newton.measure, data)
+        calls["trees", objective] = partial(newton, scores, labels, data.lists)
+        tensor = torch.as_tensor(labels)
+        calls["net", objective] = lambda f=loss, x=tensor: f(y, x, data.lists).backward()
+    seconds = {name: timing.median for name, timing in race(calls, rounds=30, budget=60).items()}
+    for learner in ("trees", "net"):
+        one, two = (value for (name, _), value in seconds.items() if name == learner)
+        console.print(f"{learner}: the gradient of two measures costs {two / one:.2f} × one")
 
 
 if __name__ == "__main__":

@@ -172,6 +172,38 @@ def test_the_gradient_of_a_sum_is_that_of_its_definition(case):
     assert found == pytest.approx(expected, rel=1e-6)
 
 
+def test_credits_that_are_shared_change_nothing(case):
+    scores, labels = case
+    columns = np.column_stack([labels["a"], labels["b"]])
+    columns[3] = -1  # unjudged
+    terms = [(0.7, "nDCG@3", 0), (2, "AP@4", 1), (0.3, "nDCG@3", 1), (0.1, "DCG(gain=linear)", 0)]
+    text = " + ".join(
+        f"{w} * {name.replace('@', '(label=b)@') if i else name}" for w, name, i in terms
+    )
+    own = tr.measure(text)
+    prepared = own.prepared(columns, LISTS)
+    ranks = tr.exact_ranks(scores, LISTS)
+    expected = [
+        tr.measure(name).at_ranks(ranks, columns[:, i], LISTS, gradient=True)
+        for _, name, i in terms
+    ]
+    for given in (columns, prepared, torch.as_tensor(prepared)):
+        ranked = torch.as_tensor(ranks) if isinstance(given, torch.Tensor) else ranks
+        found = own.at_ranks(ranked, given, LISTS, gradient=True)
+        for place in (0, 1):
+            total = sum(w * e[place] for (w, _, _), e in zip(terms, expected, strict=True))
+            assert np.asarray(found[place]) == pytest.approx(total, abs=1e-12)
+    newton = Newton.of(text, perturbation=0.5, samples=3)
+    alone = newton.rank_gradient(scores, np.maximum(columns, 0), LISTS)
+    assert newton.rank_gradient(scores, prepared, LISTS) == pytest.approx(alone, abs=1e-6)
+    order = own.order(columns, LISTS)
+    for rows in LISTS:
+        both = np.sign(np.subtract.outer(order[rows], order[rows]))
+        assert np.array_equal(
+            np.sign(np.subtract.outer(prepared[rows, 2], prepared[rows, 2])), both
+        )
+
+
 def _gradient(loss, scores, labels):
     y = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
     loss(y, torch.as_tensor(labels), LISTS).backward()

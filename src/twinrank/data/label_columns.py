@@ -103,6 +103,12 @@ def label_array(measure: Any, data: "Dataset") -> npt.NDArray[Any]:
     return np.column_stack([data.y, *(data.labels[name] for name in measure.labels)])
 
 
+def training_labels(measure: Any, data: "Dataset") -> npt.NDArray[Any]:
+    """As `label_array`, with the columns that a sum of measures would compute in every step."""
+    labels = label_array(measure, data)
+    return measure.prepared(labels, data.lists) if isinstance(measure, MeasureSum) else labels
+
+
 def all_labels(data: "Dataset") -> Any:
     """All columns by name, or the only one: the labels that `evaluate` takes."""
     return data.labels or data.y

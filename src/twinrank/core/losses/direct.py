@@ -108,9 +108,9 @@ class DirectLoss(RankingLoss):
         return lists.any(self.measure.relevant(labels))
 
     @property
-    def label_columns(self) -> tuple[str, ...]:
-        """Those of a sum of measures."""
-        return self.measure.labels if isinstance(self.measure, MeasureSum) else ()
+    def takes_columns(self) -> bool:
+        """True for a sum of measures."""
+        return isinstance(self.measure, MeasureSum)
 
     @property
     def device_kernel(self) -> str | None:
@@ -133,15 +133,18 @@ class DirectLoss(RankingLoss):
             samples=self.samples,
         )
         # S samples are S times as many lists. Their gradients are added before the one pair sum.
+        known = plain(labels)
+        if isinstance(self.measure, MeasureSum):
+            known = self.measure.prepared(known, lists)
         values, slopes, filled = self.measure.at_ranks(
-            ranks, plain(labels), lists.tile(self.samples), gradient=True
+            ranks, known, lists.tile(self.samples), gradient=True
         )
         total = values.reshape(self.samples, -1).sum(0)
         per_rank = slopes.reshape(self.samples, -1).sum(0) if self.samples > 1 else slopes
         self._explain_soft_labels(labels, filled)
         loss, share = reduced(total / -self.samples, filled[: len(lists)], weights, self.reduction)
         if isinstance(self.measure, MeasureSum):
-            labels = torch.as_tensor(self.measure.order(plain(labels), lists))
+            labels = torch.as_tensor(self.measure.order(known, lists))
         labels = working_labels(labels, scores, lists)
         if self.strategy == "swap":
             return loss, self._swap_gradient(share, plain(labels), ranks, lists)

@@ -70,9 +70,9 @@ class RankingLoss(nn.Module):
         self.handle = handle_for(self)
 
     @property
-    def label_columns(self) -> tuple[str, ...]:
-        """The columns of labels besides the main one that the loss takes, [documents, columns]."""
-        return ()
+    def takes_columns(self) -> bool:
+        """True if labels may have several columns, [documents, columns]."""
+        return False
 
     @property
     def device_kernel(self) -> str | None:
@@ -136,7 +136,7 @@ class RankingLoss(nn.Module):
         weights: Tensor | None,
         mask: Tensor | None,
     ) -> Tensor:
-        if self.label_columns and labels.ndim == 2 and scores.ndim == 1:
+        if self.takes_columns and labels.ndim == 2 and scores.ndim == 1:
             scores, _, lists = flatten(scores, labels[:, 0], lists, mask)
         else:
             scores, labels, lists = flatten(scores, labels, lists, mask)

@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from twinrank.core.lists import Lists
-from twinrank.core.measures.dcg import DCG
+from twinrank.core.measures.dcg import DCG, NDCG
 from twinrank.core.measures.measure_base import Measure, shared
 from twinrank.core.measures.rbp import RBP
-from twinrank.support.arrays import Array, as_float
+from twinrank.support.arrays import Array, as_float, is_tensor, namespace
 from twinrank.support.errors import InputError
+from twinrank.support.segments import grades_of
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class MeasureSum(Measure):
     """Σ weight · measure; a list counts if it counts for one of the measures, else a term is 0.
 
     Labels are [documents], or [documents, 1 + columns]: the main label, then `labels` in order.
+    `prepared` adds columns that training would compute in every step.
     """
 
     name: ClassVar[str] = "sum"
@@ -66,20 +68,70 @@ class MeasureSum(Measure):
         """True if one of the terms counts judged documents of grade 0."""
         return any(goal.measure.counts_not_relevant for goal in self.goals)
 
+    def prepared(self, labels: Array, lists: Lists) -> Array:
+        """The labels with what they alone decide, in further columns.
+
+        These are the order of the documents, in whole numbers, and the credits of DCG and nDCG,
+        which are the same in any order: terms of equal discount share a weighted sum of credits.
+        """
+        if self.is_prepared(labels):
+            return labels
+        order, grades = self.order(labels, lists), as_float(labels)
+        if not is_tensor(order):
+            order = grades_of(order, lists.offsets)[0]
+        columns = grades if grades.ndim == 2 else grades[:, None]
+        credits = [
+            sum(g.weight * as_float(g.measure.credit(self.column(grades, g), lists)) for g in goals)
+            for goals in self.fixed.values()
+        ]
+        more = namespace(columns).stack([as_float(order), *credits], 1)
+        xp = namespace(columns)
+        return (xp.cat if is_tensor(columns) else xp.concatenate)([columns, more], 1)
+
+    def is_prepared(self, labels: Array) -> bool:
+        """True for labels of `prepared`."""
+        return bool(labels.ndim == 2 and labels.shape[1] > 1 + len(self.labels))
+
+    @cached_property
+    def fixed(self) -> dict[DCG, list[Goal]]:
+        """The terms whose credits do not depend on ranks, by their discount and cutoff."""
+        found: dict[DCG, list[Goal]] = {}
+        for goal in self.goals:
+            if type(own := goal.measure) in (DCG, NDCG) and isinstance(own, DCG):
+                shared_discount = DCG(discounting=own.discounting, cutoff=own.cutoff)
+                found.setdefault(shared_discount, []).append(goal)
+        return found
+
+    def fixed_credits(self, labels: Array) -> list[tuple[DCG, Array]]:
+        """A measure with the discount, and the credit of each document; none unless prepared."""
+        if not self.is_prepared(labels):
+            return []
+        first = 2 + len(self.labels)
+        return [(own, _column(labels, first + i)) for i, own in enumerate(self.fixed)]
+
+    def loose(self, labels: Array) -> list[Goal]:
+        """The terms that `fixed_credits` of these labels does not have."""
+        if not self.is_prepared(labels):
+            return list(self.goals)
+        return [goal for goal in self.goals if type(goal.measure) not in (DCG, NDCG)]
+
     def at_ranks(
         self, ranks: Array, labels: Array, lists: Lists, *, gradient: bool = False
     ) -> tuple[Array, Array, Array]:
         """The sums of the terms; see `Measure.at_ranks`."""
+        terms: list[tuple[float, Measure, Array]] = [
+            (goal.weight, goal.measure, self.column(labels, goal)) for goal in self.loose(labels)
+        ]
+        terms += [(1.0, _Shared(**vars(m)), c) for m, c in self.fixed_credits(labels)]
         values, slopes, counted = None, None, None
-        for goal in self.goals:
-            of_goal = self.column(labels, goal)
-            value, slope, filled = goal.measure.at_ranks(ranks, of_goal, lists, gradient=gradient)
+        for weight, measure, column in terms:
+            value, slope, filled = measure.at_ranks(ranks, column, lists, gradient=gradient)
             if values is None:
-                values, counted = goal.weight * value, filled
-                slopes = goal.weight * slope if gradient else None
+                values, counted = weight * value, filled
+                slopes = weight * slope if gradient else None
                 continue
-            values, counted = values + goal.weight * value, counted | filled
-            slopes = slopes + goal.weight * slope if gradient else None
+            values, counted = values + weight * value, counted | filled
+            slopes = slopes + weight * slope if gradient else None
         return values, slopes, counted
 
     def relevant(self, labels: Array) -> Array:
@@ -95,6 +147,8 @@ class MeasureSum(Measure):
 
         The labels, if all goals have the same; else Σ weight · share of the goal's total gain.
         """
+        if self.is_prepared(labels):
+            return _column(labels, 1 + len(self.labels))
         if len({goal.label for goal in self.goals}) == 1:
             return self.column(labels, self.goals[0])
         return sum(
@@ -126,14 +180,26 @@ class MeasureSum(Measure):
                     f"labels={{…}} of Dataset.from_arrays."
                 )
             return labels
-        column = 0 if goal.label is None else 1 + self.labels.index(goal.label)
-        own: Any = labels[:, column]
-        return own.contiguous() if hasattr(own, "contiguous") else own.copy()
+        return _column(labels, 0 if goal.label is None else 1 + self.labels.index(goal.label))
 
     def __str__(self) -> str:
         if len(self.goals) == 1 and self.goals[0].weight == 1:
             return str(self.goals[0])
         return " + ".join(f"{_number(goal.weight)} * {goal}" for goal in self.goals)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shared(DCG):
+    """Σ credit · discount, with credits in the place of labels."""
+
+    def credit(self, labels: Array, lists: Lists) -> Array:
+        """The labels."""
+        return labels
+
+
+def _column(labels: Array, number: int) -> Array:
+    own: Any = labels[:, number]
+    return own.contiguous() if is_tensor(own) else own.copy()
 
 
 def _number(weight: float) -> str:

@@ -73,8 +73,8 @@ class Newton:
     model: int = 0
     """The number of the model in an ensemble."""
     labels: Any = field(default=None, repr=False, compare=False)
-    """For a sum of measures on several columns: the labels of all documents, which replace the
-    single ones of the engine."""
+    """For a sum of measures: the prepared labels of all documents, which replace those of the
+    engine."""
 
     @classmethod
     def of(
@@ -149,6 +149,8 @@ class Newton:
         if self.strategy == "swap":
             gradient, hessian = self._swap_sums(y, grades, lists)
             return gradient * factor, hessian * factor
+        if isinstance(self.measure, MeasureSum):
+            grades = self.measure.prepared(grades, lists)
         g = self.rank_gradient(y, grades, lists) * factor
         if isinstance(self.measure, MeasureSum):
             grades = self.measure.order(grades, lists)
@@ -210,17 +212,29 @@ class Newton:
         slopes, filled = self._slopes(self.measure, ranks, labels, lists)
         return slopes * lists.spread(filled / -self.samples)
 
+    def _steps(self, measure: Measure, ranks: Any, lists: Lists) -> Any:
+        """The slope of the discount at each rank, summed over the rankings."""
+        table = np.concatenate([[0.0], measure.slope(np.arange(1.0, lists.longest + 1))])
+        if measure.cutoff is not None:
+            table[measure.cutoff + 1 :] = 0.0
+        return table[ranks.astype(np.intp)].reshape(-1, lists.documents).sum(0)
+
     def _slopes(self, measure: Measure, ranks: Any, labels: Any, lists: Lists) -> tuple[Any, Any]:
         """∂M/∂rank of a block, summed over its rankings, and which lists count."""
         if isinstance(measure, MeasureSum):  # all terms have the same ranks
             terms = [
                 (g.weight, *self._slopes(g.measure, ranks, measure.column(labels, g), lists))
-                for g in measure.goals
+                for g in measure.loose(labels)
+            ]
+            terms += [
+                (1.0, credit * self._steps(own, ranks, lists), lists.any(credit > 0))
+                for own, credit in measure.fixed_credits(labels)
             ]
             total = sum(weight * slopes for weight, slopes, _ in terms)
             return total, np.logical_or.reduce([filled for *_, filled in terms])
-        if type(measure) in _BY_LABEL:
-            return _by_label(measure, ranks, labels, lists)
+        if type(measure) in _BY_LABEL:  # the credit is the same in any order
+            credit = measure.credit(labels, lists)
+            return credit * self._steps(measure, ranks, lists), lists.any(measure.relevant(labels))
         if not measure.on_any_array:  # a user's may be written with torch functions
             with needing_torch("Training on a measure of your own"):
                 import torch
@@ -239,15 +253,6 @@ def _ranks(scores: Floats, lists: Lists, generator: Any) -> Any:
         seed = int(generator.integers(2**62))
         rank_by_sorting(0, len(lists), scores, lists.offsets, RANDOM, seed, ranks, done)
     return ranks
-
-
-def _by_label(measure: Measure, ranks: Any, labels: Any, lists: Lists) -> tuple[Any, Any]:
-    """`at_ranks` of measures whose credit is the same in any order: it is found once for all."""
-    table = np.concatenate([[0.0], measure.slope(np.arange(1.0, lists.longest + 1))])
-    if measure.cutoff is not None:
-        table[measure.cutoff + 1 :] = 0.0
-    slopes = table[ranks.astype(np.intp)].reshape(-1, lists.documents).sum(0)
-    return measure.credit(labels, lists) * slopes, lists.any(measure.relevant(labels))
 
 
 def _blocks(lists: Lists, samples: int) -> list[tuple[int, int]]:

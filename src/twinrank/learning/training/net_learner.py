@@ -15,7 +15,7 @@ from torch import Tensor
 from twinrank.core.lists import Lists
 from twinrank.core.losses.ranking_loss import RankingLoss
 from twinrank.data.batches import Batch, Batches, rows_of
-from twinrank.data.label_columns import label_array
+from twinrank.data.label_columns import training_labels
 from twinrank.data.transforms import Transform, transform
 from twinrank.learning.models.architecture import is_custom
 from twinrank.learning.models.devices import DeviceBatches, batches_on, on_device, threads_for
@@ -83,7 +83,7 @@ class NetLearner(Learner):
             self._teacher = Teacher(
                 task.train.teacher, task.train.data.lists, settings.teacher_weight
             )
-        labels = label_array(getattr(loss, "measure", None), task.train.data)
+        labels = training_labels(getattr(loss, "measure", None), task.train.data)
         self._goals = labels if labels.ndim == 2 else None
         self._shares, self._counted = _shares_of(
             loss, labels, task.train.data.lists, task.train.weights

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from twinrank.data.label_columns import label_array
+from twinrank.data.label_columns import training_labels
 from twinrank.data.transforms import Transform, transform
 from twinrank.learning.boosting.engines import (
     NO_TREE,
@@ -155,7 +155,7 @@ class TreeLearner(Learner):
                 fitted = fitted.fit(data.X, data.lists)
         if newton is None:
             check_grades(data)
-        elif (labels := label_array(newton.measure, data)).ndim == 2:
+        elif (labels := training_labels(newton.measure, data)).ndim == 2:
             newton = replace(newton, labels=labels)
         settings = tree_settings(parameters, columns)
         module = engine(parameters["engine"])
