@@ -14,7 +14,6 @@ from twinrank.core.measures.measure_base import Measure, shared
 from twinrank.core.measures.rbp import RBP
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace
 from twinrank.support.errors import InputError
-from twinrank.support.segments import grades_of
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,8 @@ class MeasureSum(Measure):
             return labels
         order, grades = self.order(labels, lists), as_float(labels)
         if not is_tensor(order):
+            from twinrank.support.segments import grades_of  # imports numba
+
             order = grades_of(order, lists.offsets)[0]
         columns = grades if grades.ndim == 2 else grades[:, None]
         credits = [
