@@ -5,6 +5,7 @@ least one document and returns a scalar whose gradient autograd finds. Where a l
 gradient that isn't its value's, `with_gradient` ties the two together.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -157,6 +158,44 @@ def adr_mse(scores: Tensor, labels: Tensor, alpha: float = 1.0) -> Tensor:
     return ((ideal - ranks) ** 2 / torch.log2(1 + ideal)).mean()
 
 
+def ndcg_loss1(scores: Tensor, labels: Tensor, sigma: float = 1.0, k: int | None = None) -> Tensor:
+    """Every pair (i, j) with the weight G_i / D_i."""
+    ranks, gains = rank_of(scores).double(), (2**labels - 1) / ideal_dcg(labels, k)
+    weights = torch.where(ranks <= (k or len(scores)), gains / torch.log2(1 + ranks), 0.0)
+    losses = torch.logaddexp(torch.zeros(()), -sigma * (scores[:, None] - scores[None, :]))
+    pairs = 1 - torch.eye(len(scores), dtype=torch.float64)
+    return (weights[:, None] * losses * pairs).sum() / math.log(2)
+
+
+def neural_ndcg(
+    scores: Tensor, labels: Tensor, temperature: float = 1.0, k: int | None = None
+) -> Tensor:
+    """NeuralSort as Grover et al. write it, and Sinkhorn scaling of the whole matrix."""
+    m = len(scores)
+    distances = (scores[:, None] - scores[None, :]).abs().sum(1)
+    factors = m + 1 - 2 * torch.arange(1, m + 1, dtype=torch.float64)
+    P = torch.softmax((factors[:, None] * scores[None, :] - distances[None, :]) / temperature, 1)
+    for _ in range(50):
+        P = P / P.sum(0, keepdim=True)
+        P = P / P.sum(1, keepdim=True)
+        if (P.sum(0) - 1).abs().max() < 1e-6:
+            break
+    discounts = 1 / torch.log2(1 + torch.arange(1, m + 1, dtype=torch.float64))
+    discounts[k or m :] = 0.0
+    return -(discounts * (P @ (2**labels - 1))).sum() / ideal_dcg(labels, k)
+
+
+def expected_ndcg(scores: Tensor, labels: Tensor, k: int | None = None) -> Tensor:
+    """Minus the mean nDCG@k over all orders, with their probabilities under Plackett–Luce."""
+    total = torch.zeros((), dtype=torch.float64)
+    for order in itertools.permutations(range(len(scores))):
+        s, gains = scores[list(order)], (2 ** labels[list(order)] - 1)[:k]
+        log_p = sum(s[i] - torch.logsumexp(s[i:], 0) for i in range(len(s)))
+        dcg = sum(gain / math.log2(2 + i) for i, gain in enumerate(gains))
+        total = total - log_p.exp() * dcg / ideal_dcg(labels, k)
+    return total
+
+
 REFERENCES: dict[str, Reference] = {
     "ListNet": listnet,
     "ListMLE": listmle,
@@ -177,12 +216,21 @@ REFERENCES: dict[str, Reference] = {
     "ADRMSE": adr_mse,
     "ADRMSE(alpha=2)": lambda s, y: adr_mse(s, y, 2.0),
     "LambdaLoss(sigma=0.5, mu=2)": lambda s, y: lambdaloss(s, y, 0.5, 2.0),
+    "NDCGLoss1": ndcg_loss1,
+    "NDCGLoss1(sigma=0.5, k=4)": lambda s, y: ndcg_loss1(s, y, 0.5, 4),
+    "NeuralNDCG": neural_ndcg,
+    "NeuralNDCG(temperature=0.2, k=4)": lambda s, y: neural_ndcg(s, y, 0.2, 4),
+    "PLRank": expected_ndcg,
+    "PLRank(k=2)": lambda s, y: expected_ndcg(s, y, 2),
 }
 
 SHUFFLE_TIED_LABELS = {"ListMLE", "PListMLE"}
 """Losses that order documents of the same label at random: references hold for distinct labels."""
 
-SHUFFLE_TIED_SCORES: set[str] = {"LambdaRank", "LambdaLoss"}
+SAMPLED = {"PLRank"}
+"""Losses of drawn rankings: references are means over all of them."""
+
+SHUFFLE_TIED_SCORES: set[str] = {"LambdaRank", "LambdaLoss", "NDCGLoss1"}
 """Losses that order documents of the same score at random: references hold for distinct scores."""
 
 NOT_ITS_GRADIENT = {"WassRank(mode=paper)", "WassRank(mode=paper, cost=gain)"}

@@ -1,6 +1,5 @@
 """Losses: minus a measure, and baselines. Internal: import public names from `twinrank`."""
 
-import inspect
 from typing import Any
 
 from twinrank.core.losses.adr_mse import ADRMSE
@@ -8,9 +7,12 @@ from twinrank.core.losses.approx_ndcg import ApproxNDCG
 from twinrank.core.losses.cross_entropy import ListNet, SoftmaxCrossEntropy
 from twinrank.core.losses.listmle import ListMLE
 from twinrank.core.losses.mse import MSE
+from twinrank.core.losses.ndcg_loss1 import NDCGLoss1
+from twinrank.core.losses.neural_ndcg import NeuralNDCG
 from twinrank.core.losses.pairwise import LambdaLoss, LambdaRank, RankNet
+from twinrank.core.losses.pl_rank import PLRank
 from twinrank.core.losses.plistmle import PListMLE
-from twinrank.core.losses.ranking_loss import SmoothLoss
+from twinrank.core.losses.ranking_loss import SmoothLoss, options_of
 from twinrank.core.losses.wassrank import WassRank
 from twinrank.core.own_losses import is_path, own_loss, own_names
 from twinrank.support.errors import InputError, unknown
@@ -28,6 +30,9 @@ LOSSES: tuple[type[SmoothLoss], ...] = (
     LambdaLoss,
     PListMLE,
     ADRMSE,
+    NDCGLoss1,
+    NeuralNDCG,
+    PLRank,
 )
 
 __all__ = ["LOSSES", "NAMES", "is_loss", "is_path", "loss", "loss_names"]
@@ -60,7 +65,7 @@ def loss(name: str, mode: str = "default") -> Any:
     if term.name not in _BY_NAME or term.cutoff is not None:
         raise InputError(unknown("loss", name, loss_names()))
     kind: Any = _BY_NAME[term.name]
-    known = [p for p in inspect.signature(kind).parameters if p not in ("reduction", "generator")]
+    known = options_of(kind)
     check_options(kind.name, term, known)
     defaults = {"mode": mode} if "mode" in known else {}
     return kind(**{**defaults, **term.options})

@@ -55,10 +55,6 @@ class ADRMSE(SmoothLoss):
         check_number("alpha", alpha)
         self.alpha = alpha
 
-    def extra_repr(self) -> str:
-        """The options, for `repr`."""
-        return f"alpha={self.alpha:g}"
-
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The squares of differences of ranks, and the pair sum of type1."""
         from twinrank.core.ranks.kernels.logistic import soft_ranks

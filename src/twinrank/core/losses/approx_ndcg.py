@@ -56,10 +56,6 @@ class ApproxNDCG(SmoothLoss):
         check_number("alpha", alpha)
         self.alpha = alpha
 
-    def extra_repr(self) -> str:
-        """The options, for `repr`."""
-        return f"alpha={self.alpha:g}"
-
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """Minus the smoothed nDCG, and the pair sum of type1."""
         from twinrank.core.ranks.kernels.logistic import soft_ranks

@@ -59,10 +59,6 @@ class RankNet(SmoothLoss):
         check_number("sigma", sigma)
         self.sigma = sigma
 
-    def extra_repr(self) -> str:
-        """The options, for `repr`."""
-        return f"sigma={self.sigma:g}"
-
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The mean over pairs, and the pair sum."""
         from twinrank.core.ranks.kernels.logistic import logistic_sum
@@ -125,10 +121,6 @@ class LambdaRank(SmoothLoss):
         self._ndcg = NDCG(cutoff=k)  # raises an error if k is not a whole number ≥ 1
         self.k = k
 
-    def extra_repr(self) -> str:
-        """The options, for `repr`."""
-        return f"sigma={self.sigma:g}" + ("" if self.k is None else f", k={self.k}")
-
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The weighted sum over pairs and its gradient."""
         from twinrank.core.ranks.kernels.lambdas import lambda_sums
@@ -188,10 +180,6 @@ class LambdaLoss(SmoothLoss):
         check_number("mu", mu, least=0)
         self.sigma = sigma
         self.mu = mu
-
-    def extra_repr(self) -> str:
-        """The options, for `repr`."""
-        return f"sigma={self.sigma:g}, mu={self.mu:g}"
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The weighted sum over pairs and its gradient."""

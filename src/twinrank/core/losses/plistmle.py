@@ -8,7 +8,7 @@ from twinrank.core.losses.ranking_loss import SmoothLoss
 from twinrank.core.ranks.exact import exact_ranks
 from twinrank.support.arrays import Array, as_float, namespace
 
-_LEAST = 1e-300  # instead of 0, so that its logarithm is finite
+LEAST = 1e-300  # instead of 0, so that its logarithm is finite
 
 
 class PListMLE(SmoothLoss):
@@ -50,7 +50,7 @@ class PListMLE(SmoothLoss):
         sizes = lists.spread(lists.sum(xp.ones_like(s)))
         last = xp.exp2(1.0 - sizes)
         weights = xp.exp2(1.0 - as_float(lists.positions(s))) - last
-        weights = (weights / xp.where(sizes > 1, 1.0 - last, 1.0)).clip(_LEAST)
+        weights = (weights / xp.where(sizes > 1, 1.0 - last, 1.0)).clip(LEAST)
         log_z = log_cumsum_exp(s, lists, reverse=True)
         chosen = xp.exp(s + log_cumsum_exp(xp.log(weights) - log_z, lists))
         return lists.sum(weights * (log_z - s)), lists.restore(chosen - weights, ideal)

@@ -1,8 +1,10 @@
 """Base classes of losses: flat or padded input, weights, reduction, gradient."""
 
+import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -29,6 +31,8 @@ from twinrank.support.arrays import (
 from twinrank.support.errors import InputError
 
 Reduction = Literal["mean", "sum", "none"]
+
+PerList = Callable[[Any, Array, Array, Lists], tuple[Array, Array]]
 
 ScoreGradient = Callable[[Tensor, Tensor], Tensor]
 """∂L/∂score from the scores and ∂L/∂loss."""
@@ -184,6 +188,15 @@ class SmoothLoss(RankingLoss):
     takes_any_label: ClassVar[bool] = False
     """True if every finite label is a target, also a negative one."""
 
+    def extra_repr(self) -> str:
+        """The options of this loss, for `repr`."""
+        values = {name: getattr(self, name, None) for name in options_of(type(self))}
+        return ", ".join(
+            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in values.items()
+            if value is not None
+        )
+
     def counted(self, labels: Array, lists: Lists) -> Array:
         """True for each list that counts in the mean; labels as in `per_list`."""
         return (
@@ -232,6 +245,28 @@ class SmoothLoss(RankingLoss):
             return slopes * (lists.spread(factor) if factor.ndim else factor)
 
         return loss, score_gradient
+
+
+def options_of(kind: Callable[..., Any]) -> list[str]:
+    """The options of a loss, without those that all losses have."""
+    shared = inspect.signature(RankingLoss).parameters
+    return [name for name in inspect.signature(kind).parameters if name not in shared]
+
+
+def on_host(per_list: PerList) -> PerList:
+    """Compute `per_list` with NumPy arrays: tensors are copied to the CPU, and the results back."""
+
+    @wraps(per_list)
+    def copied(loss: Any, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
+        if not is_tensor(scores):
+            return per_list(loss, scores, labels, lists)
+        results = per_list(loss, to_numpy(scores.cpu()), to_numpy(labels.cpu()), lists)
+        values, slopes = (
+            torch.from_numpy(x).to(as_float(scores).dtype).to(scores.device) for x in results
+        )
+        return values, slopes
+
+    return copied
 
 
 def _transformed() -> bool:

@@ -8,9 +8,9 @@ import torch
 
 from twinrank.core.lists import Lists
 from twinrank.core.losses.cross_entropy import log_softmax
-from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss
+from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss, on_host
 from twinrank.core.losses.sinkhorn import transport
-from twinrank.support.arrays import Array, as_float, is_tensor, to_numpy
+from twinrank.support.arrays import Array, as_float
 from twinrank.support.errors import InputError, check_number, unknown, warn
 
 Mode = Literal["default", "paper"]
@@ -112,11 +112,9 @@ class WassRank(SmoothLoss):
         shown = "mode=paper" if self.mode == "paper" else f"smoothing={self.smoothing:g}"
         return shown if self.cost == "label" else f"{shown}, cost={self.cost}"
 
+    @on_host
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
-        """The transport cost and its gradient; tensors of other devices are copied to the CPU."""
-        if is_tensor(scores):
-            values, slopes = self.per_list(to_numpy(scores.cpu()), to_numpy(labels.cpu()), lists)
-            return _like(values, scores), _like(slopes, scores)
+        """The transport cost and its gradient."""
         paper = self.mode == "paper"
         smoothing = PAPER_SMOOTHING if paper else self.smoothing
         order, grades, documents = _by_grade(labels, lists)
@@ -173,8 +171,3 @@ def _places(labels: Any, cost: Cost) -> Any:
     if cost == "gain":
         return np.where(labels > 0, np.exp2(2.0 * labels) - 1.0, IRRELEVANT)
     return np.exp2(2.0 * np.where(labels > 0, labels, IRRELEVANT))
-
-
-def _like(values: Any, scores: torch.Tensor) -> torch.Tensor:
-    """NumPy values as a tensor on the device of the scores."""
-    return torch.from_numpy(values).to(as_float(scores).dtype).to(scores.device)
