@@ -53,7 +53,10 @@ _NETS: tuple[Setting, ...] = (
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """A line of the tables: the name of a method in studies, and its settings."""
+    """A line of the tables: the name of a method in studies, and its settings.
+
+    The entry "method" of a setting replaces the name, for options of a loss.
+    """
 
     name: str
     method: str
@@ -181,7 +184,8 @@ class Bench:
 
     def _unit(self, method: Method, fold: int, trial: int, seed: int) -> Unit:
         parameters = method.parameters(trial)
-        return Unit.of(method.method, fold, seed, self.source, parameters)
+        name = parameters.pop("method", method.method)
+        return Unit.of(name, fold, seed, self.source, parameters)
 
 
 def show_sets(benches: Sequence[Bench], methods: Sequence[Method]) -> None:
