@@ -1,10 +1,12 @@
 """Memory that a process can take, and what training says when that is too little."""
 
+import re
 import resource
 
 import pytest
 
 import twinrank as tr
+from twinrank.cli.data_options import as_option
 from twinrank.learning.boosting import tree_memory
 from twinrank.learning.boosting.engines import TreeSettings, engine
 from twinrank.support import memory
@@ -98,7 +100,8 @@ def test_too_little_memory_is_an_error_before_training(data, monkeypatch):
     assert f"needs about {(needs + 5e7) / 1e6:.0f} MB of memory, but" in message
     assert f"{data.documents:,} documents with 272 columns" in message
     assert "transforms='none'" in message
-    assert "engine_params={'max_bin': 15}" in message
+    assert "engine_params={'max_bin': 127}" in message  # smaller histograms are enough
+    assert " and " not in message
     monkeypatch.setattr(tree_memory, "available_memory", lambda: 10**9)
     ranker.fit(data)
 
@@ -107,10 +110,32 @@ def test_a_share_of_the_queries_that_fits_is_named(data, monkeypatch):
     monkeypatch.setattr(tree_memory, "_CHECKED", 0)
     engine_of = type("Engine", (), {"memory_of": staticmethod(lambda s, n, o, c: 1000 * n)})
     monkeypatch.setattr(tree_memory, "available_memory", lambda: 450 * data.documents)
-    with pytest.raises(tr.InputError, match=r"40 % of the queries, with data\.split\(0\.4\)\[0\]"):
+    with pytest.raises(
+        tr.InputError, match=r"40 % of the queries, data\.split\(0\.4\)\[0\]"
+    ) as raised:
         tree_memory.check_memory(
             engine_of, TreeSettings(learning_rate=0.1, num_leaves=3), data, 0, tr.transform("none")
         )
+    assert "40 % of the queries, --sample-queries 0.4 (" in raised.value.render(as_option)
+
+
+def test_two_remedies_together_if_none_is_enough(data, monkeypatch):
+    monkeypatch.setattr(tree_memory, "_CHECKED", 0)
+
+    def memory_of(settings, documents, others, columns):
+        return columns * settings.engine_params.get("max_bin", 255)
+
+    engine_of = type("Engine", (), {"memory_of": staticmethod(memory_of)})
+    settings = TreeSettings(learning_rate=0.1, num_leaves=3)
+    for most, advice in (
+        (272 * 15 - 1, "transforms='none' and engine_params={'max_bin': 15}"),
+        (272 * 15, "engine_params={'max_bin': 15}"),
+    ):
+        monkeypatch.setattr(tree_memory, "available_memory", lambda most=most: most)
+        with pytest.raises(tr.InputError, match=re.escape(advice)):
+            tree_memory.check_memory(
+                engine_of, settings, data, 0, tr.transform("none | QueryZScore")
+            )
 
 
 def test_a_long_preparation_is_announced(data, monkeypatch, capfd):

@@ -507,7 +507,15 @@ def test_defaults_of_a_mode(mode, values):
     }
     assert same(ranker, Ranker(mode=mode, epochs=2, **values).fit(LONG))
     documented = re.findall(r"^(\w+) : .*\"auto\"", inspect.getdoc(Ranker), re.MULTILINE)
-    assert set(documented) == {*values, "device"}
+    assert set(documented) == {*values, "epochs", "device"}
+
+
+def test_the_epochs_of_large_data_are_bounded():
+    sizes = (1_000, 300_000, 1_000_000, 3_700_000, 10**9)
+    epochs = [Ranker().check_parameters(size)["epochs"] for size in sizes]
+    assert epochs == [100, 100, 30, 8, 5]
+    assert Ranker(epochs=200).check_parameters(10**9)["epochs"] == 200
+    assert Ranker(mode="paper").check_parameters(10**9)["epochs"] == 100
 
 
 @pytest.mark.parametrize(("mode", "others"), [("paper", DEFAULT_VALUES), ("default", PAPER_VALUES)])

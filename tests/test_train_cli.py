@@ -176,6 +176,19 @@ def test_paper_mode_says_what_it_leaves_out(tmp_path, cli):
     assert cli(*words, "--quiet", "--out", tmp_path / "again")[2] == ""
 
 
+def test_a_share_of_the_training_queries(files, tmp_path, cli):
+    """Validation data stays whole; the run that is resumed has the same queries."""
+    out = tmp_path / "run"
+    words = ["train", files / "train.txt", "--valid", files / "vali.txt", *SMALL, "--epochs", 1]
+    assert cli(*words, "--sample-queries", 0.5, "--out", out)[0] == 0
+    provenance = json.loads((out / "model" / "config.json").read_text())["provenance"]
+    assert provenance["data"]["queries"] == 6
+    assert cli("train", "--resume", out)[0] == 0
+    for wrong in (0, 1, 1.5):
+        assert refused(cli(*words, "--sample-queries", wrong), "must lie between 0 and 1")
+    assert refused(cli("train", "--resume", out, "--sample-queries", 0.5), "remove the other")
+
+
 def test_an_error_is_one_line_and_leaves_no_folder(files, tmp_path, cli):
     train, out = files / "train.txt", tmp_path / "out"
     (tmp_path / "bad.toml").write_text("epochs = = 3")

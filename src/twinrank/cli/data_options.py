@@ -1,6 +1,7 @@
 """The options for reading data that commands share, and how messages show arguments as options."""
 
 import inspect
+import json
 import shlex
 import shutil
 import sys
@@ -110,7 +111,17 @@ _READING = declared(_reading, {"Options for reading data": _NAMES})
 _RENAMED = {"data": "check", "docids": "docid", "init_model": "from", "random_state": "seed"}
 _OWN_OPTIONS = (  # arguments of rankers and of `evaluate` that are options
     *("architecture", "convention", "curve", "empty", "epochs", "estimator", "min_overlap"),
-    *("objective", "positions", "score", "strategy", "teacher", "ties", "unlabelled", *_RENAMED),
+    *(
+        "objective",
+        "positions",
+        "sample_queries",
+        "score",
+        "strategy",
+        "teacher",
+        "ties",
+        "unlabelled",
+        *_RENAMED,
+    ),
 )
 
 
@@ -199,11 +210,17 @@ def as_option(argument: Argument) -> str:
     ('--ties docid', '--paper')
     >>> as_option(Argument("engine", "lightgbm")), as_option(Argument("transforms", "Clip(low=0)"))
     ('--set engine=lightgbm', "--set 'transforms=Clip(low=0)'")
+    >>> as_option(Argument("engine_params", {"max_bin": 15}))
+    "--set 'engine_params={max_bin = 15}'"
     """
     name, value = argument.name, argument.value
     if name == "mode" and value in ("paper", "per-document"):
         return f"--{value}"
     if name not in _NAMES and name not in _OWN_OPTIONS:
+        if isinstance(value, dict):  # --set reads TOML
+            value = (
+                "{" + ", ".join(f"{key} = {json.dumps(own)}" for key, own in value.items()) + "}"
+            )
         return name if value is None else f"--set {shlex.quote(f'{name}={value}')}"
     option = _RENAMED.get(name, name).replace("_", "-")
     if value is None or isinstance(value, bool):

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 PANELS = {
     "Data": (
-        *("valid", "test", "fold", "unlabelled", "teacher", "clicks", "propensities"),
-        "estimator",
+        *("valid", "test", "fold", "sample_queries", "unlabelled", "teacher", "clicks"),
+        *("propensities", "estimator"),
     ),
     "Model and training": (
         *("start", "objective", "strategy", "architecture", "trees", "per_document"),
@@ -40,6 +40,7 @@ def train(
     valid: Path | None = None,
     test: Path | None = None,
     fold: AtLeastOne = None,
+    sample_queries: Annotated[float | None, typer.Option(metavar="SHARE")] = None,
     objective: str | None = None,
     strategy: str | None = None,
     architecture: str | None = None,
@@ -85,6 +86,9 @@ def train(
         Test data: evaluated, never used for training.
     fold
         The fold of a folder with folds. Default: 1.
+    sample_queries
+        Train on this share of the training queries, such as 0.3, drawn at random: for data that
+        does not fit into memory. Default: all.
     objective
         The measure to optimise: nDCG (default), AP, P@5, …; or a loss by name: ListNet, …
     strategy
@@ -174,9 +178,20 @@ def train(
         raise InputError("--propensities and --estimator need --clicks.")
     if clicks is not None:
         files |= {"clicks": clicks, "propensities": propensities}
+    if sample_queries is not None and not 0 < sample_queries < 1:
+        raise InputError(f"--sample-queries must lie between 0 and 1, not {sample_queries:g}.")
     if resume is not None and any(
         value not in (None, [], False)
-        for value in (*options.values(), *files.values(), fold, config, out, settings, calibrate)
+        for value in (
+            *options.values(),
+            *files.values(),
+            fold,
+            sample_queries,
+            config,
+            out,
+            settings,
+            calibrate,
+        )
     ):
         raise InputError(
             "--resume reads data and parameters from the run: remove the other options."
@@ -189,6 +204,7 @@ def train(
     source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
     source |= {} if clicks is None else {"estimator": estimator}
     source |= {} if calibrate is None else {"calibrate": calibrate}
+    source |= {} if sample_queries is None else {"sample_queries": sample_queries}
     source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}
     if gate is not None:
         source["out"], folder = _text(folder), candidate_of(folder)

@@ -168,16 +168,22 @@ def _sets(source: dict[str, Any]) -> "dict[str, Dataset]":
             f"fit(…, run=folder, resume=True)."
         ) from None
     if source.get("clicks") is not None:
-        return _click_sets(source)
+        return _sampled(_click_sets(source), source)
     split = Split(source_of(None if data is None else Path(data), reading, cut=1), **places)
     with warnings_as_notes(is_quiet()):
-        sets = dict(split.sets(progress=False if is_quiet() else None))
+        sets = _sampled(split.sets(progress=False if is_quiet() else None), source)
     if source.get("gate") is not None:
         sets["gate"] = load_data(Path(source["gate"]), reading, text_columns(sets["train"]))
     if source.get("unlabelled") is not None:
         path, text = Path(source["unlabelled"]), text_columns(sets["train"])
         sets["unlabelled"] = load_unlabelled(path, reading, text)
     return sets
+
+
+def _sampled(sets: "dict[str, Dataset]", source: dict[str, Any]) -> "dict[str, Dataset]":
+    """The sets, with the share of the training queries that is asked for."""
+    share = source.get("sample_queries")
+    return dict(sets) if share is None else {**sets, "train": sets["train"].split(share)[0]}
 
 
 def _click_sets(source: dict[str, Any]) -> "dict[str, Dataset]":

@@ -25,14 +25,19 @@ _NUMBER = re.compile(r"\(os error (\d+)\)")  # the format of libraries written i
 class Argument:
     """An argument that a message names, with the value that it should have or has.
 
+    `code` is what Python writes for an option that only the command line has.
+
     >>> str(Argument("max_features")), str(Argument("ignore", ["date"]))
     ('max_features', "ignore=['date']")
     """
 
     name: str
     value: Any = None
+    code: str = ""
 
     def __str__(self) -> str:
+        if self.code:
+            return self.code
         return self.name if self.value is None else f"{self.name}={self.value!r}"
 
 

@@ -1,5 +1,6 @@
 """The memory that the binned data of trees needs, checked before training."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,9 @@ from twinrank.support.quantities import counted, duration, format_bytes
 _CHECKED = 200_000_000  # bytes; a training that needs less is not checked
 _SLOW = 2e8  # values; fewer are binned within seconds
 _PER_VALUE = 60e-9  # seconds to transform and bin a value, on one core
-_FEW_BINS = {"max_bin": 15}
+_BINS = (127, 63, 31, 15)
+"""Values of `max_bin` that are tried; with at most 15, a value takes half a byte."""
+_SHARES = (*range(90, 9, -10), 5, 2, 1)  # percent of the queries
 
 
 def check_memory(
@@ -46,14 +49,11 @@ def check_memory(
             f"before the first round."
         )
     savings: list[Parts] = []
-    if columns > train.features and (least := needed(columns=train.features)) <= left:
-        savings.append([Argument("transforms", "none"), f" ({format_bytes(before + least)})"])
-    if "max_bin" not in settings.engine_params and (least := needed(**_FEW_BINS)) <= left:
-        savings.append([Argument("engine_params", _FEW_BINS), f" ({format_bytes(before + least)})"])
-    shares = [percent for percent in range(90, 0, -10) if needed(percent / 100) <= left]
-    if shares:
-        part = f"data.split({shares[0] / 100:g})[0] or fewer files"
-        savings.append([f"{shares[0]} % of the queries, with {part}"])
+    for remedies in _remedies(settings, train.features, columns, savings):
+        for words, change in remedies:
+            if (least := needed(**change)) <= left:
+                savings.append([*words, f" ({format_bytes(before + least)})"])
+                break
     listed = [part for saving in savings for part in (*saving, "; ")][:-1]
     advice: Parts = [" These need no more: ", *listed, "."] if listed else []
     raise InputError(
@@ -63,3 +63,27 @@ def check_memory(
         " If this is wrong, set the variable TWINRANK_MEMORY to what the process may take, such "
         "as 8GB.",
     )
+
+
+def _remedies(
+    settings: TreeSettings, features: int, columns: int, savings: Sequence[Parts]
+) -> Iterator[list[tuple[Parts, dict[str, Any]]]]:
+    """Ways to need less memory, with what they change; the mildest of each kind comes first.
+
+    Two together are only for data that neither makes small enough, as `savings` says by then.
+    """
+    raw = Argument("transforms", "none")
+    bins = () if "max_bin" in settings.engine_params else _BINS
+    fewer = [(Argument("engine_params", {"max_bin": most}), {"max_bin": most}) for most in bins]
+    if columns > features:
+        yield [([raw], {"columns": features})]
+    yield [([option], change) for option, change in fewer]
+    if columns > features and not savings:
+        yield [
+            ([raw, " and ", option], {"columns": features, **change}) for option, change in fewer
+        ]
+    shares = [(f"{percent} % of the queries, ", percent / 100) for percent in _SHARES]
+    yield [
+        ([words, Argument("sample_queries", share, f"data.split({share:g})[0]")], {"share": share})
+        for words, share in shares
+    ]

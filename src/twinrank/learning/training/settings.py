@@ -89,6 +89,15 @@ def default_batch_documents(documents: int) -> int:
     return min(12_000, max(500, documents // 50))
 
 
+def default_epochs(documents: int) -> int:
+    """100 epochs at most, as many as 30 million documents in all, but at least 5.
+
+    >>> [default_epochs(documents) for documents in (300_000, 1_000_000, 3_700_000)]
+    [100, 30, 8]
+    """
+    return max(5, min(100, 30_000_000 // max(documents, 1)))
+
+
 @dataclass(frozen=True)
 class TreeParameter:
     """A parameter of `BoostedRanker`: what "auto" means, its range, its names in the engines."""
@@ -160,6 +169,7 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
             "feature_noise": 0.2,
             "perturbation": 2.0,
             "samples": 5,
+            "epochs": default_epochs,
             "learning_rate": 3e-3,
             "batch_documents": default_batch_documents,
             "shuffle": True,
@@ -176,6 +186,7 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
             "feature_noise": 0.0,
             "perturbation": 0.0,
             "samples": 1,
+            "epochs": 100,
             "learning_rate": 1e-3,
             "batch_documents": 1,  # one query per step
             "shuffle": False,
