@@ -203,8 +203,8 @@ REFERENCES: dict[str, Reference] = {
     "MSE": mse,
     "WassRank": wassrank,
     "WassRank(smoothing=30)": lambda s, y: wassrank(s, y, 30.0),
-    "WassRank(mode=paper)": wassrank_of_the_paper,
-    "WassRank(mode=paper, cost=gain)": lambda s, y: wassrank_of_the_paper(s, y, gain_costs(y)),
+    "WassRank(mode=paper)": lambda s, y: wassrank_of_the_paper(s, y, gain_costs(y)),
+    "WassRank(mode=paper, cost=label)": wassrank_of_the_paper,
     "RankNet": ranknet,
     "RankNet(sigma=2.5)": lambda s, y: ranknet(s, y, 2.5),
     "ApproxNDCG": approx_ndcg,
@@ -233,5 +233,5 @@ SAMPLED = {"PLRank"}
 SHUFFLE_TIED_SCORES: set[str] = {"LambdaRank", "LambdaLoss", "NDCGLoss1"}
 """Losses that order documents of the same score at random: references hold for distinct scores."""
 
-NOT_ITS_GRADIENT = {"WassRank(mode=paper)", "WassRank(mode=paper, cost=gain)"}
+NOT_ITS_GRADIENT = {"WassRank(mode=paper)", "WassRank(mode=paper, cost=label)"}
 """Losses that define a gradient which isn't that of their value."""

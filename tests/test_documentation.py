@@ -14,6 +14,7 @@ import typer
 
 import twinrank
 from twinrank.cli import app
+from twinrank.core.losses import loss
 from twinrank.experiments.study.method_comparison import read_study_file
 from twinrank.experiments.tuning.space import spaces_of
 from twinrank.learning.models.architecture import architecture
@@ -130,6 +131,8 @@ def test_the_papers_settings_are_those_of_the_code():
     assert rows["dropout"][0].strip().startswith(f"{dropout:g} before")
     assert "code" in rows["dropout"][1]
     assert f"≥ {FEWEST['paper'][0]} documents" in rows["queries"][0]
-    assert "WassRank(cost=gain)" in rows["WassRank's costs"][1]
+    assert '`cost="gain"`' in rows["WassRank's costs"][0]
+    assert loss("WassRank", "paper").cost == "gain"
+    assert loss("WassRank").cost == "label"
     assert "our choice" in rows["ListMLE's ties"][1]
     assert "has not been run on MSLR-WEB30K here" in page

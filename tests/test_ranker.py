@@ -638,7 +638,9 @@ def test_a_loss_by_name(name):
 
 def test_wassrank_has_the_mode_of_the_ranker():
     for mode in ("default", "paper"):
-        assert loss_of(small(objective="WassRank", mode=mode).check_parameters()).mode == mode
+        loss = loss_of(small(objective="WassRank", mode=mode).check_parameters())
+        assert loss.mode == mode
+        assert loss.cost == ("gain" if mode == "paper" else "label")
 
 
 def test_a_callable_objective(fitted):

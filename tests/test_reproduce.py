@@ -25,6 +25,7 @@ from twinrank.experiments.paper.paper_figures import (
     gradient,
     roughness,
 )
+from twinrank.experiments.paper.paper_report import notes_of
 from twinrank.experiments.paper.paper_tables import Measured, PaperTable, architecture_table, choose
 from twinrank.experiments.paper.published import (
     ARCHITECTURES,
@@ -33,7 +34,8 @@ from twinrank.experiments.paper.published import (
     PUBLISHED,
     architectures,
     methods_of,
-    systems,
+    models,
+    system,
 )
 from twinrank.experiments.paper.reproduction import Reproduction, ReproductionResults
 from twinrank.experiments.paper.time_estimate import expected_seconds, in_parallel
@@ -114,10 +116,12 @@ def test_published_numbers_are_the_papers():
 
 
 def test_what_is_trained():
-    assert systems("ListNet", None) == ["ListNet (R4.L)"]
-    assert systems("ListNet", ARCHITECTURES) == [f"ListNet ({a})" for a in ARCHITECTURES]
-    assert systems("LambdaMART(L)", ARCHITECTURES) == ["LambdaMART"]
-    assert systems("AP-type3 (trees)", ARCHITECTURES) == ["AP-type3 (Boosted)"]
+    assert models("ListNet", None) == ("R4.L",)
+    assert models("ListNet", ARCHITECTURES) == ARCHITECTURES
+    assert models("LambdaMART(L)", ARCHITECTURES) == (None,)
+    assert system("ListNet", "R4.L") == "ListNet (R4.L)"
+    assert system("LambdaMART(L)", None) == "LambdaMART"
+    assert system("AP-type3 (trees)", None) == "AP-type3 (Boosted)"
     assert methods_of([8])[0] == "LambdaMART(L)"
     assert architectures("all") == list(ARCHITECTURES)
     assert architectures("paper") is None
@@ -138,6 +142,23 @@ def test_what_is_trained():
     assert trees.parameters["engine_params"]["min_sum_hessian_in_leaf"] == pytest.approx(
         200 * share
     )
+
+
+def test_wassrank_has_the_costs_of_the_authors_code_or_of_its_paper():
+    source = Source(queries=40, min_documents=10, min_relevant=1)
+    author = Reproduction(source, (4,), False, (1,))
+    assert "WassRank (CE4.L)" in author.studies[0].method_names
+    other = Reproduction(source, (4,), False, (1,), wassrank_cost="label")
+    names = other.studies[0].method_names
+    assert "WassRank(cost=label) (CE4.L)" in names
+    assert "WassRank (CE4.L)" not in names
+    assert other.system("ListNet", "R5") == "ListNet (R5)"
+    results = ReproductionResults(other, [SimpleNamespace(failures=[])])
+    results.__dict__["tables"] = []
+    object.__setattr__(results.results[0], "study", SimpleNamespace(method_names=[]))
+    assert any("WassRank has cost=label" in note for note in notes_of(results))
+    with pytest.raises(InputError, match="cost of WassRank"):
+        Reproduction(source, (4,), False, (1,), wassrank_cost="gian").studies[0].units  # noqa: B018
 
 
 def test_validation_chooses_the_architecture_not_the_test():
@@ -385,6 +406,7 @@ def test_expected_time_has_every_evaluation(epochs, evaluations, monkeypatch):
         (["--table", "4", "--architectures", ","], "--architectures must be all, paper, or names"),
         (["--table", "4", "--folds", "one"], "--folds takes numbers"),
         (["--table", "4", "--folds", "7"], "no fold 7"),
+        (["--table", "4", "--wassrank-cost", "gian"], "Did you mean 'gain'"),
         (["nowhere", "--table", "4"], "nowhere"),
     ],
 )

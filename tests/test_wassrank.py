@@ -75,7 +75,7 @@ def test_paper_mode_equals_ten_sweeps_of_pot():
     plan, log = ot.sinkhorn(
         a, b, costs, 0.1, "sinkhorn_log", numItermax=10, stopThr=0, log=True, warn=False
     )
-    value, gradient = outcome(scores, labels, mode="paper")
+    value, gradient = outcome(scores, labels, mode="paper", cost="label")
     assert value == pytest.approx((plan * costs).sum(), rel=1e-9)
     potential = 0.1 * (log["log_u"] - log["log_u"].mean())
     np.testing.assert_allclose(gradient, a * (potential - a @ potential), rtol=1e-9, atol=1e-12)
@@ -101,7 +101,7 @@ def test_grades_stand_for_all_pairs(kind, mode, formula):
     scores, grades = one_list(80)
     if kind == "many grades":
         grades = torch.linspace(0, 3, 40, dtype=torch.float64).repeat_interleave(2)
-    value, gradient = outcome(scores, grades, mode=mode)
+    value, gradient = outcome(scores, grades, mode=mode, cost="label")
     scores.requires_grad_()
     true = formula(scores, grades)
     assert value == pytest.approx(true.item(), rel=1e-8)

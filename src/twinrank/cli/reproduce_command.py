@@ -47,6 +47,7 @@ def reproduce(
     rounds: AtLeastOne = None,
     architectures: str | None = None,
     seeds: Annotated[int, typer.Option(min=1)] = 1,
+    wassrank_cost: str = "gain",
     published: Annotated[bool | None, typer.Option("--published/--no-published")] = None,
     quick: bool = False,
     full: bool = False,
@@ -84,6 +85,9 @@ def reproduce(
         quarter of the work), or names such as R5,CE4.L (default: all; with --quick, paper).
     seeds
         Number of seeds; tables show the spread over them (default: 1).
+    wassrank_cost
+        Costs of WassRank: gain, as in the author's code, or label, our reading of its paper
+        (default: gain).
     published
         Show the published numbers, also beside results on other data (default: if the data has
         folds, and the queries, documents and features of MSLR-WEB30K within 1 %).
@@ -107,6 +111,7 @@ def reproduce(
         reproduction = _reproduction(
             data, tables, figures, folds, epochs, architectures, quick, reading,
             seeds=tuple(range(seed, seed + seeds)), published=published, rounds=rounds,
+            wassrank_cost=wassrank_cost,
         )  # fmt: skip
     shown = _without_data([n for n in tables if n <= 3], 1 in figures, seed, out)
     failures: list[str] = []

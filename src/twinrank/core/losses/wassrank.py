@@ -61,8 +61,9 @@ class WassRank(SmoothLoss):
     sweeps : int, default 1000
         Maximum number of sweeps. If they do not suffice, a `RuntimeWarning` says so, L is a lower
         bound, and the gradient an approximation.
-    cost : {"label", "gain"}, default "label"
+    cost : {"label", "gain"}, optional
         What is −10 for irrelevant documents: the label, or as in the authors' code the gain.
+        Default: "gain" in paper mode, otherwise "label".
     reduction : {"mean", "sum", "none"}, default "mean"
         Mean over the lists that count, sum, or one loss per list.
     generator : torch.Generator, optional
@@ -89,7 +90,7 @@ class WassRank(SmoothLoss):
         smoothing: float = 1.0,
         tolerance: float = 1e-8,
         sweeps: int = 1000,
-        cost: Cost = "label",
+        cost: Cost | None = None,
         *,
         reduction: Reduction = "mean",
         generator: torch.Generator | None = None,
@@ -98,6 +99,7 @@ class WassRank(SmoothLoss):
         super().__init__(reduction=reduction, generator=generator, validate=validate)
         if mode not in get_args(Mode):
             raise InputError(unknown("mode of WassRank", str(mode), get_args(Mode)))
+        cost = _default_cost(mode) if cost is None else cost
         if cost not in get_args(Cost):
             raise InputError(unknown("cost of WassRank", str(cost), get_args(Cost)))
         check_number("smoothing", smoothing)
@@ -110,7 +112,7 @@ class WassRank(SmoothLoss):
     def extra_repr(self) -> str:
         """The options, for `repr`."""
         shown = "mode=paper" if self.mode == "paper" else f"smoothing={self.smoothing:g}"
-        return shown if self.cost == "label" else f"{shown}, cost={self.cost}"
+        return shown if self.cost == _default_cost(self.mode) else f"{shown}, cost={self.cost}"
 
     @on_host
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
@@ -148,6 +150,11 @@ class WassRank(SmoothLoss):
                 f"tolerance of {self.tolerance:.1g}. Increase smoothing, sweeps or tolerance."
             )
             warn(RuntimeWarning(message))
+
+
+def _default_cost(mode: Mode) -> Cost:
+    """That of the authors' code in paper mode."""
+    return "gain" if mode == "paper" else "label"
 
 
 def _by_grade(labels: Any, lists: Lists) -> tuple[Any, Lists, Lists]:

@@ -24,6 +24,7 @@ from twinrank.experiments.paper.paper_figures import (
 )
 from twinrank.experiments.paper.paper_tables import architecture_csv, architecture_table, signed
 from twinrank.experiments.paper.published import (
+    AUTHORS_COST,
     EPOCHS,
     FEWEST_DOCUMENTS,
     FEWEST_RELEVANT,
@@ -32,7 +33,7 @@ from twinrank.experiments.paper.published import (
     PAPER_MEASURES,
     SIGNIFICANCE,
     VALIDATION,
-    system,
+    WASSRANK,
 )
 from twinrank.experiments.paper.rank_error import RankError
 from twinrank.experiments.paper.reproduction import AUTHOR, CONVENTION, ReproductionResults
@@ -53,7 +54,8 @@ _AUTHORS_CODE = (
 )
 _HESSIAN = (
     "The direct objectives of Table 8 have the same trees as LambdaMART(L), also in the least "
-    "hessian of a leaf. Their hessians have a mean of 1, those of LambdaMART have not."
+    "hessian of a leaf. Their hessians are scaled differently, to a mean of 1, so the same limit "
+    "has another effect than in LambdaMART(L)."
 )
 _ALT_1 = (
     "Three panels: the sigmoid for three slopes; its derivative, higher and narrower for steeper "
@@ -215,6 +217,13 @@ def notes_of(results: ReproductionResults, failures: bool = True) -> list[str]:
             f"Trees: the least hessian of a leaf is {least:.3g} instead of the paper's "
             f"{LEAST_HESSIAN:g}, in proportion to the smaller data."
         )
+    if reproduction.wassrank_cost != AUTHORS_COST and (
+        reproduction.figure_2 or WASSRANK in reproduction.methods
+    ):
+        notes.append(
+            f"WassRank has cost={reproduction.wassrank_cost}; the author's code has "
+            f"cost={AUTHORS_COST}."
+        )
     notes += [_HESSIAN] if 8 in reproduction.tables else []
     incomplete = []
     if reproduction.methods:
@@ -247,6 +256,7 @@ def write_settings(out: Path, results: ReproductionResults, command: str) -> dic
         "convention": CONVENTION,
         "average": "folds",
         "level": SIGNIFICANCE,
+        "wassrank_cost": reproduction.wassrank_cost,
         "versions": versions,
         "parameters": {unit.unit.method: dict(unit.unit.parameters) for unit in units},
         "systems": [
@@ -305,9 +315,12 @@ def report_of(
     """The content of the report; `about` is the result of `write_settings`."""
     chosen = list(results.chosen.values())
     evaluations = {row.system: row.evaluation for row in chosen}
-    units = {row.system: results.units_of(system(row.method, row.architecture)) for row in chosen}
-    last = results.results[-1]
     reproduction = results.reproduction
+    units = {
+        row.system: results.units_of(reproduction.system(row.method, row.architecture))
+        for row in chosen
+    }
+    last = results.results[-1]
     return ReportContent(
         title="Optimize What You Evaluate With (Yu 2020), reproduced",
         headline=headline(results),

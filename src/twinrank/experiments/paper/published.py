@@ -21,6 +21,8 @@ PAPER_MEASURES = tuple(f"{name}@{k}" for name in FAMILIES for k in PAPER_CUTOFFS
 VALIDATION = "nDCG@5"
 SIGNIFICANCE = 0.01
 EPOCHS, TREE_COUNT, FOLDS = 100, 1000, 5
+WASSRANK, AUTHORS_COST = "WassRank", "gain"
+"""A method whose costs the author's code computes in its own way, and the name of that way."""
 LEAST_HESSIAN = 200.0
 """The least hessian of a leaf of LambdaMART(L)."""
 FEWEST_DOCUMENTS, FEWEST_RELEVANT = FEWEST["paper"]
@@ -121,23 +123,25 @@ def methods_of(tables: Sequence[int], figures: Sequence[int] = ()) -> list[str]:
     return [n for n in ROWS if n in shown or any(in_table(n, number) for number in tables)]
 
 
-def system(method: str, model: str | None) -> str:
+def system(method: str, model: str | None, wassrank_cost: str = AUTHORS_COST) -> str:
     """The name in `study.methods` of a method on an architecture.
 
     >>> system("AP-type3", "CE4.L"), system("LambdaMART(L)", None)
     ('AP-type3 (CE4.L)', 'LambdaMART')
+    >>> system("WassRank", "CE5", "label")
+    'WassRank(cost=label) (CE5)'
     """
+    if method == WASSRANK and wassrank_cost != AUTHORS_COST:
+        method = f"{WASSRANK}(cost={wassrank_cost})"
     if model is not None:
         return f"{method} ({model})"
     return "LambdaMART" if method == TREES_METHOD else _DIRECT_TREES[method]
 
 
-def systems(method: str, architectures: Sequence[str] | None) -> list[str]:
-    """A method on these architectures; None is the one that the paper chose for it."""
+def models(method: str, architectures: Sequence[str] | None) -> Sequence[str | None]:
+    """The architectures of a method; None is the one that the paper chose for it, or trees."""
     own = ROWS[method].architecture
-    if own is None:
-        return [system(method, None)]
-    return [system(method, model) for model in architectures or (own,)]
+    return (own,) if own is None or architectures is None else architectures
 
 
 def architectures(text: str) -> list[str] | None:

@@ -14,6 +14,7 @@ from typing import Any
 from twinrank.experiments.paper.paper_figures import Panel
 from twinrank.experiments.paper.paper_tables import Measured, PaperTable, choose
 from twinrank.experiments.paper.published import (
+    AUTHORS_COST,
     FEWEST_DOCUMENTS,
     FIGURE_2,
     LEAST_HESSIAN,
@@ -25,11 +26,10 @@ from twinrank.experiments.paper.published import (
     VALIDATION,
     Published,
     methods_of,
+    models,
     parameters,
     system,
-    systems,
 )
-from twinrank.experiments.study.methods import method as method_of
 from twinrank.experiments.study.study import Results, Study
 from twinrank.experiments.study.study_folder import read_unit
 from twinrank.experiments.study.study_source import Source
@@ -52,6 +52,7 @@ class Reproduction:
     `architectures=None` trains each method on the architecture that the paper chose for it. Figure
     2 shows the first fold with the first seed. `published` shows the published values; None shows
     them if the data is MSLR-WEB30K. The data is compared with them only in this case.
+    `wassrank_cost` is the option `cost` of WassRank, by default as in the author's code.
     """
 
     source: Source
@@ -64,6 +65,7 @@ class Reproduction:
     validate_every: int | str = "auto"
     published: bool | None = None
     rounds: int | None = None
+    wassrank_cost: str = AUTHORS_COST
 
     @cached_property
     def size(self) -> tuple[int, int, int]:
@@ -135,7 +137,11 @@ class Reproduction:
         seeds: Sequence[int],
         architectures: Sequence[str] | None,
     ) -> Study:
-        named = {name: method for method in methods for name in systems(method, architectures)}
+        named = {
+            self.system(method, model): method
+            for method in methods
+            for model in models(method, architectures)
+        }
         return Study(
             self.source,
             list(named),
@@ -155,6 +161,10 @@ class Reproduction:
         if self.least_hessian < LEAST_HESSIAN:
             chosen["engine_params"] = {"min_sum_hessian_in_leaf": self.least_hessian}
         return chosen
+
+    def system(self, method: str, model: str | None) -> str:
+        """The name of a method on an architecture in the studies."""
+        return system(method, model, self.wassrank_cost)
 
     def lacking(self, out: Path) -> list[Unit]:
         """The units that have not been trained."""
@@ -183,16 +193,16 @@ class ReproductionResults:
         evaluations = results.evaluations(PAPER_MEASURES, CONVENTION)
         measured = []
         for method in self.reproduction.methods:
-            for name in systems(method, self.reproduction.architectures):
+            for model in models(method, self.reproduction.architectures):
+                name = self.reproduction.system(method, model)
                 if name not in evaluations:
                     continue
                 units = results.units_of(name)
                 values = [unit.best_score for unit in units]
-                trees = ROWS[method].architecture is None
                 measured.append(
                     Measured(
                         method,
-                        None if trees else method_of(name).model,
+                        model,
                         evaluations[name],
                         results.fold_means(name, PAPER_MEASURES, CONVENTION),
                         results.fold_means(name, PAPER_MEASURES, AUTHOR),
@@ -225,7 +235,7 @@ class ReproductionResults:
         panels = []
         for name in FIGURE_2:
             row: Measured | Published = self.chosen.get(name) or PUBLISHED[name]
-            units = self.units_of(system(name, row.architecture))
+            units = self.units_of(self.reproduction.system(name, row.architecture))
             title = name if row.architecture is None else system(name, row.architecture)
             if units:
                 panels.append(Panel.of(name, title, [unit.history for unit in units]))

@@ -27,7 +27,7 @@ from twinrank.support.memory import PeakMemory
 if TYPE_CHECKING:
     pass
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Increased when a unit with the same settings would give other results than before."""
 
 Scores = npt.NDArray[np.float32]
