@@ -1,10 +1,10 @@
-"""How well probabilities hold: the map after training, a sigmoid, and a pointwise model.
+"""How well probabilities hold: maps after training, a net's own, a sigmoid, a pointwise model.
 
     python benchmarks/calibration.py MQ2008 OHSUMED MSLR-5k-rows.txt --out results
 
 DATA are folders with folds, or files, which are cut into five folds. The predictions of every
 fold are kept in --out, so that the same command continues. A document is relevant if its label is
-at least 1. The map is fitted on the validation queries, which also select the round.
+at least 1. Maps are fitted on the validation queries, which also select the round or epoch.
 """
 
 import time
@@ -17,7 +17,20 @@ import twinrank as tr
 from common import console, describe_environment, parser, show_table
 from twinrank.evaluation.significance import p_value
 
-SIGMOID, MAP, QUERIES, POINTWISE = "σ(score)", "map", "map, query features", "pointwise"
+SIGMOID, MAP, QUERIES = "trees, σ(score)", "trees, map", "trees, map, query features"
+NET_SIGMOID, NET_MAP, TRAINED = "net, σ(score)", "net, map", "net, calibrated in training"
+POINTWISE = "pointwise"
+AGAINST = {
+    SIGMOID: "trees",
+    MAP: "trees",
+    QUERIES: "trees",
+    NET_SIGMOID: "net",
+    NET_MAP: "net",
+    TRAINED: "net",
+    POINTWISE: "trees",
+}
+"""The ranker with whose nDCG that of a method is compared."""
+OBJECTIVE = "nDCG + SigmoidCrossEntropy"
 
 
 def main() -> None:
@@ -43,31 +56,40 @@ def main() -> None:
 
 def predicted(train: tr.Dataset, valid: tr.Dataset, test: tr.Dataset) -> dict[str, np.ndarray]:
     """The predictions of all methods, the scores, the labels and the sizes of the test queries."""
-    ranker = tr.BoostedRanker().fit(train, eval_set=valid, calibrate="probability")
-    scores = ranker.predict(test)
-    found = {MAP: ranker.predict(test, output="probability")}
-    ranker.calibrate(valid, query_features=True)
-    found |= {QUERIES: ranker.predict(test, output="probability")}
-    found |= {SIGMOID: 1 / (1 + np.exp(-scores.astype(np.float64)))}
+    trees = tr.BoostedRanker().fit(train, eval_set=valid, calibrate="probability")
+    found = {MAP: trees.predict(test, output="probability")}
+    trees.calibrate(valid, query_features=True)
+    found |= {QUERIES: trees.predict(test, output="probability")}
+    net = tr.Ranker().fit(train, eval_set=valid, calibrate="probability")
+    found |= {NET_MAP: net.predict(test, output="probability")}
+    trained = tr.Ranker(OBJECTIVE).fit(train, eval_set=valid)
+    found |= {TRAINED: trained.predict(test, output="probability")}
+    scores = {"trees": trees.predict(test), "net": net.predict(test)}
+    for name, own in ((SIGMOID, "trees"), (NET_SIGMOID, "net")):
+        found |= {name: 1 / (1 + np.exp(-scores[own].astype(np.float64)))}
     sets = [lgb.Dataset(part.X, part.y >= 1) for part in (train, valid)]
     parameters = {"objective": "binary", "learning_rate": 0.05, "num_leaves": 15, "verbose": -1}
     stop = [lgb.early_stopping(50, verbose=False)]
     model = lgb.train(parameters, sets[0], 500, valid_sets=[sets[1]], callbacks=stop)
     found |= {POINTWISE: model.predict(test.X)}
-    return {**found, "scores": scores, "labels": test.y, "sizes": test.lists.sizes}
+    return {**found, **scores, "labels": test.y, "sizes": test.lists.sizes}
 
 
 def show(name: str, parts: list[np.ndarray]) -> None:
     """A table of one data set, over the test queries of all folds."""
     known = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     lists, labels = tr.Lists.from_sizes(known["sizes"]), known["labels"]
-    exact = tr.evaluate(known["scores"], labels, lists, ["nDCG@5"]).values["nDCG@5"]
+    exact = {
+        own: tr.evaluate(known[own], labels, lists, ["nDCG@5"]).values["nDCG@5"]
+        for own in ("trees", "net")
+    }
     rows = []
-    for method in (SIGMOID, MAP, QUERIES, POINTWISE):
+    for method, ranker in AGAINST.items():
         own = tr.evaluate_calibration(known[method], labels, lists)
         values = tr.evaluate(known[method], labels, lists, ["nDCG@5"]).values["nDCG@5"]
-        same = np.array_equal(values, exact, equal_nan=True)
-        test = "equal bits" if same else f"p = {p_value(values, exact):.2g}"
+        same = np.array_equal(values, exact[ranker], equal_nan=True)
+        test = "equal bits" if same else f"p = {p_value(values, exact[ranker]):.2g}"
+        test += f" ({ranker})"
         cells = [own.error, own.squared_error, own.auc, np.nanmean(values)]
         rows.append([method, *(f"{cell:.4f}" for cell in cells), test])
     title = f"{name}: {len(lists):,} queries, {labels.size:,} documents"

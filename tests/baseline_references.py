@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 Reference = Callable[[Tensor, Tensor], Tensor]
 
@@ -36,6 +37,13 @@ def softmax_cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
 
 def mse(scores: Tensor, labels: Tensor) -> Tensor:
     return ((scores - labels) ** 2).sum() / len(scores)
+
+
+def sigmoid_cross_entropy(
+    scores: Tensor, labels: Tensor, relevant: float = 1.0, scale: float = 1.0
+) -> Tensor:
+    sides = [1 if y >= relevant else -1 for y in labels.tolist()]  # 1 − σ(z) = σ(−z)
+    return -sum(logsigmoid(b * scale * s) for b, s in zip(sides, scores, strict=True)) / len(sides)
 
 
 def wassrank_costs(labels: Tensor) -> Tensor:
@@ -220,6 +228,8 @@ REFERENCES: dict[str, Reference] = {
     "NDCGLoss1(sigma=0.5, k=4)": lambda s, y: ndcg_loss1(s, y, 0.5, 4),
     "NeuralNDCG": neural_ndcg,
     "NeuralNDCG(temperature=0.2, k=4)": lambda s, y: neural_ndcg(s, y, 0.2, 4),
+    "SigmoidCrossEntropy": sigmoid_cross_entropy,
+    "SigmoidCrossEntropy(relevant=2, scale=3)": lambda s, y: sigmoid_cross_entropy(s, y, 2, 3),
     "PLRank": expected_ndcg,
     "PLRank(k=2)": lambda s, y: expected_ndcg(s, y, 2),
 }

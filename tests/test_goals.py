@@ -62,8 +62,6 @@ def test_weights_are_written_short():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nDCG + LambdaMART", "'nDCG . LambdaMART' is a sum, which takes measures with weights"),
-        ("nDCG + ListNet", "is a sum, which takes measures with weights above 0"),
         ("nDCG@5 - AP", "Can't read 'nDCG@5 - AP'. Write a sum .* with weights above 0"),
         ("nDCG + ", "Write a sum as weight"),
         ("x * nDCG", "weights above 0"),
@@ -77,6 +75,12 @@ def test_sums_that_cannot_be_read(text, message):
     for ranker in (tr.BoostedRanker, tr.Ranker):
         with pytest.raises(tr.InputError, match=message):
             ranker(objective=text).check_parameters()
+
+
+@pytest.mark.parametrize("text", ["nDCG + LambdaMART", "nDCG + ListNet"])
+def test_a_measure_has_no_losses_as_terms(text):
+    with pytest.raises(tr.InputError, match="is a sum, which takes measures with weights above 0"):
+        tr.measure(text)
 
 
 def test_a_sum_is_evaluated_with_its_terms(case):

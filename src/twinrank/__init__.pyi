@@ -27,6 +27,7 @@ from .core.losses.cross_entropy import ListNet as ListNet
 from .core.losses.cross_entropy import SoftmaxCrossEntropy as SoftmaxCrossEntropy
 from .core.losses.direct import DirectLoss as DirectLoss
 from .core.losses.listmle import ListMLE as ListMLE
+from .core.losses.loss_sum import LossSum as LossSum
 from .core.losses.mse import MSE as MSE
 from .core.losses.ndcg_loss1 import NDCGLoss1 as NDCGLoss1
 from .core.losses.neural_ndcg import NeuralNDCG as NeuralNDCG
@@ -35,6 +36,7 @@ from .core.losses.pairwise import LambdaRank as LambdaRank
 from .core.losses.pairwise import RankNet as RankNet
 from .core.losses.pl_rank import PLRank as PLRank
 from .core.losses.plistmle import PListMLE as PListMLE
+from .core.losses.sigmoid_cross_entropy import SigmoidCrossEntropy as SigmoidCrossEntropy
 from .core.losses.wassrank import WassRank as WassRank
 from .core.measures import Measure as Measure
 from .core.measures import measure as measure

@@ -90,7 +90,8 @@ def train(
         Train on this share of the training queries, such as 0.3, drawn at random: for data that
         does not fit into memory. Default: all.
     objective
-        The measure to optimise: nDCG (default), AP, P@5, …; or a loss by name: ListNet, …
+        The measure to optimise: nDCG (default), AP, P@5, …; or a loss by name: ListNet, …; or a
+        weighted sum.
     strategy
         The gradient of a measure: type1, type2, type3 (default) or swap.
     architecture

@@ -13,10 +13,11 @@ from twinrank.core.losses.pairwise import LambdaLoss, LambdaRank, RankNet
 from twinrank.core.losses.pl_rank import PLRank
 from twinrank.core.losses.plistmle import PListMLE
 from twinrank.core.losses.ranking_loss import SmoothLoss, options_of
+from twinrank.core.losses.sigmoid_cross_entropy import SigmoidCrossEntropy
 from twinrank.core.losses.wassrank import WassRank
-from twinrank.core.own_losses import is_path, own_loss, own_names
+from twinrank.core.own_losses import is_own_loss, is_path, own_loss, own_names
 from twinrank.support.errors import InputError, unknown
-from twinrank.support.notation import check_options, parse
+from twinrank.support.notation import check_options, parse, summands
 
 LOSSES: tuple[type[SmoothLoss], ...] = (
     ListNet,
@@ -33,9 +34,10 @@ LOSSES: tuple[type[SmoothLoss], ...] = (
     NDCGLoss1,
     NeuralNDCG,
     PLRank,
+    SigmoidCrossEntropy,
 )
 
-__all__ = ["LOSSES", "NAMES", "is_loss", "is_path", "loss", "loss_names"]
+__all__ = ["LOSSES", "NAMES", "is_loss", "is_path", "loss", "loss_names", "probability_term"]
 
 _BY_NAME = {kind.name: kind for kind in LOSSES}
 NAMES = tuple(_BY_NAME)
@@ -49,6 +51,16 @@ def loss_names() -> tuple[str, ...]:
 def is_loss(name: str) -> bool:
     """True if a name, with or without options, is that of a loss, or an import path."""
     return is_path(name) or parse(name).name in loss_names()
+
+
+def probability_term(objective: Any) -> SigmoidCrossEntropy | None:
+    """The term of an objective that makes scores log-odds, if there is one."""
+    if isinstance(objective, str) and not is_own_loss(objective):
+        terms = [part for _, part in summands(objective)]
+        found: list[Any] = [loss(t) for t in terms if parse(t).name == SigmoidCrossEntropy.name]
+    else:
+        found = [own for _, own in getattr(objective, "terms", [(1.0, objective)])]
+    return next((own for own in found if isinstance(own, SigmoidCrossEntropy)), None)
 
 
 def loss(name: str, mode: str = "default") -> Any:

@@ -537,7 +537,8 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
             check_parameters(self.kind, parameters)  # before the data
             train, sets = papers_data(train, sets)
         names = train.data.feature_names
-        train, sets, encoding = encoded_data(self, trainable_part(train), sets, previous)
+        part = trainable_part(train, learner_class(self.kind).needs_relevant(parameters))
+        train, sets, encoding = encoded_data(self, part, sets, previous)
         shown = console() if self.verbose and (run is None or run.group.is_main) else []
         model = train_model(
             self.kind,

@@ -33,7 +33,8 @@ class Ranker(BaseRanker):
     ----------
     objective : str, Measure or callable, default "nDCG"
         What is optimised: a measure ("nDCG", "AP", "P@5", …), a loss by name ("ListNet",
-        "ApproxNDCG(alpha=5)", …), or any callable (scores, labels, lists) that returns a loss.
+        "ApproxNDCG(alpha=5)", …), a weighted sum of them ("nDCG + 0.5 * SigmoidCrossEntropy", for
+        calibrated scores), or any callable (scores, labels, lists) that returns a loss.
     strategy : {"type1", "type2", "type3", "swap"}, default "type3"
         How a measure passes its gradient to the scores.
     alpha : float, default 1.0

@@ -151,15 +151,17 @@ def with_earlier_calibration(model: AnyModel, folder: Path) -> AnyModel:
         or ((folder / name).is_file() and (folder / name).read_bytes() == content)
         for name, content in model.parts()[1].items()
     )
-    if not same:
+    earlier = _calibration(folder, config)
+    if same:
+        return replace(model, calibration=earlier)
+    if any(type(own) is ScoreMap for own in earlier.values()):  # others are learned in training
         warn(
             DataWarning(
                 f"The calibration in {folder} is deleted, because training has changed the model: "
                 f"calibrate it again."
             )
         )
-        return model
-    return replace(model, calibration=_calibration(folder, config))
+    return model
 
 
 def read_part(folder: Path, name: str, config: Mapping[str, Any]) -> bytes:

@@ -103,14 +103,15 @@ class ScoreMap:
             "shifts": list(self.shifts),
         }
 
-    @classmethod
-    def from_json(cls, content: Any) -> Self:
+    @staticmethod
+    def from_json(content: Any) -> "ScoreMap":
         """Read what `to_json` wrote; InputError if it is damaged."""
         try:
             x, y = (np.array(content[name], np.float64) for name in ("scores", "values"))
             shifts = tuple(map(float, content["shifts"]))
             target, relevant = content["target"], float(content["relevant"])
-        except (TypeError, ValueError, KeyError, OverflowError) as error:
+            curve = content.get("curve", "lines")
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
             raise InputError(f"A calibration is damaged ({error!r}).") from error
         fits = x.ndim == y.ndim == 1 and x.size == y.size >= 2 and len(shifts) in (0, _COUNT)
         if fits:
@@ -118,7 +119,11 @@ class ScoreMap:
             fits &= bool((np.diff(x) > 0).all() and (np.diff(y) >= 0).all())
         if not fits or target not in TARGETS or (target == "probability" and y[-1] > 1):
             raise InputError("A calibration is damaged: its knots are not those of a rising map.")
-        return cls(target, x, y, relevant, shifts)
+        if curve == "sigmoid" and x[0] == -x[1] and target == "probability" and not shifts:
+            return SigmoidMap.of(relevant, 1 / x[1])
+        if curve != "lines":
+            raise InputError(f"A calibration is damaged: its curve is {curve!r}.")
+        return ScoreMap(target, x, y, relevant, shifts)
 
     def add_to(self, graph: "Graph", scores: str) -> str:
         """Append the piecewise-linear map to an ONNX graph; near-equal scores may become equal."""
@@ -131,6 +136,43 @@ class ScoreMap:
         share = graph("Min", graph("Max", share, np.float64(0)), np.float64(1))
         total = graph("ReduceSum", graph("Mul", share, rises), np.array([1]), keepdims=0)
         return graph("Add", total, np.float64(self.values[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class SigmoidMap(ScoreMap):
+    """σ(scale · score): what the scores of a net mean that was trained with `SigmoidCrossEntropy`.
+
+    The knots are two points of the curve, at scale · score = ±1.
+    """
+
+    @classmethod
+    def of(cls, relevant: float, scale: float) -> Self:
+        """The map of a loss with these options."""
+        return cls(
+            "probability", np.array([-1.0, 1.0]) / scale, _sigmoid(np.array([-1.0, 1.0])), relevant
+        )
+
+    def _linear(self, scores: Floats) -> Floats:
+        return _sigmoid(scores / self.scores[1])
+
+    def to_json(self) -> dict[str, Any]:
+        """The map as a dictionary."""
+        return {**super().to_json(), "curve": "sigmoid"}
+
+    def add_to(self, graph: "Graph", scores: str) -> str:
+        """Append the sigmoid to an ONNX graph."""
+        s = graph.cast(scores, np.float64)
+        return graph("Sigmoid", graph("Div", s, np.float64(self.scores[1])))
+
+
+def _sigmoid(z: Floats) -> Floats:
+    """1 / (1 + exp(−z)), which never falls from one float32 to the next.
+
+    Near 0, a last bit of exp could be wrong by more than the difference: there the tangent, whose
+    error is below 10⁻¹⁹.
+    """
+    exact = 1.0 / (1.0 + np.exp(-np.clip(z, -700.0, 700.0)))
+    return np.where(abs(z) < 2.0**-20, 0.5 + z / 4, exact)
 
 
 _COUNT = len(STATISTICS)

@@ -88,6 +88,11 @@ class Learner(ABC):
         """Raise InputError for parameters that cannot be used, before data is read."""
 
     @classmethod
+    def needs_relevant(cls, parameters: Mapping[str, Any]) -> bool:  # noqa: ARG003
+        """True if nothing is learned from a query without a relevant document."""
+        return True
+
+    @classmethod
     def depends_on_threads(cls, parameters: Mapping[str, Any]) -> bool:  # noqa: ARG003
         """True if the number of threads changes the last bits of the model."""
         return False

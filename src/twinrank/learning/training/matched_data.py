@@ -179,10 +179,17 @@ def papers_queries(sets: Iterable[tuple[str, Dataset]]) -> tuple[list[Any], Part
     return kept, note if left_out else ()
 
 
-def trainable_part(train: TrainingSet) -> TrainingSet:
-    """The trainable queries; InputError if there are none."""
+def trainable_part(train: TrainingSet, needs_relevant: bool = True) -> TrainingSet:
+    """The trainable queries; InputError if there are none.
+
+    Where a learner also learns from queries without a relevant document, these are all queries of
+    weight above 0.
+    """
     data = train.data
     queries = trainable_queries(data, train.weights)
+    if queries.size and not needs_relevant:
+        weights = np.ones(data.queries) if train.weights is None else train.weights
+        queries = np.flatnonzero((data.lists.sizes > 0) & (weights > 0))
     if queries.size:
         return train.select(queries)
     if data.documents == 1:

@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from twinrank.core.lists import Lists
+from twinrank.core.losses import probability_term
 from twinrank.core.losses.ranking_loss import RankingLoss
 from twinrank.data.batches import Batch, Batches, rows_of
 from twinrank.data.label_columns import training_labels
@@ -23,6 +24,7 @@ from twinrank.learning.models.encoding import check_columns
 from twinrank.learning.models.ensemble import Net, models_of, resolve_architecture
 from twinrank.learning.models.gradients import sampled_importances
 from twinrank.learning.models.net_model import SCORED_TOGETHER, NetModel
+from twinrank.learning.models.score_map import SigmoidMap
 from twinrank.learning.models.scorer import score_all
 from twinrank.learning.training.distillation import Teacher
 from twinrank.learning.training.learner import Learner, Scores, Task, TrainingError
@@ -128,6 +130,11 @@ class NetLearner(Learner):
         ensemble_size_of(parameters)
         resolve_architecture(parameters["architecture"], parameters["mode"])
         loss_of(parameters)
+
+    @classmethod
+    def needs_relevant(cls, parameters: Mapping[str, Any]) -> bool:
+        """Probabilities are also learned from queries without a relevant document."""
+        return probability_term(parameters["objective"]) is None
 
     @classmethod
     def depends_on_threads(cls, parameters: Mapping[str, Any]) -> bool:  # noqa: ARG003
@@ -247,6 +254,7 @@ class NetLearner(Learner):
         if self._best:
             self.net.load_state_dict(self._best)
         net = self.net.cpu().eval()
+        term = probability_term(self.loss)
         model = NetModel(
             features=self.task.train.data.features,
             feature_names=self.task.train.data.feature_names,
@@ -254,6 +262,7 @@ class NetLearner(Learner):
             ensemble_size=net.ensemble_size,
             net=net,
             custom=self.custom,
+            calibration={"probability": SigmoidMap.of(term.relevant, term.scale)} if term else {},
         )
         return replace(model, importances=sampled_importances(model, self.task.train.data))
 

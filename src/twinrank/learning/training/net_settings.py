@@ -13,6 +13,7 @@ import torch
 from twinrank.core.losses import is_loss, loss_names
 from twinrank.core.losses import loss as loss_by_name
 from twinrank.core.losses.direct import DirectLoss
+from twinrank.core.losses.loss_sum import LossSum
 from twinrank.core.measures import Measure, names
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
@@ -102,18 +103,22 @@ class NetSettings:
 
 
 def loss_of(parameters: Mapping[str, Any]) -> Any:
-    """The objective as a loss: a measure, a loss by name, or the user's own callable."""
+    """The objective as a loss: measures, losses by name, their sum, or the user's own callable."""
     objective = parameters["objective"]
+    options = {n: parameters[n] for n in ("strategy", "alpha", "perturbation", "samples")}
     if callable(objective) and not isinstance(objective, Measure):
         return objective() if isinstance(objective, type) else objective
     if isinstance(objective, str):
         terms = [part for _, part in summands(objective)]
         if len(terms) == 1 and is_loss(objective):
             return loss_by_name(objective, parameters["mode"])
-        if len(terms) == 1 and (name := parse(terms[0]).name) not in names():
-            raise InputError(argument="objective", value=name, choices=[*names(), *loss_names()])
-    options = ("strategy", "alpha", "perturbation", "samples")
-    return DirectLoss(objective, **{name: parameters[name] for name in options})
+        for term in terms:
+            if not is_loss(term) and (name := parse(term).name) not in names():
+                choices = [*names(), *loss_names()]
+                raise InputError(argument="objective", value=name, choices=choices)
+        if len(terms) > 1 and any(map(is_loss, terms)):
+            return LossSum(objective, **options, mode=parameters["mode"])
+    return DirectLoss(objective, **options)
 
 
 def device_of(name: str) -> str:

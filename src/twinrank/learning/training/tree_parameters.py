@@ -235,9 +235,11 @@ def _check_objective(name: Any, engine_name: str) -> None:
                     "Unknown ", Argument("objective"), f" {name!r}. Did you mean {known!r}?"
                 )
         if not is_own_loss(name):
-            terms = summands(name)
+            terms = [parse_name(term) for _, term in summands(name)]
+            for term in terms:
+                _check_no_loss(term)
             if len(terms) == 1:  # `measure` checks sums
-                _check_known(terms[0][1])
+                _check_known(terms[0])
     elif not is_own_loss(name) and not isinstance(name, Measure):
         others = ", ".join(ENGINE_OBJECTIVES)
         raise InputError(
@@ -253,14 +255,16 @@ def parse_name(text: str) -> str:
     return text.partition("(")[0].partition("@")[0].strip()
 
 
-def _check_known(name: str) -> None:
-    """Refuse names that are no measures; losses are for nets."""
-    head = parse_name(name)
-    if head in names():
-        return
-    if has_torch():
+def _check_no_loss(name: str) -> None:
+    """Refuse losses, which are for nets."""
+    if name not in names() and has_torch():
         from twinrank.core.losses import NAMES as LOSSES
 
-        if head in LOSSES:
-            raise InputError(f"{head} is a loss for nets; trees optimise measures, such as nDCG.")
-    raise InputError(argument="objective", value=head, choices=[*names(), *ENGINE_OBJECTIVES])
+        if name in LOSSES:
+            raise InputError(f"{name} is a loss for nets; trees optimise measures, such as nDCG.")
+
+
+def _check_known(name: str) -> None:
+    """Refuse names that are no measures."""
+    if name not in names():
+        raise InputError(argument="objective", value=name, choices=[*names(), *ENGINE_OBJECTIVES])
