@@ -217,7 +217,7 @@ def test_features_in_the_log():
         ({"position": [1, 1.5, 3, 2, 1]}, "row 2 has a position that is not a whole number"),
         ({"position": [1, 77_777, 3, 2, 1]}, "row 2 has a position beyond 10,000; it may be an id"),
         ({"query": [["a"]] * 5}, "a query is no text or number: unhashable type"),
-        ({"position": ["1", "b", "3", "2", "1"]}, "a position in row 2 is not a number"),
+        ({"position": ["1", "b", "3", "2", "1"]}, "row 2 has a position that is not a number"),
         ({"clicked": [0, 2, 0, 0, 1]}, "row 2 has a value for clicked other than 0 and 1"),
         ({"clicked": [0, None, 0, 0, 1]}, "row 2 has no value for clicked"),
         ({"docid": ["x", "y", "x", "x", "y"]}, "row 3: impression 1 shows a document twice"),

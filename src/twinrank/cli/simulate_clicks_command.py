@@ -88,6 +88,5 @@ def simulate_clicks(
         random_state=seed,
     )
     log.save(out)
-    clicks = int(log.clicked.sum())
-    show_done(f"Wrote {out}: {log.impressions:,} impressions, {clicks:,} clicks")
-    show_json({"file": out, "impressions": log.impressions, "clicks": clicks})
+    show_done(f"Wrote {out}: {log.impressions:,} impressions, {log.clicks:,} clicks")
+    show_json({"file": out, "impressions": log.impressions, "clicks": log.clicks})

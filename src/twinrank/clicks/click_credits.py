@@ -87,11 +87,12 @@ def click_credits(
     if relevance is not None and estimator != "dr":
         raise InputError("relevance is for ", Argument("estimator", "dr"), "; leave it out.")
     if estimator == "naive":
-        propensity, trust = np.ones(log.position.size), np.zeros(log.position.size)
+        propensity, trust = np.broadcast_to(1.0, log.position.shape), None
     else:
         propensity, trust = row_propensities(log, propensities)
     bound = 0.0 if estimator == "naive" else clip_bound(log, clip)
-    clicks, exposure = log.per_document(log.clicked - trust), log.per_document(propensity)
+    clicks = log.per_document(log.clicked if trust is None else log.clicked - trust)
+    exposure = log.per_document(propensity)
     floor = bound * log.query_weights[log.document_query]
     divisor = np.maximum(exposure, floor)
     inverse = np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0)
@@ -166,27 +167,32 @@ def _summary(
 ) -> CreditSummary:
     """The figures, and a warning if one impression dominates."""
     size = log.query_weights[log.document_query]
-    rows = log.clicked
-    weight = log.row_weight[rows] * (inverse * size)[log.document[rows]]
-    total = weight.sum()
-    by_impression = np.bincount(log.impression[rows], weight, log.impressions)
-    largest = float(by_impression.max() / total) if total else 0.0
+    rows = np.flatnonzero(log.clicked)
+    count = (log.shown * log.clicked)[rows]
+    weight = (inverse * size)[log.document[rows]]
+    if not log.is_sum:  # in a sum, each click has the weight 1
+        weight = weight * log.row_weight[rows]
+    total = count @ weight
+    largest, what = weight.max(initial=0) / max(total, 1e-300), "A click"
+    if not log.is_sum:
+        by_impression = np.bincount(log.impression[rows], weight, log.impressions)
+        largest = by_impression.max() / max(total, 1e-300)
+        what = f"Impression {np.argmax(by_impression)}"
     unseen = ~shown & (size > 0)
     found = CreditSummary(
-        clicks=int(rows.sum()),
-        effective_clicks=float(total**2 / (weight**2).sum()) if total else 0.0,
+        clicks=log.clicks,
+        effective_clicks=float(total**2 / (count @ weight**2)) if total else 0.0,
         largest_weight=float(weight.max(initial=0)),
         clip=bound,
         clipped_share=float(clipped[shown].mean()) if shown.any() else 0.0,
         unseen=int(unseen.sum()),
-        largest_impression=largest,
+        largest_impression=float(largest),
     )
     if largest > _DOMINANT:
-        name = int(np.argmax(by_impression))
         warn(
             DataWarning(
-                f"Impression {name} has {largest:.0%} of all credit, so that estimates depend on "
-                f"its clicks. Raise clip, or use a longer log."
+                f"{what} has {largest:.0%} of all credit, so that estimates depend on it. Raise "
+                f"clip, or use a longer log."
             )
         )
     return found

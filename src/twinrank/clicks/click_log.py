@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from twinrank.core.lists import Lists
 from twinrank.data.dataset import Dataset
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ClickLog:
     position : array of int, shape (n_rows,)
         Where it was shown, from 1.
     clicked : array of bool, shape (n_rows,)
-        Whether it was clicked.
+        Whether it was clicked; in a sum, the share of its displays at which it was.
     lists : Lists
         The documents of each query.
     query_ids : array, shape (n_queries,)
@@ -61,6 +61,10 @@ class ClickLog:
         The impressions whose order was random, if the log states it.
     data : Dataset, optional
         The features of the documents.
+    displays : array of float, shape (n_rows,), optional
+        In a sum of impressions, how often each row's document was shown at its position. All
+        impressions of a query that are in random order, or in the ranker's, then count as one,
+        whose weight is their number.
 
     Examples
     --------
@@ -72,7 +76,7 @@ class ClickLog:
     impression: Ints
     document: Ints
     position: Ints
-    clicked: Bools
+    clicked: Bools | Floats
     lists: Lists
     query_ids: npt.NDArray[Any]
     docids: npt.NDArray[Any]
@@ -80,6 +84,7 @@ class ClickLog:
     propensity: Floats | None = None
     randomised: Bools | None = None
     data: Dataset | None = None
+    displays: Floats | None = None
 
     @classmethod
     def from_frame(
@@ -149,9 +154,24 @@ class ClickLog:
             raise InputError("The log has no rows.")
 
     @property
+    def is_sum(self) -> bool:
+        """True if impressions were summed when the log was loaded."""
+        return self.displays is not None
+
+    @property
     def impressions(self) -> int:
         """The number of impressions."""
-        return self.weight.size
+        return round(float(self.weight.sum())) if self.is_sum else self.weight.size
+
+    @property
+    def clicks(self) -> int:
+        """The number of clicks."""
+        return round(float((self.shown * self.clicked).sum()))
+
+    @cached_property
+    def shown(self) -> Floats:
+        """How many displays each row stands for."""
+        return np.broadcast_to(1.0, self.position.shape) if self.displays is None else self.displays
 
     @property
     def queries(self) -> int:
@@ -176,14 +196,16 @@ class ClickLog:
     @cached_property
     def impression_query(self) -> Ints:
         """The number of each impression's query."""
-        queries = np.empty(self.impressions, np.int64)
+        queries = np.empty(self.weight.size, np.int64)
         queries[self.impression] = self.query
         return queries
 
     @cached_property
     def row_weight(self) -> Floats:
-        """The weight of each row's impression."""
-        return self.weight[self.impression]
+        """The weight of each row: that of its impression, or its number of displays."""
+        if self.displays is None and (self.weight != 1).any():
+            return self.weight[self.impression]
+        return self.shown
 
     @cached_property
     def query_weights(self) -> Floats:
@@ -204,12 +226,13 @@ class ClickLog:
             The impressions to keep.
         """
         kept = np.asarray(impressions)
+        self.check_rows("select")
         if kept.dtype != np.bool_ or kept.shape != (self.impressions,):
             raise InputError(
                 f"select takes a mask with one entry for each of {self.impressions:,} impressions, "
                 f"not {kept.dtype} of shape {kept.shape}."
             )
-        return self._part(kept[self.impression], kept)
+        return self._kept(kept)
 
     def first(self, positions: int) -> "ClickLog":
         """Keep the first positions; documents below count as not shown.
@@ -222,7 +245,26 @@ class ClickLog:
         rows = self.position <= positions
         if not rows.any():
             raise InputError(f"The log has no rows up to position {positions}.")
-        return self._part(rows, np.bincount(self.impression[rows], minlength=self.impressions) > 0)
+        kept = np.bincount(self.impression[rows], minlength=self.weight.size) > 0
+        return self._part(rows, kept)
+
+    def check_rows(self, what: str) -> None:
+        """Refuse a sum of impressions, for what needs each of them."""
+        if self.is_sum:
+            raise InputError(
+                f"{what} needs single impressions, but this log was summed when it was loaded. "
+                f"Load a part of it with ",
+                Argument("summed", False),
+                ".",
+            )
+
+    def random_part(self) -> "ClickLog":
+        """The impressions in random order."""
+        assert self.randomised is not None
+        return self._kept(self.randomised)
+
+    def _kept(self, kept: Bools) -> "ClickLog":
+        return self._part(kept[self.impression], kept)
 
     def _part(self, rows: Bools, kept: Bools) -> "ClickLog":
         """Some rows and their impressions."""
@@ -236,6 +278,7 @@ class ClickLog:
             weight=self.weight[kept],
             propensity=None if self.propensity is None else self.propensity[rows],
             randomised=None if self.randomised is None else self.randomised[kept],
+            displays=None if self.displays is None else self.displays[rows],
         )
 
     def split(self, *shares: float, random_state: int = 0) -> "list[ClickLog]":
@@ -252,7 +295,7 @@ class ClickLog:
 
         shown = np.flatnonzero(self.query_weights > 0)
         parts = cut(shown.size, shares, random_state)
-        return [self.select(np.isin(self.impression_query, shown[part])) for part in parts]
+        return [self._kept(np.isin(self.impression_query, shown[part])) for part in parts]
 
     def to_dataset(
         self,
@@ -315,6 +358,7 @@ class ClickLog:
         """
         from twinrank.clicks.log_reading import write_log
 
+        self.check_rows("save")
         write_log(self, Path(path).expanduser())
 
     @cached_property
@@ -328,8 +372,8 @@ class ClickLog:
         counts = [
             counted(self.impressions, "impression"),
             counted(self.queries, "query"),
-            counted(self.position.size, "row"),
-            counted(int(self.clicked.sum()), "click"),
+            counted(round(self.shown.sum()), "row"),
+            counted(self.clicks, "click"),
         ]
         return f"ClickLog({', '.join(counts)})"
 

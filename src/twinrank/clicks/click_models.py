@@ -137,6 +137,7 @@ def compare_click_models(
     'cascade'
     """
     check_number("rows", rows, whole=True, least=1)
+    log.check_rows("compare_click_models")
     generator = np.random.default_rng(random_state)
     log = _sampled(log, rows, generator)
     held = _held_out(log, generator)
@@ -325,7 +326,7 @@ def warn_of_other_models(log: ClickLog) -> None:
     """Warn if another click model describes the log better than the position-based one."""
     try:
         comparison = compare_click_models(log, rows=_QUICK)
-    except InputError:  # then nothing can be said
+    except InputError:  # a short log or a sum, which cannot say it
         return
     if comparison.doubt:
         warn(

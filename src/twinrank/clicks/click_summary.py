@@ -56,22 +56,30 @@ class ClickSummary:
 
 def summarise_clicks(log: ClickLog) -> ClickSummary:
     """Compute the statistics of a log."""
-    shown = np.bincount(log.position, minlength=log.positions + 1)[1:]
-    clicks = np.bincount(log.position, log.clicked, log.positions + 1)[1:]
+    shown = np.bincount(log.position, log.shown, log.positions + 1)[1:]
+    clicks = np.bincount(log.position, log.shown * log.clicked, log.positions + 1)[1:]
     seen = np.bincount(log.document, minlength=log.lists.documents) > 0
-    places = np.unique(log.document * (log.positions + 1) + log.position)
-    several = np.bincount(places // (log.positions + 1), minlength=seen.size) > 1
+    first = np.zeros(seen.size, np.int64)
+    first[log.document] = log.position
+    several = np.zeros(seen.size, np.bool_)
+    several[log.document[first[log.document] != log.position]] = True
     problem = cells_of(log, "auto", log.positions)[0].problem()
     candidates = log.query_weights[log.document_query] > 0
     return ClickSummary(
         impressions=log.impressions,
         queries=log.queries,
-        rows=log.position.size,
-        clicks=int(log.clicked.sum()),
+        rows=round(shown.sum()),
+        clicks=log.clicks,
         click_rates=(clicks / np.maximum(shown, 1)).tolist(),
         documents=int(seen.sum()),
         never_shown=int((candidates & ~seen).sum()),
         moved_share=float(several.sum() / seen.sum()),
-        randomised_share=0.0 if log.randomised is None else float(log.randomised.mean()),
+        randomised_share=_randomised_share(log),
         problem="" if problem is None else rendered(problem),
     )
+
+
+def _randomised_share(log: ClickLog) -> float:
+    if log.randomised is None:
+        return 0.0
+    return float(np.average(log.randomised, weights=log.weight if log.is_sum else None))

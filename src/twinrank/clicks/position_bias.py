@@ -120,7 +120,7 @@ def estimate_propensities(
 
 def cells_of(log: ClickLog, method: str, positions: int) -> "tuple[Cells, str]":
     """The cells that a method compares, and the name of what it uses."""
-    randomised = np.zeros(log.impressions, np.bool_) if log.randomised is None else log.randomised
+    randomised = np.zeros(log.weight.size, np.bool_) if log.randomised is None else log.randomised
     if method == "pairs" or (method == "auto" and not randomised.any()):
         return Cells.of(log, log.document, positions), "pairs"
     if not randomised.any():
@@ -131,7 +131,7 @@ def cells_of(log: ClickLog, method: str, positions: int) -> "tuple[Cells, str]":
             ".",
         )
     if method == "random" or randomised.all():
-        part = log.select(randomised)
+        part = log.random_part()
         return Cells.of(part, part.query, positions), "random"
     groups = np.where(randomised[log.impression], log.lists.documents + log.query, log.document)
     return Cells.of(log, groups, positions), "random and pairs"

@@ -102,7 +102,7 @@ class Propensities:
                 f"Position {int(positions.max())} has no propensity; there are {len(self)} values. "
                 f"Leave out lower positions with log.first({len(self)})."
             )
-        return np.asarray(np.asarray(values)[positions - 1])
+        return np.take(np.asarray(values, np.float64), positions - 1)
 
     def table(self) -> ResultTable:
         """A table of positions, values and intervals."""
@@ -199,14 +199,14 @@ def _checked_trust(trust: Sequence[float], values: Sequence[float]) -> tuple[flo
     return own
 
 
-def row_propensities(log: ClickLog, propensities: Any) -> tuple[Floats, Floats]:
-    """The propensity and the trust bias of each row of a log."""
+def row_propensities(log: ClickLog, propensities: Any) -> tuple[Floats, Floats | None]:
+    """The propensity of each row of a log, and its trust bias, if there is any."""
     if propensities is None:
         if log.propensity is None:
             raise InputError(
                 "The log has no column of propensities. Pass propensities, such as those of "
                 "estimate_propensities(log)."
             )
-        return log.propensity, np.zeros(log.propensity.size)
+        return log.propensity, None
     known = propensities if isinstance(propensities, Propensities) else Propensities(propensities)
-    return known.at(log.position), known.trust_at(log.position)
+    return known.at(log.position), None if known.trust is None else known.trust_at(log.position)

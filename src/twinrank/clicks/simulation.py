@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.clicks.click_log import Bools, ClickLog, Floats, Ints
-from twinrank.clicks.log_reading import docids_of
+from twinrank.clicks.log_rows import docids_of
 from twinrank.clicks.scored_documents import scores_of_documents
 from twinrank.data.dataset import Dataset
 from twinrank.support.errors import InputError
