@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import twinrank as tr
-from twinrank.cli import main
+from twinrank.cli import main, reproduce_command
 from twinrank.evaluation.conventions import CONVENTIONS
 from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.experiments.paper import reproduction, time_estimate
@@ -395,9 +395,39 @@ def test_expected_time_has_every_evaluation(epochs, evaluations, monkeypatch):
     assert expected_seconds([unit], source)[unit.key] == pytest.approx(expected)
 
 
+def test_the_estimate_alone(monkeypatch, capsys, tmp_path):
+    """Of each method, and without data for the size of MSLR-WEB30K; nothing is trained."""
+    monkeypatch.setattr(time_estimate, "_time", lambda unit, sets: (0.5, 0.0))
+    monkeypatch.setattr(reproduce_command, "_TIMED_QUERIES", 60)
+    words = ["--estimate", "--jobs", "1", "--out", tmp_path / "out"]
+    assert run(monkeypatch, *words) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"AP-type3 +20 ", shown)
+    assert re.search(r"AP-type3 \(trees\) +5 ", shown)
+    assert "345 trainings to do, 1 at a time: expected to take" in shown
+    assert run(monkeypatch, *words, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["data"] == "MSLR-WEB30K"
+    assert len(result["expected"]) == 345
+    source = Source(queries=60, cut=5, min_documents=10, min_relevant=1)
+    share = 3_749_144 / sum(data.documents for data in source.sets(1).values())
+    expected = 100 * 0.5 * source.sets(1)["train"].queries * share
+    first = result["expected"][0]
+    assert first["training"] == "ListMLE (R5), fold 1, seed 0"
+    assert first["seconds"] == pytest.approx(expected)
+    data = raw_folds(tmp_path / "MSLR")
+    assert run(monkeypatch, data, *words, "--table", "7", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["data"] == "MSLR"
+    assert len(result["expected"]) == 4 * 4 * 2
+    assert result["expected"][0]["seconds"] == pytest.approx(100 * 0.5 * 24)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
+        (["--table", "3", "--estimate"], "--estimate is about trainings"),
         (["--table", "9"], "Table 9 is not available; choose from 2 to 8"),
         (["--figure", "3"], "Figure 3 is not available; choose from 1 and 2"),
         (["--quick", "--full"], "exclude each other"),

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 _TABLES, _FIGURES = (2, 3, 4, 5, 6, 7, 8), (1, 2)
 _QUICK_EPOCHS, _QUICK_FOLDS, _QUICK_QUERIES = 6, 2, 500
+_TIMED_QUERIES = 1_000  # of the built-in data, in place of MSLR-WEB30K
 _HINT = """\
 Tables 4 to 8 and Figure 2 need trainings:
+  twinrank reproduce --estimate      the time of the experiment on MSLR-WEB30K, by method
   twinrank reproduce --quick         a small version on built-in data, in minutes
   twinrank reproduce MSLR-WEB30K     everything on the paper's data, with an estimate of the time
   twinrank reproduce --table 7 …     one table (2 to 8) or figure (--figure 1 or 2)"""
@@ -51,6 +53,7 @@ def reproduce(
     published: Annotated[bool | None, typer.Option("--published/--no-published")] = None,
     quick: bool = False,
     full: bool = False,
+    estimate: bool = False,
     jobs: Jobs = None,
     ray: Ray = None,
     seed: Seed = 0,
@@ -95,6 +98,9 @@ def reproduce(
         Two folds, six epochs, published architectures: takes minutes.
     full
         All tables and figures.
+    estimate
+        Print the expected time of each method, and train nothing. Without data: on MSLR-WEB30K,
+        from a few steps on built-in data of its shape.
     out
         Folder for tables, figures, values and the report (default: reproduction).
     """
@@ -103,16 +109,20 @@ def reproduce(
     if full and (table or figure):
         raise InputError("--full makes all tables and figures; remove it, or --table and --figure.")
     out = out.expanduser()
-    everything = quick or full or data is not None
+    everything = quick or full or estimate or data is not None
     tables = _chosen("table", table, figure, _TABLES, _TABLES if everything else (2, 3))
     figures = _chosen("figure", figure, table, _FIGURES, _FIGURES if everything else (1,))
+    like_mslr = estimate and data is None and not (quick or full)
     reproduction = None
     if 2 in figures or any(number > 3 for number in tables):
         reproduction = _reproduction(
-            data, tables, figures, folds, epochs, architectures, quick, reading,
+            data, tables, figures, folds, epochs, architectures, quick, reading, like_mslr,
             seeds=tuple(range(seed, seed + seeds)), published=published, rounds=rounds,
             wassrank_cost=wassrank_cost,
         )  # fmt: skip
+    if estimate:
+        _show_estimate(reproduction, out, jobs, like_mslr)
+        return
     shown = _without_data([n for n in tables if n <= 3], 1 in figures, seed, out)
     failures: list[str] = []
     if reproduction is not None:
@@ -156,16 +166,23 @@ def _reproduction(
     architectures: str | None,
     quick: bool,
     reading: dict[str, Any] | None,
+    like_mslr: bool,
     **choices: Any,
 ) -> "Reproduction":
     """The reproduction, checked before any training."""
-    from twinrank.experiments.paper.published import EPOCHS, FEWEST_DOCUMENTS, FEWEST_RELEVANT
+    from twinrank.experiments.paper.published import (
+        EPOCHS,
+        FEWEST_DOCUMENTS,
+        FEWEST_RELEVANT,
+        FOLDS,
+    )
     from twinrank.experiments.paper.published import architectures as named
     from twinrank.experiments.paper.reproduction import Reproduction
 
     names = named(architectures or ("paper" if quick else "all"))
     chosen_folds = None if folds is None else numbers(folds, "--folds", 1)
     few: dict[str, Any] = {"queries": _QUICK_QUERIES} if quick else {}
+    few = {"queries": _TIMED_QUERIES, "cut": FOLDS} if like_mslr else few
     least = {"min_documents": FEWEST_DOCUMENTS, "min_relevant": FEWEST_RELEVANT}
     source = source_of(data, reading, **least, **few)
     checked = source.check(chosen_folds)
@@ -234,8 +251,7 @@ def _print_expected_time(
     reproduction: "Reproduction", out: Path, jobs: int | None, ray: str | None
 ) -> None:
     """Print the expected time of the trainings that are lacking, from a few steps of each."""
-    from twinrank.experiments.paper.time_estimate import expected_seconds, in_parallel
-    from twinrank.experiments.study.scheduler import cores
+    from twinrank.experiments.paper.time_estimate import expected_seconds
     from twinrank.support.quantities import counted, duration
 
     lacking = reproduction.lacking(out)
@@ -243,10 +259,49 @@ def _print_expected_time(
         return
     show(f"Timing a few steps on {reproduction.source.name} …", err=True)
     seconds = list(expected_seconds(lacking, reproduction.source).values())
-    trainings = counted(len(lacking), "training")
     if ray is not None:
+        trainings = counted(len(lacking), "training")
         show(f"{trainings} to do, {duration(sum(seconds))} of work in all", err=True)
         return
-    together = min(jobs or cores(), len(lacking))
-    expected = duration(in_parallel(seconds, together))
-    show(f"{trainings} to do, {together} at a time: expected to take {expected}", err=True)
+    show(_expectation(seconds, jobs)[1], err=True)
+
+
+def _expectation(seconds: list[float], jobs: int | None) -> tuple[float, str]:
+    """The seconds that trainings take together, and a sentence on it."""
+    from twinrank.experiments.paper.time_estimate import in_parallel
+    from twinrank.experiments.study.scheduler import cores
+    from twinrank.support.quantities import counted, duration
+
+    together = max(1, min(jobs or cores(), len(seconds)))
+    expected = in_parallel(seconds, together)
+    trainings = counted(len(seconds), "training")
+    words = f"{trainings} to do, {together} at a time: expected to take {duration(expected)}"
+    return expected, words
+
+
+def _show_estimate(
+    reproduction: "Reproduction | None", out: Path, jobs: int | None, like_mslr: bool
+) -> None:
+    """Print the expected time of each method; `like_mslr` scales it to MSLR-WEB30K."""
+    from twinrank.experiments.paper.published import MSLR
+    from twinrank.experiments.paper.time_estimate import expected_seconds, time_table
+
+    if reproduction is None:
+        raise InputError("--estimate is about trainings: Tables 4 to 8 and Figure 2.")
+    units = reproduction.lacking(out)
+    share = MSLR[1] / reproduction.size[1] if like_mslr else 1.0
+    name = "MSLR-WEB30K" if like_mslr else reproduction.source.name
+    if not is_quiet():
+        show(f"Timing a few steps on {reproduction.source.name} …", err=True)
+    timed = expected_seconds(units, reproduction.source)
+    seconds = {key: share * value for key, value in timed.items()}
+    expected, words = _expectation(list(seconds.values()), jobs)
+    show_table(time_table(f"Expected time on {name}, one training at a time", units, seconds), "\n")
+    show(words)
+    if like_mslr:
+        show_note(
+            "The steps were timed on built-in data, which has the features and the lengths of "
+            "lists of MSLR-WEB30K."
+        )
+    each = [{"training": str(unit), "seconds": seconds[unit.key]} for unit in units]
+    show_json({"data": name, "seconds": expected, "expected": each})

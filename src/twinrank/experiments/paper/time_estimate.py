@@ -1,4 +1,7 @@
-"""An estimate of training times, from a few real steps of each method on a sample of the data."""
+"""An estimate of training times, from a few real steps of each method on a sample of the data.
+
+Times are of the processor, which are those of the clock if other programs leave a core free.
+"""
 
 import math
 import time
@@ -9,10 +12,14 @@ import numpy as np
 
 from twinrank.data.dataset import Dataset
 from twinrank.experiments.study.methods import NET, TREES
+from twinrank.experiments.study.methods import method as method_of
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import Unit, one_thread
+from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.settings import resolve
 from twinrank.support.errors import TwinRankError
+from twinrank.support.quantities import duration
+from twinrank.support.tables import Cell, ResultTable
 
 _SCORED = 12_000  # documents that are scored, as many as a training scores at a time
 _ITERATIONS = 3  # the first, which loads and compiles, does not count
@@ -64,6 +71,21 @@ def in_parallel(seconds: Sequence[float], jobs: int) -> float:
     return max(sum(seconds) / max(jobs, 1), max(seconds, default=0.0))
 
 
+def time_table(title: str, units: Sequence[Unit], seconds: Mapping[str, float]) -> ResultTable:
+    """The expected time of a training of each method, and of all its trainings."""
+    by_method: dict[str, list[float]] = {}
+    for unit in units:
+        chosen = method_of(unit.method)
+        name = "-".join(filter(None, (chosen.objective, chosen.strategy)))
+        trees = unit.kind is TREES and chosen.strategy
+        by_method.setdefault(f"{name} (trees)" if trees else name, []).append(seconds[unit.key])
+    rows = [(name, len(own), sum(own) / len(own), sum(own)) for name, own in by_method.items()]
+    total = sum(row[3] for row in rows)
+    rows.append(("all", len(units), total / max(len(units), 1), total))
+    cells = [[Cell(n), Cell(f"{c:,}"), Cell(duration(e)), Cell(duration(a))] for n, c, e, a in rows]
+    return ResultTable(title, ["", "trainings", "one training", "in all"], cells)
+
+
 def _time(unit: Unit, sets: Mapping[str, Dataset]) -> tuple[float, float]:
     """Seconds per query (trees: per document) and iteration, and per document that is scored."""
     kind, cost, train = unit.kind, _COSTS[unit.kind.name], sets["train"]
@@ -76,17 +98,27 @@ def _time(unit: Unit, sets: Mapping[str, Dataset]) -> tuple[float, float]:
     with one_thread():
         ranker = kind.estimator(**{**unit.parameters, **own})
         try:
-            ranker.fit(sample, eval_set=watched if cost.evaluates else None)
+            clock = _Clock()
+            ranker.fit(sample, eval_set=watched if cost.evaluates else None, callbacks=[clock])
         except TwinRankError:  # the study will report it
             return 0.0, 0.0
-        history = ranker.history_
-        spent = history[-1]["seconds"] - (history[0]["seconds"] if len(history) > 1 else 0.0)
         scored = _sample(train, _queries_with(train, _SCORED))
-        begun = time.perf_counter()
+        begun = time.process_time()
         ranker.predict(scored)
-        scoring = time.perf_counter() - begun
-    iterations = max(len(history) - 1, 1)
-    return spent / iterations / getattr(sample, cost.size), scoring / scored.documents
+        scoring = time.process_time() - begun
+    spent = (clock.ends[-1] - clock.ends[0]) / max(len(clock.ends) - 1, 1)
+    return spent / getattr(sample, cost.size), scoring / scored.documents
+
+
+class _Clock(Callback):
+    """The time of the processor at the end of each iteration."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_iteration_end(self, trainer: Any, record: dict[str, Any]) -> None:  # noqa: ARG002
+        """Note the time."""
+        self.ends.append(time.process_time())
 
 
 def _queries_with(data: Dataset, documents: int) -> int:
