@@ -924,7 +924,40 @@ def test_from_a_log_to_an_evaluated_ranker(run, tmp_path):
     code, out, _ = run("evaluate", "new", "test.txt", "--clicks", "later.csv", "--estimator", "dr",
                        "-m", "P(gain=linear)@3")  # fmt: skip
     assert "doubly robust" in out
+    code, _, err = run("evaluate", "old", "new", "test.txt", "--clicks", "later.csv", "--report",
+                       "clicks.html")  # fmt: skip
+    page = (tmp_path / "clicks.html").read_text("utf-8")
+    assert (code, "Report: clicks.html" in err) == (0, True)
+    assert all(title in page for title in ("2 systems by clicks", "Click-through by position"))
+    assert page.count("<svg viewBox") == 2
+    assert "new − old: DCG(gain=linear)@10 differs by" in page
     assert run("train", "--resume", "new")[0] == 0  # the run knows the log
+
+
+def test_a_folder_of_ubi_is_a_log(run, tmp_path):
+    data = made_data(40, 6)
+    data.save(tmp_path / "data.csv")
+    log = tr.simulate_clicks(data, logger="good", temperature=1, impressions=1500)
+    order = np.lexsort((log.position, log.impression))
+    hits = np.split(log.docids[log.document[order]], np.cumsum(np.bincount(log.impression))[:-1])
+    queries = [
+        {"query_id": i, "user_query": log.query_ids[query], "query_response_hit_ids": own.tolist()}
+        for i, (query, own) in enumerate(zip(log.impression_query, hits, strict=True))
+    ]
+    events = [
+        {"query_id": int(log.impression[row]), "action_name": "click",
+         "event_attributes": {"object": {"object_id": log.docids[log.document[row]]}}}
+        for row in np.flatnonzero(log.clicked)
+    ]  # fmt: skip
+    (tmp_path / "ubi").mkdir()
+    for name, rows in (("queries", queries), ("events", events)):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "ubi" / f"ubi_{name}.ndjson").write_text(lines)
+    code, out, _ = run("inspect", "data.csv", "--clicks", "ubi", "--json")
+    assert (code, json.loads(out)["clicks"]) == (0, log.clicks)
+    train = ["train", "data.csv", "--clicks", "ubi", "--trees", "--epochs", 3, "--out", "new"]
+    assert run(*train)[0] == 0
+    assert run("evaluate", "new", "data.csv", "--clicks", "ubi")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -951,6 +984,11 @@ def test_from_a_log_to_an_evaluated_ranker(run, tmp_path):
              "p.json", "-m", "P(gain=linear)@4"],
             "accept this with --min-overlap 0.33",
         ),
+        (
+            ["evaluate", "d.txt", "--scores", "s.txt", "--clicks", "log.csv", "--report", "a.pdf"],
+            "Can't write a.pdf. Choose a name with .html",
+        ),
+        (["inspect", "d.txt", "--clicks", "ubi"], "Can't read ubi/ubi_events.ndjson"),
         (["simulate-clicks", "d.txt", "--logger", "bm25"], "Choose from random, good, noise"),
         (["simulate-clicks", "d.txt", "--out", "log.csv"], "log.csv exists; add --overwrite"),
     ],
@@ -962,6 +1000,9 @@ def test_mistakes_on_the_command_line(run, tmp_path, words, complaint):
     tr.simulate_clicks(data, logger="good", impressions=300).save(tmp_path / "log.csv")
     tr.simulate_clicks(data, logger="noise", impressions=300, cutoff=2).save(tmp_path / "two.csv")
     tr.Propensities(1 / np.arange(1, 7)).save(tmp_path / "p.json")
+    (tmp_path / "ubi").mkdir()
+    shown = {"query_id": "i", "user_query": "q0", "query_response_hit_ids": ["d0"]}
+    (tmp_path / "ubi" / "ubi_queries.ndjson").write_text(json.dumps(shown))
     code, _, err = run(*words)
     assert code == 2
     assert complaint in " ".join(err.split())

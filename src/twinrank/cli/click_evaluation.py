@@ -11,7 +11,9 @@ from twinrank.cli.predict_command import scores_of
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
+    from twinrank.clicks.click_log import ClickLog
     from twinrank.clicks.log_evaluation import LogEvaluation
+    from twinrank.clicks.propensities import Propensities
 
 
 def evaluate_clicks(
@@ -26,8 +28,11 @@ def evaluate_clicks(
     seed: int,
     min_overlap: float,
     reading: dict[str, Any],
-) -> "LogEvaluation":
-    """Estimate measures of models and of files of scores from a log on the same data."""
+) -> "tuple[LogEvaluation, ClickLog, Propensities | None]":
+    """Estimate measures of models and of files of scores from a log on the same data.
+
+    Returns the log and its propensities, too.
+    """
     from twinrank.clicks.click_measures import check_linear
     from twinrank.clicks.log_evaluation import evaluate_log
 
@@ -44,7 +49,7 @@ def evaluate_clicks(
         log.data.from_source_order(read_scores_of(path, log.data.documents)) for path in files
     ]
     with warnings_as_notes(is_quiet()):
-        return evaluate_log(
+        result = evaluate_log(
             dict(zip(names, scores, strict=True)),
             log,
             listed,
@@ -53,3 +58,4 @@ def evaluate_clicks(
             min_overlap=min_overlap,
             random_state=seed,
         )
+    return result, log, found

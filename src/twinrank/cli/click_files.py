@@ -20,12 +20,19 @@ LINEAR = "DCG(gain=linear)@10"
 def load_log(
     clicks: Path, data: Path | None, reading: dict[str, Any], text: Any = ()
 ) -> "ClickLog":
-    """Load a log; the labels of the data are ignored."""
+    """Load a log; the labels of the data are ignored.
+
+    A folder with the indices of OpenSearch UBI is a log, too.
+    """
     from twinrank.clicks.log_reading import load_clicks
+    from twinrank.clicks.ubi import load_ubi
 
     documents = None if data is None else load_unlabelled(data, reading, text)
     if documents is not None:
         show_notes(documents)
+    queries, events = (clicks / f"ubi_{name}.ndjson" for name in ("queries", "events"))
+    if queries.exists() or events.exists():
+        return load_ubi(queries, events, documents)
     return load_clicks(clicks, documents)
 
 

@@ -106,8 +106,8 @@ def evaluate(
     scores
         Scores of DATA, one line per document; may be repeated.
     clicks
-        A log of clicks on DATA (.csv, .tsv, .parquet or a folder): estimate measures from clicks
-        instead of labels.
+        A log of clicks on DATA (.csv, .tsv, .parquet, or a folder as for inspect): estimate
+        measures from clicks instead of labels.
     propensities
         Propensities for --clicks, from inspect --save-propensities (default: those of the log, or
         estimates).
@@ -149,7 +149,8 @@ def evaluate(
         (default: no plot).
     report
         Write an HTML report, where rankings of single queries can be compared, with the
-        features that make the difference (default: no report).
+        features that make the difference; for --clicks, estimates beside click-through by position
+        (default: no report).
     queries
         Number of queries in --report.
     seed
@@ -163,7 +164,7 @@ def evaluate(
     if clicks is not None:
         _evaluate_log(
             clicks, paths, scores, measure, propensities, estimator, architecture, seed,
-            min_overlap, reading, output,
+            min_overlap, reading, output, report,
         )  # fmt: skip
         return
     testing = {"test": test, "level": significance, "correction": correction}
@@ -206,8 +207,7 @@ def evaluate(
         from twinrank.cli.evaluation_report import write_evaluation_report
 
         write_evaluation_report(report, systems, comparison, queries, calibrations)
-        if not is_quiet():
-            show(f"Report: {report}", err=True)
+        _show_report(report)
 
 
 def _evaluate_log(
@@ -222,8 +222,9 @@ def _evaluate_log(
     min_overlap: float,
     reading: dict[str, Any] | None,
     output: str,
+    report: Path | None,
 ) -> None:
-    """Print what models are worth by the clicks of a log."""
+    """Print what models are worth by the clicks of a log, and write the report."""
     from twinrank.cli.click_evaluation import evaluate_clicks
 
     *models, data = paths or (None,)
@@ -233,11 +234,27 @@ def _evaluate_log(
         raise InputError(f"--clicks has no output {output}; choose table, json or markdown.")
     files = scores or []
     options = (measures, propensities, estimator, architecture, seed, min_overlap, reading or {})
-    result = evaluate_clicks(clicks, data, models, files, *options)
+    _check_report(report)
+    result, log, found = evaluate_clicks(clicks, data, models, files, *options)
     if output == "json":
         print_json(result.to_json())
     else:
         show(_rendered(result.table(), output))
+    if report is not None:
+        from twinrank.cli.click_report import write_click_report
+
+        write_click_report(report, result, log, found)
+        _show_report(report)
+
+
+def _check_report(report: Path | None) -> None:
+    if report is not None and report.suffix.lower() != ".html":
+        raise InputError(f"Can't write {report}. Choose a name with .html.")
+
+
+def _show_report(report: Path) -> None:
+    if not is_quiet():
+        show(f"Report: {report}", err=True)
 
 
 def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, systems: int) -> None:
@@ -248,8 +265,7 @@ def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, syst
     check_testing(**testing)
     if report is not None and systems < 2:
         raise InputError(f"--report compares systems: it needs two or more, not {systems}.")
-    if report is not None and report.suffix.lower() != ".html":
-        raise InputError(f"Can't write {report}. Choose a name with .html.")
+    _check_report(report)
     if plot is None:
         return
     if systems != 2:

@@ -44,8 +44,8 @@ def inspect(
     plot
         Also draw the summary to a .png, .svg or .pdf file (default: no).
     clicks
-        Summarise this log of clicks instead: .csv, .tsv, .parquet or a folder; DATA has the
-        features, if there are any.
+        Summarise this log of clicks instead: .csv, .tsv, .parquet, a folder of Parquet files, or
+        one with ubi_queries.ndjson and ubi_events.ndjson; DATA has the features, if there are any.
     save_propensities
         Write the propensities of --clicks to a JSON file.
     positions

@@ -110,8 +110,8 @@ def train(
     teacher
         The folder of a model or run whose scores a net also learns from.
     clicks
-        Learn from this log of clicks on DATA (.csv, .tsv, .parquet or a folder) instead of labels;
-        a fifth of its queries validates.
+        Learn from this log of clicks on DATA instead of labels: .csv, .tsv, .parquet, or a folder
+        as for inspect. A fifth of its queries validates.
     propensities
         Propensities for --clicks, from inspect --save-propensities. Default: those of the log, or
         estimates.
