@@ -11,7 +11,6 @@ from sklearn.base import clone
 
 import twinrank as tr
 from twinrank.deployment.onnx_export import onnx_model
-from twinrank.learning.distributed.dask_partitions import prepare
 from twinrank.learning.models.encoding import MOST, Encoding
 
 QID = np.repeat(np.arange(20), 10)
@@ -189,11 +188,6 @@ def test_a_column_of_ids_is_noted(tmp_path):
     with pytest.warns(tr.DataWarning, match="'url' has 200 different texts in 200 rows"):
         data = tr.load(tmp_path / "a.csv", cache=False)
     assert set(data.categories) == {data.feature_names.index(n) for n in ("site", "kind", "url")}
-
-
-def test_a_partition_of_dask_refuses_text():
-    with pytest.raises(tr.InputError, match="On a Dask cluster, columns of text"):
-        prepare((FRAME, Y, QID, None), {})
 
 
 def test_explanations_keep_the_texts_of_other_columns():

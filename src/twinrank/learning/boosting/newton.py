@@ -67,14 +67,13 @@ class Newton:
     perturbation: float = PERTURBATION
     samples: int = SAMPLES
     random_state: int = 0
-    unit: float | None = None
-    """The divisor of both, if it is not the mean hessian of the round: workers that each see a part
-    of the data must agree on it."""
     model: int = 0
     """The number of the model in an ensemble."""
     labels: Any = field(default=None, repr=False, compare=False)
     """For a sum of measures: the prepared labels of all documents, which replace those of the
     engine."""
+    add_parts: Callable[[list[float]], list[float]] = field(default=list, repr=False, compare=False)
+    """Adds up values over the workers of a cluster, which must divide by the same mean hessian."""
 
     @classmethod
     def of(
@@ -107,9 +106,8 @@ class Newton:
         if queries is not None:
             return self._of_queries(scores, labels, lists, weights, queries)
         gradient, hessian = self.sums(scores, labels, lists, weights)
-        mean = self.unit
-        if mean is None:
-            mean = float(hessian.mean(dtype=np.float64)) if hessian.size else 0.0
+        total, count = self.add_parts([float(hessian.sum(dtype=np.float64)), hessian.size])
+        mean = total / count if count else 0.0
         scale = np.float32(1 / mean if mean > 0 else 1.0)
         gradient *= scale
         hessian *= scale

@@ -1,1 +1,1 @@
-"""Boosting on several machines. Internal: pass Dask collections to `BoostedRanker.fit`."""
+"""Boosting on several machines: a worker, and front ends for Dask and others. Internal."""

@@ -133,8 +133,7 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         Queries with a single document, nothing relevant or weight 0 are ignored in training.
         `BoostedRanker` also trains on a Dask cluster: Dask arrays or frames X, y, qid and
         `sample_weight` (one per row) need the same partitions, cut between queries. The current
-        client's workers train on them. One evaluation set (X, y, qid) on Dask selects the best
-        round; the workers evaluate all `early_stopping` rounds.
+        client's workers train on them. Evaluation sets are (X, y, qid) on Dask.
 
         Parameters
         ----------

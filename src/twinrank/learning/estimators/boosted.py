@@ -9,10 +9,12 @@ import numpy.typing as npt
 
 from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
-from twinrank.learning.distributed.dask_fit import dask_evaluation, train_on_dask
+from twinrank.learning.distributed.on_dask import train_on_dask
+from twinrank.learning.distributed.worker import Job, check_available
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.parameters import saved_parameters
 from twinrank.learning.training.callbacks import Callback
+from twinrank.learning.training.fit_arguments import named_sets
 from twinrank.learning.training.run_folder import Run
 from twinrank.support.arrays import is_dask
 from twinrank.support.errors import InputError
@@ -93,7 +95,7 @@ class BoostedRanker(BaseRanker):
     tolerance : float or "auto" (1 / 0)
         Keep the last round that is less than this many standard errors of the difference, paired
         by query, below the best; 0 keeps the best round. The default is 0 for the
-        engine's own objectives and on Dask.
+        engine's own objectives.
     n_jobs : int, optional
         The number of threads; -1 is all cores. The default is 1 for small data, else all cores.
     verbose : bool, default False
@@ -193,14 +195,18 @@ class BoostedRanker(BaseRanker):
         refused = (group, run, eval_group, eval_fraction, init_model, *others)
         if any(v is not None for v in refused) or callbacks:
             raise InputError(
-                "On a Dask cluster, fit takes X, y, qid, sample_weight and one eval_set, as Dask "
+                "On a Dask cluster, fit takes X, y, qid, sample_weight and eval_set, as Dask "
                 "arrays or frames. Run folders, callbacks, init_model and calibrate are not "
                 "available there."
             )
-        held = None if eval_set is None else dask_evaluation(eval_set, eval_qid)
-        saved = saved_parameters(self._parameters())
-        self._adopt(train_on_dask(self.check_parameters, saved, X, y, qid, sample_weight, held))
+        sets = {name: _dask_set(*own) for name, own in named_sets(eval_set, eval_qid).items()}
+        self._adopt(train_on_dask(self._job(), (X, y, qid, sample_weight), sets))
         return self
+
+    def _job(self) -> Job:
+        """The training of this ranker on a cluster."""
+        check_available(self.check_parameters())
+        return Job(self._parameters(), saved_parameters(self._parameters()))
 
     def contributions(self, X: Any, qid: Any = None, group: Any = None) -> npt.NDArray[np.float64]:
         """SHAP values: what each feature adds to each score (Lundberg & Lee 2017).
@@ -241,3 +247,11 @@ class BoostedRanker(BaseRanker):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _dask_set(values: Any, qid: Any, _: Any) -> tuple[Any, Any, Any]:
+    """X, y and qid of an evaluation set on Dask."""
+    own = (*values, qid) if isinstance(values, tuple | list) and qid is not None else values
+    if not isinstance(own, tuple | list) or len(own) != 3:
+        raise InputError("On a Dask cluster, an evaluation set is (X, y, qid), all on Dask.")
+    return own[0], own[1], own[2]

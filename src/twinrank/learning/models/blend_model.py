@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -133,15 +133,20 @@ class BlendModel(Model):
         return zip(self.models.values(), self.weights, self.scales, strict=True)
 
 
-def deviation(scores: Any, lists: Lists) -> float:
+def deviation(
+    scores: Any, lists: Lists, add_parts: Callable[[list[float]], list[float]] = list
+) -> float:
     """The standard deviation of scores within lists; 1 if it is 0.
+
+    On a cluster, `add_parts` adds up values over the workers.
 
     >>> deviation([1.0, 3.0, 7.0, 9.0], Lists.from_sizes([2, 2]))
     1.0
     """
     values = np.asarray(scores, np.float64)
     centred = values - lists.spread(lists.sum(values) / np.maximum(lists.sizes, 1))
-    root = float(np.sqrt(np.mean(centred**2))) if values.size else 0.0
+    total, count = add_parts([float(np.sum(centred**2)), values.size])
+    root = float(np.sqrt(total / count)) if count else 0.0
     return root if root > 0 and np.isfinite(root) else 1.0
 
 

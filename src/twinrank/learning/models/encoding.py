@@ -1,7 +1,7 @@
 """Codes of categories: learned from training data, and saved with the model."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ MOST = 255
 
 _WHOLE = re.compile(r"0|[1-9][0-9]*")
 Values = tuple[str, ...] | tuple[int, ...]
+Merge = Callable[[dict[Any, int]], dict[Any, int]]
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,15 @@ class Encoding:
     columns: Mapping[int, Values] = field(default_factory=dict)
 
     @classmethod
-    def learned(cls, data: Dataset, chosen: tuple[int, ...] = ()) -> "Encoding":
-        """The encoding of training data: of its columns of text, and of the chosen ones."""
+    def learned(
+        cls, data: Dataset, chosen: tuple[int, ...] = (), merge: Merge = lambda counts: counts
+    ) -> "Encoding":
+        """The encoding of training data: of its columns of text, and of the chosen ones.
+
+        On a cluster, `merge` adds up the counts of a column's values over the workers.
+        """
         columns = sorted({*chosen, *data.categories})
-        return cls({column: _learned(data, column, column in chosen) for column in columns})
+        return cls({column: _learned(data, column, column in chosen, merge) for column in columns})
 
     @property
     def counts(self) -> dict[int, int]:
@@ -113,7 +119,7 @@ class Encoding:
         return cls(columns)
 
 
-def _learned(data: Dataset, column: int, is_chosen: bool) -> Values:
+def _learned(data: Dataset, column: int, is_chosen: bool, merge: Merge) -> Values:
     """The most frequent values of a column, sorted; texts of whole numbers, if it was chosen."""
     raw = data.X[:, column]
     _check_categories(data, column, np.isinf(raw) | ((raw >= 0) & (raw != np.trunc(raw))))
@@ -121,9 +127,10 @@ def _learned(data: Dataset, column: int, is_chosen: bool) -> Values:
     numbers = found.astype(np.int64).tolist()
     texts = data.categories.get(column)
     values: list[Any] = numbers if texts is None else [texts[number] for number in numbers]
-    if texts is not None and is_chosen and all(map(_WHOLE.fullmatch, values)):
-        values = [int(text) for text in values]
-    by_count = sorted(zip((-counts).tolist(), values, strict=True))
+    merged = merge(dict(zip(values, counts.tolist(), strict=True)))
+    if texts is not None and is_chosen and all(map(_WHOLE.fullmatch, merged)):
+        merged = {int(text): count for text, count in merged.items()}
+    by_count = sorted((-count, value) for value, count in merged.items())
     return tuple(sorted(value for _, value in by_count[:MOST]))
 
 

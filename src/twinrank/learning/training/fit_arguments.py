@@ -151,6 +151,14 @@ def as_evaluation_sets(
     of query ids or groups, as in LightGBM and XGBoost; its sets are called "validation",
     "validation_2", ….
     """
+    named = named_sets(eval_set, eval_qid, eval_group)
+    return {name: _evaluation_set(own[0], known, *own[1:]) for name, own in named.items()}
+
+
+def named_sets(
+    eval_set: Any, eval_qid: Any = None, eval_group: Any = None
+) -> dict[str, tuple[Any, Any, Any]]:
+    """Evaluation sets by name, each with the entries of `eval_qid` and `eval_group` or None."""
     has_queries = eval_qid is not None or eval_group is not None
     if eval_set is None:
         if has_queries:
@@ -161,7 +169,7 @@ def as_evaluation_sets(
     if isinstance(eval_set, Mapping):
         if has_queries:
             raise InputError(f"This eval_set takes no eval_qid or eval_group. {_FORMS}")
-        return {str(name): _evaluation_set(value, known) for name, value in eval_set.items()}
+        return {str(name): (value, None, None) for name, value in eval_set.items()}
     if not isinstance(eval_set, Sequence) or isinstance(eval_set, str):
         raise InputError(f"eval_set cannot be of type {type(eval_set).__name__}. {_FORMS}")
     if _is_single_set(eval_set, 2):
@@ -178,7 +186,7 @@ def as_evaluation_sets(
     for i, value in enumerate(eval_set):
         qid, group = (None if entries is None else entries[i] for entries in (eval_qid, eval_group))
         name = "validation" if i == 0 else f"validation_{i + 1}"
-        sets[name] = _evaluation_set(value, known, qid, group)
+        sets[name] = (value, qid, group)
     return sets
 
 

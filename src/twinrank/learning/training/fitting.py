@@ -57,18 +57,21 @@ def train_model(
     run: Run | None = None,
     previous: Model | None = None,
     calls: int = 0,
+    group: ProcessGroup | None = None,
 ) -> Model:
     """Train a model, in a run's folder if there is one.
 
-    `train` holds trainable queries only. `saved` are the parameters as JSON. All data has the codes
-    of `encoding`. `previous` is the model to continue from, and `calls` how often that has
-    happened: each call has its own random numbers.
+    `train` holds trainable queries only, and on a cluster those of this worker of `group`. `saved`
+    are the parameters as JSON. All data has the codes of `encoding`. `previous` is the model to
+    continue from, and `calls` how often that has happened: each call has its own random numbers.
     """
     learner_type = learner_class(kind)
-    resolved, plan = _checked(kind, parameters, train.data.documents, calls)
+    if group is None:
+        group = ProcessGroup() if run is None else run.group
+    documents = int(group.add_parts([train.data.documents])[0])
+    resolved, plan = _checked(kind, parameters, documents, calls)
     selecting_set(plan, evaluation)
-    group = ProcessGroup() if run is None else run.group
-    if group.size > 1 and not learner_type.distributed:
+    if run is not None and group.size > 1 and not learner_type.distributed:
         raise InputError("Train trees without torchrun, which trains nets only.")
     # A continued training has the earlier values, and an architecture that is no JSON.
     replaced = {
@@ -80,7 +83,7 @@ def train_model(
         "parameters": dict(saved),
         "resolved": {name: value for name, value in replaced.items() if not is_auto(value)},
         "plan": plan.to_json(),
-        **described(train),
+        **described(train, group),
         "threads": threads(),
         "versions": versions(*learner_type.packages(resolved)),
         **continued(previous, calls),
@@ -126,7 +129,7 @@ def train_model(
     return model
 
 
-def described(train: TrainingSet) -> dict[str, Any]:
+def described(train: TrainingSet, group: ProcessGroup | None = None) -> dict[str, Any]:
     """What a model was trained on, for its configuration."""
     sets = {"data": train.data, "unlabelled": train.unlabelled}
     about: dict[str, Any] = {
@@ -134,6 +137,9 @@ def described(train: TrainingSet) -> dict[str, Any]:
         for name, data in sets.items()
         if data is not None
     }
+    if group is not None:
+        sizes = group.add_parts([train.data.queries, train.data.documents])
+        about["data"] |= dict(zip(("queries", "documents"), map(int, sizes), strict=True))
     return about if train.teacher is None else {**about, "teacher": _crc(train.teacher)}
 
 

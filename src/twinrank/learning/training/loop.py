@@ -67,7 +67,7 @@ class Trainer:
 
     def __init__(self, learner: Learner, task: Task, callbacks: Sequence[Callback] = ()) -> None:
         self.learner, self.plan, self.group = learner, task.plan, task.group
-        self.validation = Validation(learner, task.evaluation, task.plan)
+        self.validation = Validation(learner, task)
         patience = task.plan.early_stopping
         own = [EarlyStopping(patience)] if patience and task.evaluation else []
         self.callbacks: list[Callback] = [*own, *callbacks]

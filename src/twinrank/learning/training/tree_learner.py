@@ -157,10 +157,13 @@ class TreeLearner(Learner):
             check_grades(data)
         elif (labels := training_labels(newton.measure, data)).ndim == 2:
             newton = replace(newton, labels=labels)
+        if newton is not None:
+            newton = replace(newton, add_parts=task.group.add_parts)
         settings = tree_settings(parameters, columns)
         module = engine(parameters["engine"])
         jobs, at_once = limit_of_threads(settings.n_jobs), 1
         together = not isinstance(newton, OwnObjective)  # torch's random numbers are global
+        together = together and task.group.size == 1  # networks belong to a thread
         if settings.ensemble_size > 1 and module.SHARES_DATA and together:
             with threads_at_most(jobs):
                 at_once = min(settings.ensemble_size, threads())
@@ -172,7 +175,9 @@ class TreeLearner(Learner):
         if note := check_memory(module, settings, data, others, fitted):
             task.announce(note)
         rows = rows_of(data, fitted, columns, task.train.weights)
-        sets = {name: rows_of(other, fitted, columns) for name, other in task.evaluation.items()}
+        # A worker may have no query of a set, but the engines take no empty ones.
+        some = {n: s if s.documents else data.select([0]) for n, s in task.evaluation.items()}
+        sets = {name: rows_of(other, fitted, columns) for name, other in some.items()}
         objective = None if newton is None else module.Objective(newton)
         name = parameters["engine"]
         return cls(name, settings, objective, fitted, task, rows, sets, at_once, earlier)
@@ -218,7 +223,8 @@ class TreeLearner(Learner):
 
     def scores(self, name: str) -> Scores:
         """The scores of an evaluation set; those of each model of an ensemble are standardised."""
-        columns = [grower.scores(name) for grower in self._growers]
+        documents = self._task.evaluation[name].documents
+        columns = [grower.scores(name)[:documents] for grower in self._growers]
         if self.selected_models > 1:
             columns = [own / self._deviation(model) for model, own in enumerate(columns)]
         return np.column_stack(columns)
@@ -226,7 +232,8 @@ class TreeLearner(Learner):
     def _deviation(self, model: int) -> float:
         """The standard deviation of a model's scores on the training data, within queries."""
         if not self._deviations[model]:
-            self._deviations[model] = deviation(self._growers[model].scores(), self._lists)
+            scores = self._growers[model].scores()
+            self._deviations[model] = deviation(scores, self._lists, self._task.group.add_parts)
         return self._deviations[model]
 
     def snapshot(self, models: list[int]) -> None:

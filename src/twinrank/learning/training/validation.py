@@ -11,8 +11,7 @@ import numpy.typing as npt
 from twinrank.data.dataset import Dataset
 from twinrank.data.label_columns import all_labels
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.evaluation.evaluation_values import mean_of
-from twinrank.learning.training.learner import Learner, Scores
+from twinrank.learning.training.learner import Learner, Scores, Task
 from twinrank.learning.training.settings import RESERVED, Plan
 from twinrank.support.errors import Argument, InputError, unknown
 
@@ -53,15 +52,15 @@ class Validation:
     the snapshots: what training would leave if it ended now.
     """
 
-    def __init__(self, learner: Learner, sets: Mapping[str, Dataset], plan: Plan) -> None:
-        self.sets = dict(sets)
-        self.selecting = selecting_set(plan, self.sets)
+    def __init__(self, learner: Learner, task: Task) -> None:
+        self.sets = dict(task.evaluation)
+        self.selecting = selecting_set(task.plan, self.sets)
         self.best: Best | None = None
         self.kept: dict[str, Scores] = {}
         """Of an ensemble: the scores of its snapshots on every set."""
         self.top: Values | None = None
         """The best values of each model on the queries of the selecting set."""
-        self._learner, self._plan = learner, plan
+        self._learner, self._plan, self._group = learner, task.plan, task.group
 
     def evaluate(self, iteration: int) -> dict[str, float | None]:
         """The mean measure on every set, None where no query has a value."""
@@ -76,7 +75,7 @@ class Validation:
         if self._learner.selected_models == 1:  # its nets may share weights
             columns = columns.mean(axis=0, keepdims=True)
         own = np.array([self._values(selecting, column) for column in columns])
-        if not np.isfinite(own).any():
+        if not any(self._group.add_parts([np.isfinite(own).sum()])):
             raise InputError(
                 f"Evaluation set {selecting!r} cannot select the best "
                 f"{self._learner.iteration_name}: "
@@ -84,13 +83,13 @@ class Validation:
                 f"Add queries with relevant documents."
             )
         best, models = self._select(own, iteration)
-        means = {selecting: mean_of(own[0])}
+        means = {selecting: self._mean(own[0])}
         if len(own) > 1:
             self._keep(models, scores)
             scores, means = self.kept, {}
         for name in self.sets:
             if name not in means:
-                means[name] = mean_of(self._values(name, scores[name].mean(axis=1)))
+                means[name] = self._mean(self._values(name, scores[name].mean(axis=1)))
         if models:
             self._learner.snapshot(models)
             best.value, best.kept = means[selecting], iteration
@@ -101,7 +100,7 @@ class Validation:
 
         The models of an ensemble peak at different times, so that each has its own best.
         """
-        means = [mean_of(own) for own in values]
+        means = [self._mean(own) for own in values]
         if self.best is None or self.top is None:
             self.best, self.top = Best(0.0, iteration, iteration, means), values
             return self.best, list(range(len(means)))
@@ -110,7 +109,7 @@ class Validation:
             if mean > self.best.tops[i]:
                 self.best.tops[i], self.top[i], self.best.iteration = mean, values[i], iteration
                 models.append(i)
-            elif _is_close(values[i], self.top[i], self._plan.tolerance):
+            elif self._is_close(values[i], self.top[i]):
                 models.append(i)
         return self.best, models
 
@@ -128,13 +127,21 @@ class Validation:
             result = evaluate(np.asarray(scores), all_labels(data), data.lists, [measure])
         return result.values[str(measure)]
 
+    def _mean(self, values: Values) -> float:
+        """The mean of the values that are not NaN, over all workers; NaN if all are."""
+        known = values[~np.isnan(values)]
+        total, count = self._group.add_parts([known.sum(), known.size])
+        return float(total / count) if count else float("nan")
 
-def _is_close(values: Values, top: Values, tolerance: float) -> bool:
-    """True if the values are less than this many standard errors below the best, by query."""
-    if not tolerance:
-        return False
-    loss = (top - values)[~np.isnan(values)]
-    return bool(loss.mean() < tolerance * loss.std() / math.sqrt(loss.size))
+    def _is_close(self, values: Values, top: Values) -> bool:
+        """True if the values are less than `tolerance` standard errors below the best, by query."""
+        if not self._plan.tolerance:
+            return False
+        loss = top - values
+        mean = self._mean(loss)
+        count = self._group.add_parts([(~np.isnan(loss)).sum()])[0]
+        error = math.sqrt(self._mean((loss - mean) ** 2) / count)
+        return mean < self._plan.tolerance * error
 
 
 @contextmanager
