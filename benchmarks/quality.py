@@ -295,7 +295,7 @@ def open_source(name: str, queries: int) -> Source:
     """A folder with folds, a file, or `queries` queries of the built-in data."""
     if name == BUILT_IN:
         return Source.of(None, {}, queries=queries, cut=3)
-    return Source.of(name, {})
+    return Source.of(name, {"non_finite": "keep"})
 
 
 def main() -> None:

@@ -57,6 +57,7 @@ def untrained(name="CE4.L", transforms="QueryZScore", mode="default", categories
     X = np.random.default_rng(0).lognormal(size=(200, FEATURES))
     X[:, 4] = 7  # constant in training
     X[:, 8] = np.floor(X[:, 8])  # ties
+    X[::7, [2, 5, 9]] = np.nan
     fitted = transform(transforms).fit(X, tr.Lists.from_sizes([200]))
     fitted = except_columns(fitted, categories or {})
     inputs = fitted.outputs(FEATURES)

@@ -119,6 +119,21 @@ def test_a_share_of_the_queries_that_fits_is_named(data, monkeypatch):
     assert "40 % of the queries, --sample-queries 0.4 (" in raised.value.render(as_option)
 
 
+def test_raw_features_keep_more_queries_than_a_share_alone(data, monkeypatch):
+    monkeypatch.setattr(tree_memory, "_CHECKED", 0)
+    engine_of = type(
+        "Engine", (), {"memory_of": staticmethod(lambda _, n, others, columns: columns * n)}
+    )
+    bytes_left = data.features * data.documents  # all queries raw, half of them with z-scores
+    monkeypatch.setattr(tree_memory, "available_memory", lambda: 0.9 * bytes_left)
+    settings = TreeSettings(learning_rate=0.1, num_leaves=3)
+    with pytest.raises(tr.InputError) as raised:
+        tree_memory.check_memory(engine_of, settings, data, 0, tr.transform("none | QueryZScore"))
+    message = raised.value.render(as_option)
+    assert "40 % of the queries, --sample-queries 0.4 (" in message
+    assert "--set transforms=none with 90 % of the queries, --sample-queries 0.9 (" in message
+
+
 def test_two_remedies_together_if_none_is_enough(data, monkeypatch):
     monkeypatch.setattr(tree_memory, "_CHECKED", 0)
 

@@ -418,12 +418,25 @@ def test_other_transforms_refuse_missing_values(transforms):
 # Training
 
 
+def test_default_nets_mark_missing_values(tmp_path):
+    gaps = X.copy()
+    gaps[::5, 1] = np.nan
+    data = Dataset.from_arrays(gaps, Y, qid=QID, non_finite="keep")
+    ranker = small(transforms="auto").fit(data)
+    assert ranker.model_.net.features == 2 * X.shape[1] + 1
+    ranker.save(tmp_path / "model")
+    assert same(Ranker.load(tmp_path / "model"), ranker)
+    assert small(transforms="auto").fit(X, Y, QID).model_.net.features == 2 * X.shape[1]
+
+
 def test_transforms_side_by_side(tmp_path):
     union = "QueryZScore | SignedLog1p + PiecewiseLinear(bins=3) | MissingIndicator"
-    coded = Dataset.from_arrays(np.c_[X[:, :2], X[:, 2].round()], Y, qid=QID)
+    gaps = np.c_[X[:, :2], X[:, 2].round()]
+    gaps[3, 0] = np.nan
+    coded = Dataset.from_arrays(gaps, Y, qid=QID, non_finite="keep")
     ranker = small(transforms=union, categorical_features=[2]).fit(coded)
     assert ranker.n_features_in_ == 3
-    assert ranker.model_.net.features == 2 + 2 * 3 + 2 + 1  # the category appears once
+    assert ranker.model_.net.features == 2 + 2 * 3 + 1 + 1  # the category appears once
     ranker.save(tmp_path / "model")
     loaded = Ranker.load(tmp_path / "model")
     assert same(loaded, ranker)
@@ -481,7 +494,8 @@ DEFAULT_VALUES = {
     "architecture": "Small", "ensemble_size": 5, "perturbation": 2.0, "samples": 5,
     "learning_rate": 3e-3, "batch_documents": 500, "shuffle": True, "weight_decay": 0.0,
     "schedule": "constant", "validate_every": 1, "early_stopping": 10, "tolerance": 1.0,
-    "transforms": "QueryZScore | Quantile(output_distribution=normal) + Clip(low=-3, high=3)",
+    "transforms": "QueryZScore | Quantile(output_distribution=normal) + Clip(low=-3, high=3) "
+    "| MissingIndicator",
     "feature_noise": 0.2,
 }  # fmt: skip
 

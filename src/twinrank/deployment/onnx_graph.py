@@ -253,8 +253,10 @@ def _clip(graph: Graph, x: str, transform: Clip, _: Columns) -> str:
     return graph("Where", graph("Greater", x, high), high, x)
 
 
-def _missing(graph: Graph, x: str, _: Any, __: Columns) -> str:
-    return graph.cast(graph("IsNaN", x), np.float32)
+def _missing(graph: Graph, x: str, transform: MissingIndicator, columns: Columns) -> str:
+    """IsNaN of these columns, as far as the transform has them."""
+    kept = np.flatnonzero(np.array(transform.missing_)[columns])
+    return graph.cast(graph("IsNaN", graph("Gather", x, kept, axis=1)), np.float32)
 
 
 def _bins(graph: Graph, x: str, transform: PiecewiseLinear, columns: Columns) -> str:

@@ -8,12 +8,12 @@ from dataclasses import fields
 from typing import Any
 
 from twinrank.data.transforms.combined import Compose, Union
+from twinrank.data.transforms.missing import MissingIndicator
 from twinrank.data.transforms.quantiles import PiecewiseLinear, Quantile
 from twinrank.data.transforms.standardise import Standardise
 from twinrank.data.transforms.transform_base import Transform
 from twinrank.data.transforms.unfitted import (
     Clip,
-    MissingIndicator,
     QueryMinMax,
     QueryZScore,
     SignedLog1p,

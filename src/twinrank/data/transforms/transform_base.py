@@ -79,8 +79,8 @@ class Transform:
     A transform is an immutable value. `fit` returns a new transform with the statistics of the
     training data, and calling that one transforms any data. Subclasses define `apply`. Subclasses
     with statistics also define `fit_after`, and store the statistics, an entry per feature, in
-    fields whose names end in `_`. All other fields are options. Subclasses that make several
-    columns of a feature define `outputs` and `sources`; every feature needs at least one column.
+    fields whose names end in `_`. All other fields are options. Subclasses that do not make one
+    column of each feature define `outputs` and `sources`.
 
     Examples
     --------
@@ -201,7 +201,7 @@ class Transform:
         Returns
         -------
         int
-            The number of columns, at least `features`.
+            The number of columns.
         """
         return features
 

@@ -69,24 +69,6 @@ class Clip(Transform):
         by_tile(_clip, x.size, _TILE, 1, x.reshape(-1), *self.bounds(), out.reshape(-1))
 
 
-@dataclass(frozen=True)
-class MissingIndicator(Transform):
-    """1 where a value is missing, 0 elsewhere.
-
-    >>> MissingIndicator()(np.array([[np.nan, 2.0]]), Lists.from_sizes([1]))
-    array([[1., 0.]], dtype=float32)
-    """
-
-    def apply(self, x: Floats, lists: Lists, out: Floats) -> None:  # noqa: ARG002
-        """Compare with NumPy."""
-        by_tile(_missing, x.size, _TILE, 1, x.reshape(-1), out.reshape(-1))
-
-
-def _missing(start: int, stop: int, height: int, x: Any, out: Any) -> None:
-    rows = slice(start * height, stop * height)
-    out[rows] = np.isnan(x[rows])
-
-
 def _signed_log1p(start: int, stop: int, height: int, x: Any, out: Any) -> None:
     """Transform tile by tile; a buffer keeps the magnitudes, because `out` may be `x`."""
     buffer = np.empty(height, np.float32)

@@ -17,7 +17,7 @@ _SLOW = 2e8  # values; fewer are binned within seconds
 _PER_VALUE = 60e-9  # seconds to transform and bin a value, on one core
 _BINS = (127, 63, 31, 15)
 """Values of `max_bin` that are tried; with at most 15, a value takes half a byte."""
-_SHARES = (*range(90, 9, -10), 5, 2, 1)  # percent of the queries
+_SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)  # of the queries
 
 
 def check_memory(
@@ -70,7 +70,8 @@ def _remedies(
 ) -> Iterator[list[tuple[Parts, dict[str, Any]]]]:
     """Ways to need less memory, with what they change; the mildest of each kind comes first.
 
-    Two together are only for data that neither makes small enough, as `savings` says by then.
+    Two together are only for data that neither makes small enough, as `savings` says by then: raw
+    features with fewer bins, or with a share of the queries that is larger than the share alone.
     """
     raw = Argument("transforms", "none")
     bins = () if "max_bin" in settings.engine_params else _BINS
@@ -82,8 +83,16 @@ def _remedies(
         yield [
             ([raw, " and ", option], {"columns": features, **change}) for option, change in fewer
         ]
-    shares = [(f"{percent} % of the queries, ", percent / 100) for percent in _SHARES]
-    yield [
-        ([words, Argument("sample_queries", share, f"data.split({share:g})[0]")], {"share": share})
-        for words, share in shares
+    shares: list[tuple[Parts, dict[str, Any]]] = [
+        (
+            [
+                f"{100 * part:g} % of the queries, ",
+                Argument("sample_queries", part, f"data.split({part:g})[0]"),
+            ],
+            {"share": part},
+        )
+        for part in _SHARES
     ]
+    yield shares
+    if columns > features and len(savings) < 2:
+        yield [([raw, " with ", *words], {"columns": features, **share}) for words, share in shares]

@@ -64,10 +64,11 @@ class Ranker(BaseRanker):
     transforms : str or sequence of str, or "auto"
         Transforms of the features, one after the other with "+", side by side with "|", as in
         "QueryZScore | SignedLog1p + Standardise". The default "auto" is z-scores within the query
-        beside normal scores of the training data's quantiles, clipped at 3. It is "QueryZScore" in
-        mode "paper" and for nets of your own. Missing values (NaN) become the mean with QueryZScore
-        and Standardise, the minimum with QueryMinMax, the median with Quantile and 0 with
-        PiecewiseLinear. MissingIndicator marks them. They raise an error elsewhere.
+        beside normal scores of the training data's quantiles, clipped at 3, and a column for each
+        feature with missing values that marks them (MissingIndicator). It is "QueryZScore" in mode
+        "paper" and for nets of your own. Missing values (NaN) become the mean with QueryZScore and
+        Standardise, the minimum with QueryMinMax, the median with Quantile and 0 with
+        PiecewiseLinear. They raise an error elsewhere.
     feature_noise : float or "auto" (0.2 / 0.0)
         The standard deviation of Gaussian noise that is added to the transformed features in
         training, but not to categories. Nets of your own have none by default.

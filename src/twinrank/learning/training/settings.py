@@ -159,13 +159,15 @@ TREE_PARAMETERS = {
 }  # fmt: skip
 """Every parameter of boosted trees that "auto" or an engine knows, declared once."""
 
-_BOTH = "QueryZScore | Quantile(output_distribution=normal) + Clip(low=-3, high=3)"
+_NET_INPUTS = (
+    "QueryZScore | Quantile(output_distribution=normal) + Clip(low=-3, high=3) | MissingIndicator"
+)
 DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
     "net": {
         "default": {
             "architecture": default_architecture,
             "ensemble_size": default_ensemble_size,
-            "transforms": _BOTH,
+            "transforms": _NET_INPUTS,
             "feature_noise": 0.2,
             "perturbation": 2.0,
             "samples": 5,
