@@ -287,12 +287,15 @@ def _whole_numbers(values: Array, name: str) -> Ints:
 
 
 def flat_input(
-    scores: Array, labels: Array, lists: Lists | None, mask: Array | None
+    scores: Array, labels: Array, lists: Lists | None, mask: Array | None, name: str = "labels"
 ) -> tuple[Array, Array, Lists]:
-    """Convert flat or padded input to flat input; raise an error if it does not fit together."""
+    """Convert flat or padded input to flat input; raise an error if it does not fit together.
+
+    `name` is that of the second array in messages.
+    """
     if scores.shape != labels.shape:
         raise InputError(
-            f"scores has shape {tuple(scores.shape)} but labels has shape {tuple(labels.shape)}; "
+            f"scores has shape {tuple(scores.shape)} but {name} has shape {tuple(labels.shape)}; "
             f"both need one entry per document."
         )
     if scores.ndim == 2 and lists is None:
@@ -317,7 +320,7 @@ def flat_input(
             "Lists.from_sizes(sizes), or Lists.from_sizes([len(scores)]) for a single query."
         )
     check_lists(lists)
-    lists.check(scores=scores, labels=labels)
+    lists.check(**{"scores": scores, name: labels})
     return scores, labels, lists
 
 

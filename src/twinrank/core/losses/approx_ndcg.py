@@ -5,14 +5,14 @@ from typing import ClassVar
 import torch
 
 from twinrank.core.lists import Lists
-from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss
+from twinrank.core.losses.ranking_loss import GainLoss, Reduction
 from twinrank.core.measures.dcg import NDCG
 from twinrank.core.ranks.kernels import pair_sum
 from twinrank.support.arrays import Array, as_float
 from twinrank.support.errors import check_number
 
 
-class ApproxNDCG(SmoothLoss):
+class ApproxNDCG(GainLoss):
     """Minus nDCG with ranks that are smooth functions of the scores.
 
     L = −Σ_i (2^label_i − 1) / idealDCG / log2(1 + r_i) with r_i = ½ + Σ_j σ(α(s_j − s_i)). The sum

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from twinrank.core.lists import Lists
 from twinrank.core.losses.ranking_loss import SmoothLoss
+from twinrank.core.measures.measure_base import shared
 from twinrank.support.arrays import Array, as_float, namespace
 
 
@@ -36,9 +37,20 @@ class ListNet(SmoothLoss):
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """Cross-entropy and q − p."""
-        p = namespace(labels).exp(log_softmax(labels, lists))
-        log_q = log_softmax(as_float(scores), lists)
-        return -lists.sum(p * log_q), namespace(log_q).exp(log_q) - p
+        return _cross_entropy(scores, namespace(labels).exp(log_softmax(labels, lists)), lists)
+
+    def weighted_per_list(
+        self, scores: Array, labels: Array, lists: Lists, weights: Array
+    ) -> tuple[Array, Array]:
+        """Weights multiply p, which is then divided by its sum."""
+        p = weights * namespace(labels).exp(labels - lists.spread(lists.max(labels)))
+        return _cross_entropy(scores, shared(p, lists.sum(p), lists), lists)
+
+
+def _cross_entropy(scores: Array, p: Array, lists: Lists) -> tuple[Array, Array]:
+    """The cross-entropy of p and q = softmax(scores), and q − p."""
+    log_q = log_softmax(as_float(scores), lists)
+    return -lists.sum(p * log_q), namespace(log_q).exp(log_q) - p
 
 
 def log_softmax(x: Array, lists: Lists) -> Array:
@@ -88,5 +100,10 @@ class SoftmaxCrossEntropy(SmoothLoss):
         p = labels / lists.spread(xp.where(largest > 0, largest, 1.0))
         total = lists.sum(p)
         p = p / lists.spread(xp.where(total > 0, total, 1.0))
-        log_q = log_softmax(as_float(scores), lists)
-        return -lists.sum(p * log_q), xp.exp(log_q) - p
+        return _cross_entropy(scores, p, lists)
+
+    def weighted_per_list(
+        self, scores: Array, labels: Array, lists: Lists, weights: Array
+    ) -> tuple[Array, Array]:
+        """Weights multiply labels."""
+        return self.per_list(scores, labels * weights, lists)

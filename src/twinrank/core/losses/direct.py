@@ -1,5 +1,6 @@
 """Direct optimisation of a measure: minus its exact value, with the strategy's gradient."""
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,15 @@ from twinrank.core.ranks.twin import (
     working_dtype,
     working_labels,
 )
-from twinrank.support.arrays import Array, all_true, device_path, is_tensor, on_cpu, to_numpy
+from twinrank.support.arrays import (
+    Array,
+    all_true,
+    as_float,
+    device_path,
+    is_tensor,
+    on_cpu,
+    to_numpy,
+)
 from twinrank.support.errors import DataWarning, check_number, warn
 
 
@@ -107,6 +116,14 @@ class DirectLoss(RankingLoss):
         """True for each list that counts: those with a document that the measure calls relevant."""
         return lists.any(self.measure.relevant(labels))
 
+    def on_measure(self, measure: Measure) -> "DirectLoss":
+        """The same loss on another measure."""
+        if measure is self.measure:
+            return self
+        other = copy(self)
+        other.measure = measure
+        return other
+
     @property
     def takes_columns(self) -> bool:
         """True for a sum of measures."""
@@ -118,13 +135,22 @@ class DirectLoss(RankingLoss):
         return path_of(self.kernel)
 
     def _computed(
-        self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lists: Lists,
+        weights: Tensor | None,
+        documents: Tensor | None,
     ) -> tuple[Array, ScoreGradient]:
         for column in labels.unbind(1) if labels.ndim == 2 else (labels,):
             check_labels(column, lists)  # before a measure computes with them
         # On the CPU measures use NumPy views: for small arrays torch is slower.
-        numpy_views = on_cpu(scores) and self.measure.on_any_array
+        measure = self.measure
+        numpy_views = on_cpu(scores) and measure.on_any_array
         plain = to_numpy if numpy_views else Tensor.detach
+        if documents is not None:
+            measure, known = measure.weighted(as_float(plain(labels)), plain(documents))
+            labels = torch.as_tensor(known)
         ranks = exact_ranks(
             plain(scores),
             lists,
@@ -134,20 +160,20 @@ class DirectLoss(RankingLoss):
         )
         # S samples are S times as many lists. Their gradients are added before the one pair sum.
         known = plain(labels)
-        if isinstance(self.measure, MeasureSum):
-            known = self.measure.prepared(known, lists)
-        values, slopes, filled = self.measure.at_ranks(
+        if isinstance(measure, MeasureSum):
+            known = measure.prepared(known, lists)
+        values, slopes, filled = measure.at_ranks(
             ranks, known, lists.tile(self.samples), gradient=True
         )
         total = values.reshape(self.samples, -1).sum(0)
         per_rank = slopes.reshape(self.samples, -1).sum(0) if self.samples > 1 else slopes
         self._explain_soft_labels(labels, filled)
         loss, share = reduced(total / -self.samples, filled[: len(lists)], weights, self.reduction)
-        if isinstance(self.measure, MeasureSum):
-            labels = torch.as_tensor(self.measure.order(known, lists))
+        if isinstance(measure, MeasureSum):
+            labels = torch.as_tensor(measure.order(known, lists))
         labels = working_labels(labels, scores, lists)
         if self.strategy == "swap":
-            return loss, self._swap_gradient(share, plain(labels), ranks, lists)
+            return loss, self._swap_gradient(measure, share, plain(labels), ranks, lists)
         share = share / -self.samples
 
         def rank_gradient(upstream: Tensor) -> Tensor:
@@ -172,7 +198,9 @@ class DirectLoss(RankingLoss):
                 )
             )
 
-    def _swap_gradient(self, share: Any, grades: Any, ranks: Any, lists: Lists) -> ScoreGradient:
+    def _swap_gradient(
+        self, measure: Measure, share: Any, grades: Any, ranks: Any, lists: Lists
+    ) -> ScoreGradient:
         """The gradient of `strategy="swap"`."""
         from twinrank.core.ranks.kernels.swaps import swap_sums
 
@@ -180,7 +208,7 @@ class DirectLoss(RankingLoss):
             y: Array = scores.detach().to(working_dtype(scores))
             with device_path(self.device_kernel, self.validate):
                 y = y if is_tensor(ranks) else to_numpy(y)
-                swaps = self.measure.swaps_at(ranks, grades, lists.tile(self.samples))
+                swaps = measure.swaps_at(ranks, grades, lists.tile(self.samples))
                 slopes, _ = swap_sums(y, grades, ranks, swaps, lists, self.alpha)
                 gradient = torch.as_tensor(slopes * lists.spread(share)).to(upstream)
                 return gradient * (lists.spread(upstream) if upstream.ndim else upstream)

@@ -40,6 +40,13 @@ class MSE(SmoothLoss):
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The mean of the squares, and the slope of each."""
+        return self.weighted_per_list(scores, labels, lists, namespace(labels).ones_like(labels))
+
+    def weighted_per_list(
+        self, scores: Array, labels: Array, lists: Lists, weights: Array
+    ) -> tuple[Array, Array]:
+        """The weighted mean: a document of weight 2 counts as two."""
         error = as_float(scores) - labels
-        sizes = lists.sum(namespace(error).ones_like(error)).clip(1)
-        return lists.sum(error * error) / sizes, 2.0 * error / lists.spread(sizes)
+        sizes = lists.sum(weights).clip(1)
+        slopes = 2.0 * weights * error / lists.spread(sizes)
+        return lists.sum(weights * error * error) / sizes, slopes

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from twinrank.core.lists import Lists
-from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss, on_host
+from twinrank.core.losses.ranking_loss import GainLoss, Reduction, on_host
 from twinrank.core.measures.dcg import NDCG
 from twinrank.core.measures.measure_base import ranks_to
 from twinrank.support.arrays import Array, as_float
@@ -20,7 +20,7 @@ _SMALLEST = 40.0
 """Entries below e^−40 of the largest of their row are left out: no sum has digits for them."""
 
 
-class NeuralNDCG(SmoothLoss):
+class NeuralNDCG(GainLoss):
     """Minus nDCG@k with a smooth permutation matrix in place of the sorted order.
 
     L = −Σ_i D(i) · (P G)_i with the gains G = (2^label − 1) / idealDCG@k, D(i) = 1 / log2(1 + i)

@@ -1,17 +1,19 @@
 """Logistic losses of pairs: RankNet, LambdaRank and LambdaLoss."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from twinrank.core.lists import Lists
-from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss
+from twinrank.core.losses.ranking_loss import GainLoss, Reduction, SmoothLoss, on_host
 from twinrank.core.measures.dcg import NDCG
-from twinrank.core.measures.measure_base import ranks_to
+from twinrank.core.measures.measure_base import ranks_to, shared
 from twinrank.core.ranks.exact import exact_ranks
 from twinrank.core.ranks.kernels import pair_sum
-from twinrank.support.arrays import Array, namespace
+from twinrank.support.arrays import Array, as_float, namespace
+from twinrank.support.compiled import compiled, in_threads, spans
 from twinrank.support.errors import check_number
 
 
@@ -70,8 +72,41 @@ class RankNet(SmoothLoss):
         slopes = pair_sum(scores, labels, quarter, lists, strategy="type3", alpha=self.sigma)
         return total * share, slopes
 
+    @on_host
+    def weighted_per_list(
+        self, scores: Array, labels: Array, lists: Lists, weights: Array
+    ) -> tuple[Array, Array]:
+        """The weighted mean over pairs; a pair has the weight of the more relevant document."""
+        pairs, losses, slopes = np.zeros((3, lists.documents))
+        arrays = (as_float(scores), labels, weights, pairs, losses, slopes)
+        in_threads(
+            _weighted_pairs, spans(lists.sizes**2, 100_000), lists.offsets, self.sigma, *arrays
+        )
+        total = lists.sum(pairs)
+        share = shared(np.ones(lists.documents), total, lists)
+        return lists.sum(losses * share), slopes * share
 
-class LambdaRank(SmoothLoss):
+
+@compiled
+def _weighted_pairs(
+    start: int, stop: int, offsets: Any, sigma: float, s: Any, y: Any, w: Any, pairs: Any,
+    losses: Any, slopes: Any,
+) -> None:  # fmt: skip
+    """Lists start … stop − 1: the weights of the pairs in which i is better, and their losses."""
+    for q in range(start, stop):
+        for i in range(offsets[q], offsets[q + 1]):
+            for j in range(offsets[q], offsets[q + 1]):
+                if w[i] > 0.0 and y[i] > y[j]:
+                    ahead = sigma * (s[i] - s[j])
+                    near = math.exp(-abs(ahead))
+                    pairs[i] += w[i]
+                    losses[i] += w[i] * (math.log1p(near) + max(-ahead, 0.0))
+                    force = sigma * w[i] * (near if ahead > 0 else 1.0) / (1.0 + near)
+                    slopes[i] -= force
+                    slopes[j] += force
+
+
+class LambdaRank(GainLoss):
     """The logistic loss of pairs, weighted by the change of nDCG@k if the two swapped places.
 
     L = Σ_{label_i > label_j} |ΔnDCG@k_ij| · log(1 + e^{−σ(s_i − s_j)}) with
@@ -131,7 +166,7 @@ class LambdaRank(SmoothLoss):
         return lambda_sums(scores, gains, ranks, lists, discounts, None, self.sigma)
 
 
-class LambdaLoss(SmoothLoss):
+class LambdaLoss(GainLoss):
     """NDCG-Loss2++: the logistic loss of pairs with two kinds of weights from the ranking.
 
     L = Σ_{label_i > label_j} (ρ_ij + µ·δ_ij) · |G_i − G_j| · log2(1 + e^{−σ(s_i − s_j)}) with the

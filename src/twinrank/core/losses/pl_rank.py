@@ -7,7 +7,7 @@ import torch
 from twinrank.core.lists import Lists
 from twinrank.core.losses.listmle import log_cumsum_exp
 from twinrank.core.losses.plistmle import LEAST
-from twinrank.core.losses.ranking_loss import Reduction, SmoothLoss
+from twinrank.core.losses.ranking_loss import GainLoss, Reduction
 from twinrank.core.measures.dcg import NDCG
 from twinrank.core.measures.measure_base import ranks_to
 from twinrank.core.ranks.exact import exact_ranks
@@ -15,7 +15,7 @@ from twinrank.support.arrays import Array, as_float, namespace
 from twinrank.support.errors import check_number
 
 
-class PLRank(SmoothLoss):
+class PLRank(GainLoss):
     """Minus the expected nDCG@k of rankings drawn from the Plackett–Luce model of the scores.
 
     The loss is minus the mean nDCG@k of sampled rankings, which are those of scores with Gumbel

@@ -12,6 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from twinrank.core.lists import Lists, flat_input
+from twinrank.core.lists.row_weights import (
+    check_row_weights,
+    query_and_document_weights,
+    weighted_gains,
+)
 from twinrank.core.ranks.exact import check_finite, check_labels
 from twinrank.core.ranks.twin import attach, working_dtype
 from twinrank.support.arrays import (
@@ -32,7 +37,7 @@ from twinrank.support.errors import InputError
 
 Reduction = Literal["mean", "sum", "none"]
 
-PerList = Callable[[Any, Array, Array, Lists], tuple[Array, Array]]
+PerList = Callable[..., tuple[Array, Array]]
 
 ScoreGradient = Callable[[Tensor, Tensor], Tensor]
 """∂L/∂score from the scores and ∂L/∂loss."""
@@ -78,6 +83,9 @@ class RankingLoss(nn.Module):
         """True if labels may have several columns, [documents, columns]."""
         return False
 
+    def check_document_weights(self) -> None:
+        """Raise InputError if the loss takes no weights that differ within a list."""
+
     @property
     def device_kernel(self) -> str | None:
         """The kernel for which all tensors are treated as those of a GPU, see `device_path`."""
@@ -107,8 +115,11 @@ class RankingLoss(nn.Module):
             finite target.
         lists : Lists, optional
             Which documents belong together. Required for flat scores.
-        weights : tensor, shape (n_lists,), optional
-            Weight of each list, finite and not negative.
+        weights : tensor, shape (n_lists,) or that of `scores`, optional
+            Weight of each list, or of each document, finite and not negative. With weights of
+            documents, a list has their mean, and a document its weight divided by the mean. If they
+            differ within a list, a measure multiplies the credit of each document by its weight;
+            `docs/training.md` has the rules of the other losses.
         mask : tensor of bool, same shape as `scores`, optional
             For padded scores: True where there is a document.
 
@@ -143,6 +154,8 @@ class RankingLoss(nn.Module):
         if self.takes_columns and labels.ndim == 2 and scores.ndim == 1:
             scores, _, lists = flatten(scores, labels[:, 0], lists, mask)
         else:
+            if isinstance(weights, Tensor) and weights.ndim == 2:
+                weights = flatten(scores, weights, lists, mask, "weights")[1]
             scores, labels, lists = flatten(scores, labels, lists, mask)
         loss, score_gradient = self.value_and_gradient(scores, labels, lists, weights)
         return attach(loss, scores, score_gradient)
@@ -155,13 +168,22 @@ class RankingLoss(nn.Module):
         The gradient is a function of the scores and of ∂L/∂loss, and returns ∂L/∂score.
         """
         with device_path(self.device_kernel, self.validate):
-            loss, score_gradient = self._computed(scores, labels, lists, weights)
+            weights, documents = weights_of(weights, scores, lists)
+            loss, score_gradient = self._computed(scores, labels, lists, weights, documents)
             return self._checked_value(torch.as_tensor(loss), scores), score_gradient
 
     def _computed(
-        self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lists: Lists,
+        weights: Tensor | None,
+        documents: Tensor | None,
     ) -> tuple[Array, ScoreGradient]:
-        """The reduced loss and its gradient, as `value_and_gradient`."""
+        """The reduced loss and its gradient, for weights of lists and of documents.
+
+        Weights of documents are relative to their list; None if they are all 1.
+        """
         raise NotImplementedError
 
     def _checked_value(self, loss: Tensor, scores: Tensor) -> Tensor:
@@ -222,8 +244,29 @@ class SmoothLoss(RankingLoss):
             L_q of each list, and ∂L_q/∂score of each document.
         """
 
+    def weighted_per_list(
+        self, scores: Array, labels: Array, lists: Lists, weights: Array
+    ) -> tuple[Array, Array]:
+        """As `per_list`, with a weight for each document, whose mean over a list is 1."""
+        raise NotImplementedError
+
+    def check_document_weights(self) -> None:
+        """Refuse weights without `weighted_per_list`."""
+        if type(self).weighted_per_list is SmoothLoss.weighted_per_list:
+            raise InputError(
+                f"{self.name} takes no weights that differ within a query, because its terms "
+                f"depend on all documents. Use a measure such as nDCG, or SoftmaxCrossEntropy, "
+                f"ListNet, RankNet, LambdaRank, LambdaLoss, ApproxNDCG, NeuralNDCG, NDCGLoss1, "
+                f"PLRank or MSE, or give all rows of a query the same weight."
+            )
+
     def _computed(
-        self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lists: Lists,
+        weights: Tensor | None,
+        documents: Tensor | None,
     ) -> tuple[Array, ScoreGradient]:
         if self.takes_any_label:
             check_finite("labels", labels, lists)
@@ -233,7 +276,14 @@ class SmoothLoss(RankingLoss):
         plain = to_numpy if on_cpu(scores) else Tensor.detach
         grades = as_float(plain(labels.to(scores.device)))
         grades = grades if self.takes_any_label else at_least_zero(grades)
-        values, slopes = self.per_list(plain(scores.to(working_dtype(scores))), grades, lists)
+        own = plain(scores.to(working_dtype(scores)))
+        if documents is None:
+            values, slopes = self.per_list(own, grades, lists)
+        else:
+            self.check_document_weights()
+            shares = plain(documents)
+            values, slopes = self.weighted_per_list(own, grades, lists, shares)
+            grades = grades * (shares > 0)
         counted = self.counted(grades, lists)
         loss, share = reduced(
             as_float(values), as_float(from_numpy(counted, values)), weights, self.reduction
@@ -247,6 +297,18 @@ class SmoothLoss(RankingLoss):
         return loss, score_gradient
 
 
+class GainLoss(SmoothLoss):
+    """Base class of the losses of nDCG: weights multiply gains, as in the measure."""
+
+    def weighted_per_list(
+        self, scores: Array, labels: Array, lists: Lists, weights: Array
+    ) -> tuple[Array, Array]:
+        """The loss of labels whose gains are multiplied: y′ with 2^y′ − 1 = w · (2^y − 1)."""
+        xp = namespace(labels)
+        gains = weighted_gains(xp.exp2(labels) - 1.0, weights)
+        return self.per_list(scores, xp.log2(1.0 + gains), lists)
+
+
 def options_of(kind: Callable[..., Any]) -> list[str]:
     """The options of a loss, without those that all losses have."""
     shared = inspect.signature(RankingLoss).parameters
@@ -257,10 +319,13 @@ def on_host(per_list: PerList) -> PerList:
     """Compute `per_list` with NumPy arrays: tensors are copied to the CPU, and the results back."""
 
     @wraps(per_list)
-    def copied(loss: Any, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
+    def copied(
+        loss: Any, scores: Array, labels: Array, lists: Lists, *weights: Array
+    ) -> tuple[Array, Array]:
         if not is_tensor(scores):
-            return per_list(loss, scores, labels, lists)
-        results = per_list(loss, to_numpy(scores.cpu()), to_numpy(labels.cpu()), lists)
+            return per_list(loss, scores, labels, lists, *weights)
+        scores_, labels_, *more = (to_numpy(x.cpu()) for x in (scores, labels, *weights))
+        results = per_list(loss, scores_, labels_, lists, *more)
         values, slopes = (
             torch.from_numpy(x).to(as_float(scores).dtype).to(scores.device) for x in results
         )
@@ -274,16 +339,36 @@ def _transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def weights_of(
+    weights: Tensor | None, scores: Tensor, lists: Lists
+) -> tuple[Tensor | None, Tensor | None]:
+    """The weights of lists, and those of documents if they differ within a list."""
+    if not isinstance(weights, Tensor) or tuple(weights.shape) != (lists.documents,):
+        return weights, None
+    if lists.documents == len(lists):  # where each list has a document, both mean the same
+        return weights, None
+    rows = weights.detach().to(scores.device)
+    check_row_weights(rows)
+    of_lists, documents = query_and_document_weights(
+        to_numpy(rows) if on_cpu(rows) else rows, lists
+    )
+    return torch.as_tensor(of_lists), None if documents is None else torch.as_tensor(documents)
+
+
 def flatten(
-    scores: Tensor, labels: Tensor, lists: Lists | None, mask: Tensor | None
+    scores: Tensor,
+    labels: Tensor,
+    lists: Lists | None,
+    mask: Tensor | None,
+    name: str = "labels",
 ) -> tuple[Tensor, Tensor, Lists]:
     """Convert flat or padded input to flat input; raise an error if it does not fit together."""
-    for name, value in (("scores", scores), ("labels", labels)):
+    for what, value in (("scores", scores), (name, labels)):
         if not isinstance(value, Tensor):
-            raise InputError(f"{name} must be a torch tensor, not {type(value).__name__}.")
+            raise InputError(f"{what} must be a torch tensor, not {type(value).__name__}.")
     if not scores.is_floating_point():
         raise InputError(f"scores must be floating-point numbers, not {scores.dtype}.")
-    return flat_input(scores, labels, lists, mask)
+    return flat_input(scores, labels, lists, mask, name)
 
 
 def reduced(
@@ -297,7 +382,7 @@ def reduced(
         if tuple(weights.shape) != tuple(losses.shape):
             raise InputError(
                 f"weights has shape {tuple(weights.shape)} but there are {len(losses)} lists; "
-                f"weights needs one entry per list."
+                f"weights needs one entry per list, or per document."
             )
         if not all_true((weights >= 0) & torch.isfinite(weights)):
             raise InputError("weights must be finite and not negative.")

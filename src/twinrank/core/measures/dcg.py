@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from twinrank.core.lists import Lists
+from twinrank.core.lists.row_weights import weighted_gains
 from twinrank.core.measures.measure_base import Measure, Swaps, additive, shared
 from twinrank.support.arrays import Array, all_true, at_least_zero, is_tensor, namespace
 from twinrank.support.errors import InputError
@@ -79,6 +80,10 @@ class GainMeasure(Measure):
         if isinstance(self.gain, tuple):  # a higher label may have a lower gain
             return lists.sort(self.gains(labels))
         return self.gains(lists.sort(labels))
+
+    def weighted(self, labels: Array, weights: Array) -> tuple[Measure, Array]:
+        """The form with a linear gain."""
+        return replace(self, gain="linear"), weighted_gains(self.gains(labels), weights)
 
     def relevant(self, labels: Array) -> Array:
         """Labels with a positive gain."""

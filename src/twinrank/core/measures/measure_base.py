@@ -11,6 +11,11 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from twinrank.core.lists import Lists, flat_input
+from twinrank.core.lists.row_weights import (
+    check_row_weights,
+    query_and_document_weights,
+    weighted_gains,
+)
 from twinrank.core.ranks.exact import Ties, check_finite, check_labels, exact_ranks
 from twinrank.support.arrays import Array, as_float, at_least_zero, is_tensor, namespace, untraced
 from twinrank.support.errors import Argument, InputError, check_number, needing_torch
@@ -122,12 +127,30 @@ class Measure:
         """True for each label that counts as relevant."""
         return labels > 0
 
+    @property
+    def takes_weights(self) -> bool:
+        """True if documents can have weights."""
+        return type(self).weighted is not Measure.weighted
+
+    def weighted(self, labels: Array, weights: Array) -> tuple["Measure", Array]:
+        """A measure and labels for which the credit of each document is multiplied by its weight.
+
+        A measure that adds up gains is its own form with a linear gain, on gains × weights. So
+        weights need no code in losses, boosting and evaluation, and normalisers have them too.
+        """
+        raise InputError(
+            f"Weights that differ within a query multiply the gain of each document, but {self} is "
+            f"not a sum of gains: what a document counts depends on the other documents. Use DCG, "
+            f"nDCG, P, Recall, RBP or SetF, or give all rows of a query the same weight."
+        )
+
     @untraced
     def __call__(
         self,
         scores: Array,
         labels: Array,
         lists: Lists | None = None,
+        weights: Array | None = None,
         *,
         mask: Array | None = None,
         empty: Empty = "skip",
@@ -144,6 +167,9 @@ class Measure:
             Graded relevance ≥ 0, or −1 for unjudged documents.
         lists : Lists, optional
             Which documents belong together. Required for flat scores.
+        weights : array or tensor, same shape as `scores`, optional
+            Weight of each document, finite and not negative. Only its ratio to the mean of the list
+            counts: the credit of the document is multiplied by it.
         mask : array or tensor of bool, same shape as `scores`, optional
             For padded scores: True where there is a document.
         empty : {"skip", "zero", "one", "error"}, default "skip"
@@ -186,14 +212,25 @@ class Measure:
                 ".",
             )
         scores, labels = (x if is_tensor(x) else np.asarray(x) for x in (scores, labels))
-        if is_tensor(scores) != is_tensor(labels):
-            raise InputError("scores and labels must both be NumPy arrays or both torch tensors.")
+        rows = weights if weights is None or is_tensor(weights) else np.asarray(weights)
+        for name, other in (("labels", labels), ("weights", rows)):
+            if other is not None and is_tensor(scores) != is_tensor(other):
+                raise InputError(
+                    f"scores and {name} must both be NumPy arrays or both torch tensors."
+                )
+        if rows is not None:
+            rows = flat_input(scores, rows, lists, mask, "weights")[1]
         scores, labels, lists = flat_input(scores, labels, lists, mask)
         labels = labels.detach() if is_tensor(labels) else labels
         check_labels(labels, lists)
         ranks = exact_ranks(scores, lists, ties=ties, generator=generator)
         check_finite("scores", scores, lists)
-        values, _, filled = self.at_ranks(ranks, labels, lists)
+        own: Measure = self
+        if rows is not None:
+            check_row_weights(rows)
+            if (documents := query_and_document_weights(rows, lists)[1]) is not None:
+                own, labels = self.weighted(as_float(labels), documents)
+        values, _, filled = own.at_ranks(ranks, labels, lists)
         if empty == "error" and not bool(filled.all()):
             which = (~filled).nonzero()[0] if not is_tensor(filled) else (~filled).nonzero()[:, 0]
             raise InputError(
@@ -429,6 +466,10 @@ class CountedMeasure(BinaryMeasure):
     def relevant(self, labels: Array) -> Array:
         """Labels of at least `rel`; with a linear gain, those above 0."""
         return labels > 0 if self.gain == "linear" else super().relevant(labels)
+
+    def weighted(self, labels: Array, weights: Array) -> tuple[Measure, Array]:
+        """The form with a linear gain."""
+        return replace(self, gain="linear", rel=1), weighted_gains(self.gains(labels), weights)
 
 
 def additive(worth: Array, discount: Array) -> Swaps:

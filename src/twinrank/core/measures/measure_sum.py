@@ -67,6 +67,18 @@ class MeasureSum(Measure):
         """True if one of the terms counts judged documents of grade 0."""
         return any(goal.measure.counts_not_relevant for goal in self.goals)
 
+    @property
+    def takes_weights(self) -> bool:
+        """True if all terms take weights of documents."""
+        return all(goal.measure.takes_weights for goal in self.goals)
+
+    def weighted(self, labels: Array, weights: Array) -> tuple[Measure, Array]:
+        """Each term in its weighted form, on a column of its own."""
+        terms = [(g, *g.measure.weighted(self.column(labels, g), weights)) for g in self.goals]
+        goals = tuple(Goal(g.weight, own, str(i)) for i, (g, own, _) in enumerate(terms))
+        columns = [column for *_, column in terms]
+        return MeasureSum(goals=goals), namespace(weights).stack([columns[0], *columns], 1)
+
     def prepared(self, labels: Array, lists: Lists) -> Array:
         """The labels with what they alone decide, in further columns.
 

@@ -62,13 +62,15 @@ class Precision(_Count, CountedMeasure):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recall(_Count, BinaryMeasure):
-    """Recall@k = Σ_{j≤k} b_j / R, with R relevant documents.
+class Recall(_Count, CountedMeasure):
+    """Recall@k = Σ_{j≤k} b_j / R, with R = Σ b_j of the whole list: the relevant documents.
 
     Parameters
     ----------
     rel : float, default 1
         The lowest label that counts as relevant.
+    gain : {"binary", "linear"}, default "binary"
+        b is 1 for a relevant document, or the label itself.
     cutoff : int, optional
         Only the first `cutoff` documents count.
     """
@@ -78,12 +80,12 @@ class Recall(_Count, BinaryMeasure):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """b_i · i / R."""
-        relevant = self.relevant(labels) * 1.0
-        return shared(relevant * lists.positions(labels), lists.sum(relevant), lists)
+        gains = self.gains(labels)
+        return shared(gains * lists.positions(labels), lists.sum(gains), lists)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetF(_Count, BinaryMeasure):
+class SetF(_Count, CountedMeasure):
     """The F measure of a set: (β + 1) · P · R / (β · P + R), with precision P and recall R.
 
     As trec_eval's set_F, β is not squared.
@@ -92,6 +94,8 @@ class SetF(_Count, BinaryMeasure):
     ----------
     rel : float, default 1
         The lowest label that counts as relevant.
+    gain : {"binary", "linear"}, default "binary"
+        A document counts 1 if it is relevant, or as much as its label.
     beta : float, default 1
         β, the weight of recall relative to precision.
     cutoff : int, optional
@@ -107,10 +111,10 @@ class SetF(_Count, BinaryMeasure):
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """(β + 1) · b_i · i / (β · R + n) with n documents in the set."""
-        relevant, size = self.relevant(labels) * 1.0, _sizes(labels, lists)
+        gains, size = self.gains(labels), _sizes(labels, lists)
         size = size if self.cutoff is None else size.clip(max=self.cutoff)
-        total = self.beta * lists.spread(lists.sum(relevant)) + size
-        return (self.beta + 1.0) * relevant * lists.positions(labels) / total.clip(1e-12)
+        total = self.beta * lists.spread(lists.sum(gains)) + size
+        return (self.beta + 1.0) * gains * lists.positions(labels) / total.clip(1e-12)
 
 
 @dataclass(frozen=True, kw_only=True)

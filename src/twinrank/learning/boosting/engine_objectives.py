@@ -1,15 +1,17 @@
 """Objectives and metrics for `lgb.train` and `xgb.train`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from twinrank.core.lists import Lists
+from twinrank.core.lists.row_weights import query_and_document_weights
 from twinrank.core.measures import Measure
 from twinrank.core.measures import measure as as_measure
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.learning.boosting.newton import PERTURBATION, SAMPLES, Floats, Newton
+from twinrank.support.arrays import as_float
 from twinrank.support.errors import InputError
 
 
@@ -22,8 +24,8 @@ def lightgbm_objective(
 ) -> "LightGBMObjective":
     """A measure as an objective of LightGBM: `LGBMRanker(objective=this)`, or for `lgb.train`.
 
-    The data needs `group`. Its weights, if any, must be equal within a query; the objective applies
-    them.
+    The data needs `group`. The objective applies its weights, if any, as `BoostedRanker.fit` does:
+    they may differ within a query if the measure adds up gains.
 
     Parameters
     ----------
@@ -135,8 +137,15 @@ class LightGBMObjective:
         `lgb.train` passes the scores and a Dataset; LGBMRanker passes the labels, the scores, and
         the weights and sizes of queries.
         """
-        scores, labels, lists, weights = _lightgbm_data(scores, data, weight, group)
-        return self.newton(scores, labels, lists, weights, self.queries)
+        scores, labels, lists, rows = _lightgbm_data(scores, data, weight, group)
+        weights, documents = None, None
+        if rows is not None:
+            weights, documents = query_and_document_weights(rows, lists)
+        newton = self.newton
+        if documents is not None:
+            measure, labels = newton.measure.weighted(as_float(labels), documents)
+            newton = replace(newton, measure=measure)
+        return newton(scores, labels, lists, weights, self.queries)
 
 
 @dataclass(frozen=True)
@@ -164,8 +173,9 @@ class LightGBMMetric:
         self, scores: Any, data: Any, weight: Any = None, group: Any = None
     ) -> tuple[str, float, bool]:
         """Name, value, and that higher is better; arguments as in `LightGBMObjective`."""
-        scores, labels, lists, weights = _lightgbm_data(scores, data, weight, group)
-        return str(self.measure), mean(self.measure, scores, labels, lists, weights), True
+        scores, labels, lists, rows = _lightgbm_data(scores, data, weight, group)
+        weights = None if rows is None else query_and_document_weights(rows, lists)[0]
+        return str(self.measure), mean(self.measure, scores, labels, lists, weights, rows), True
 
 
 @dataclass(frozen=True)
@@ -181,9 +191,14 @@ class XGBoostMetric:
         return str(self.measure), mean(self.measure, scores, data.get_label(), lists, weights)
 
 
-def mean(measure: Measure, scores: Any, labels: Any, lists: Lists, weights: Any = None) -> float:
-    """The weighted mean over the lists with a relevant document, Σ w·M / Σ w, or NaN."""
-    values = evaluate(scores, labels, lists, {"value": measure}).values["value"]
+def mean(
+    measure: Measure, scores: Any, labels: Any, lists: Lists, weights: Any = None, rows: Any = None
+) -> float:
+    """The mean over the lists with a relevant document, Σ w·M / Σ w, or NaN.
+
+    `weights` are those of lists, `rows` those of documents.
+    """
+    values = evaluate(scores, labels, lists, {"value": measure}, weights=rows).values["value"]
     counts = ~np.isnan(values)
     if weights is None:
         weights = np.ones(len(lists))
@@ -192,7 +207,7 @@ def mean(measure: Measure, scores: Any, labels: Any, lists: Lists, weights: Any 
 
 
 def _lightgbm_data(scores: Any, data: Any, weight: Any, group: Any) -> tuple[Any, Any, Lists, Any]:
-    """Scores, labels, lists and weights, from the arguments of `lgb.train` or of LGBMRanker."""
+    """Scores, labels, lists and weights of rows, as `lgb.train` or LGBMRanker pass them."""
     if hasattr(data, "get_label"):
         labels, weight, group = data.get_label(), data.get_weight(), data.get_group()
         remedy = "lgb.Dataset(X, y, group=sizes)"
@@ -201,19 +216,7 @@ def _lightgbm_data(scores: Any, data: Any, weight: Any, group: Any) -> tuple[Any
     if group is None:
         raise InputError(f"There are no queries. Pass the number of rows of each: {remedy}.")
     lists = Lists.from_sizes(np.asarray(group))
-    return scores, labels, lists, _lightgbm_weights(weight, lists)
-
-
-def _lightgbm_weights(weights: Any, lists: Lists) -> Any:
-    if weights is None:
-        return None
-    low, high = lists.min(weights), lists.max(weights)
-    if (low != high).any():
-        raise InputError(
-            f"Weights must be equal within a query, but they differ in query number "
-            f"{int(np.argmax(low != high))}."
-        )
-    return high
+    return scores, labels, lists, None if weight is None else np.asarray(weight, np.float64)
 
 
 def _xgboost_lists(data: Any) -> Lists:
