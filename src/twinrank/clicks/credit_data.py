@@ -8,6 +8,7 @@ import numpy as np
 from twinrank.clicks.click_credits import ESTIMATORS, Credits, click_credits, lifted
 from twinrank.clicks.click_log import ClickLog
 from twinrank.core.lists import Lists
+from twinrank.core.lists.row_weights import query_and_document_weights
 from twinrank.data.dataset import Dataset
 from twinrank.data.table import Table
 from twinrank.support.errors import InputError, Parts
@@ -45,15 +46,20 @@ def credit_dataset(
     sizes = np.bincount(log.document_query[rows], minlength=len(log.lists))[queries]
     comments = data.comments
     weights = None if data.weights is None else data.weights[queries]
+    row_weights = None if data.row_weights is None else data.row_weights[rows]
+    if row_weights is not None:  # of the documents that were shown
+        weights = query_and_document_weights(row_weights, Lists.from_sizes(sizes))[0]
     if average == "impressions":
         counts = log.query_weights[queries] / log.query_weights[queries].mean()
         weights = counts if weights is None else counts * weights
+        row_weights = None if row_weights is None else row_weights * np.repeat(counts, sizes)
     table = Table(
         X=data.X[rows],
         y=lifted(log, credits)[0][rows].astype(np.float32),
         lists=Lists.from_sizes(sizes),
         query_ids=data.query_ids[queries],
         weights=weights,
+        row_weights=row_weights,
         comments=None if comments is None else comments.take(rows),
         feature_names=data.feature_names,
         notes=tuple(notes),

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.core.lists import Lists
+from twinrank.core.lists.row_weights import query_and_document_weights
 from twinrank.data.block import Block, Place, by_appearance, lost_digits
 from twinrank.data.options import ReadOptions
 from twinrank.data.store import BlockSink, Sink
@@ -236,6 +238,16 @@ class TableBuilder:
         if block.weights is not None:
             sink.append("row_weights", block.weights)
 
+    def _add_weights(self, rows: npt.NDArray[np.float64], order: Ints | None, lists: Lists) -> None:
+        """Append the weights of queries, and those of rows if they differ within a query."""
+        if not rows.any():
+            raise InputError("The weights of all queries are 0; at least one must be positive.")
+        grouped = rows if order is None else rows[order]
+        weights, documents = query_and_document_weights(grouped, lists)
+        self.sink.append("weights", weights)
+        if documents is not None:
+            self.sink.append("row_weights", grouped)
+
     def _kinds(self, block: Block) -> list[str]:
         """Return the types of query ids so far; types that cannot be compared raise an error."""
         known, kind = set(self.counts["kinds"]), block.runs.kind
@@ -259,10 +271,9 @@ class TableBuilder:
         runs, query_ids = by_appearance(numbers)
         spread, notes = self._spread(runs, query_ids, parts)
         begins = np.append(True, runs[1:] != runs[:-1])  # a run may continue in the next block
-        if "row_weights" in sink:
-            query_of_rows = np.repeat(runs, np.diff(starts, append=documents))
-            sink.append("weights", _weights(sink.take("row_weights"), query_of_rows, query_ids))
         order, offsets = _grouped_rows(starts[begins], runs[begins], documents)
+        if "row_weights" in sink:
+            self._add_weights(sink.take("row_weights"), order, Lists(offsets))
         sink.append("offsets", offsets)
         sink.append("query_ids", query_ids)
         if order is not None:
@@ -361,22 +372,6 @@ def _mixed_types(place: Place, column: int, is_text: bool) -> InputError:
         Argument("ignore", [name]),
         " leaves it out.",
     )
-
-
-def _weights(
-    of_rows: npt.NDArray[np.float64], query_of_rows: Ints, query_ids: npt.NDArray[Any]
-) -> npt.NDArray[np.float64]:
-    """Return the weight of each query; all its rows must have the same."""
-    weights = np.empty(query_ids.size)
-    weights[query_of_rows] = of_rows
-    if (differ := weights[query_of_rows] != of_rows).any():
-        raise InputError(
-            f"The rows of query {query_ids[query_of_rows[int(np.argmax(differ))]]} have different "
-            f"weights. Weights are those of queries: give all rows of a query the same weight."
-        )
-    if not weights.any():
-        raise InputError("The weights of all queries are 0; at least one must be positive.")
-    return weights
 
 
 def _are_numbers(names: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.core.lists import Lists
+from twinrank.core.lists.row_weights import query_and_document_weights
 from twinrank.data.batches import Batches, rows_of
 from twinrank.data.folds import Fold, cut, rotate
 from twinrank.data.from_arrays import table_from_arrays, table_of
@@ -95,7 +96,8 @@ class Dataset:
         docids : sequence of str, shape (n_documents,), optional
             The id of each document.
         weight : array of float, shape (n_documents,), optional
-            The weight of each document's query, the same in all rows of a query.
+            The weight of each document. A query has the mean weight of its rows. If they differ,
+            a document also counts by its weight relative to that mean.
         feature_names : sequence of str, shape (n_features,), optional
             The name of each feature.
         labels : mapping of str to array, optional
@@ -143,7 +145,7 @@ class Dataset:
         features : sequence of str, optional
             The feature columns. By default all remaining columns.
         weight : str or int, optional
-            The column with the weights of queries.
+            The column with weights of rows, as in `from_arrays`.
         ignore : sequence of str, default ()
             Columns to leave out.
         categorical_features : sequence of str, default ()
@@ -212,8 +214,16 @@ class Dataset:
 
     @cached_property
     def weights(self) -> npt.NDArray[np.float64] | None:
-        """Weight of each query, or None if the source has no weights."""
+        """Weight of each query, the mean of its rows', or None if the source has no weights."""
         return None if self._table.weights is None else self._table.weights[self._chosen]
+
+    @cached_property
+    def row_weights(self) -> npt.NDArray[np.float64] | None:
+        """Weight of each document, or None if all rows of each query have the same."""
+        if self._table.row_weights is None:
+            return None
+        rows = self._table.row_weights[self._rows]
+        return None if query_and_document_weights(rows, self.lists)[1] is None else rows
 
     @cached_property
     def lists(self) -> Lists:
@@ -489,6 +499,7 @@ def with_features(
         lists=data.lists,
         query_ids=data.query_ids,
         weights=data.weights,
+        row_weights=data.row_weights,
         comments=data.comments,
         feature_names=None if names is None else tuple(names),
         notes=data._table.notes,
@@ -497,3 +508,11 @@ def with_features(
         from_clicks=data.from_clicks,
     )
     return Dataset(table, data.name)
+
+
+def with_row_weights(data: Dataset, rows: npt.NDArray[np.float64]) -> Dataset:
+    """Return the queries of a dataset with weights of rows, in the dataset's order."""
+    whole = isinstance(data._chosen, slice)
+    own = data if whole else with_features(data, data.X, data.feature_names, data.categories)
+    weights = query_and_document_weights(rows, data.lists)[0]
+    return Dataset(replace(own._table, weights=weights, row_weights=rows), data.name)

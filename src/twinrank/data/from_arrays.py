@@ -78,14 +78,16 @@ def table_of(
 def checked_again(table: Table, options: ReadOptions) -> Table:
     """Apply other options for labels and values to a table."""
     numbers = np.arange(table.query_ids.size)  # not ids, which a table may repeat
-    weights = table.weights
+    weights = table.row_weights
+    if weights is None and table.weights is not None:
+        weights = table.lists.spread(table.weights)
     block = Block(
         X=table.X,
         y=table.y,
         runs=Runs(table.lists.offsets[:-1], numbers),
         place=Place(table.feature_names),
         docids=table.comments,
-        weights=None if weights is None else np.repeat(weights, table.lists.sizes),
+        weights=weights,
     )
     again = table_of(block, options, table.feature_names, table.notes)
     rows = table.rows

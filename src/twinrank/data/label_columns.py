@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.core.lists.row_weights import query_and_document_weights
 from twinrank.core.measures import Measure, MeasureSum
 from twinrank.data.table import Floats, Table
-from twinrank.support.arrays import to_numpy
+from twinrank.support.arrays import as_float, to_numpy
 from twinrank.support.errors import Argument, InputError
 
 if TYPE_CHECKING:
@@ -103,15 +104,18 @@ def label_array(measure: Any, data: "Dataset") -> npt.NDArray[Any]:
     return np.column_stack([data.y, *(data.labels[name] for name in measure.labels)])
 
 
-def training_labels(measure: Any, data: "Dataset") -> npt.NDArray[Any]:
-    """As `label_array`, with the columns that a sum of measures would compute in every step."""
+def training_labels(measure: Any, data: "Dataset") -> tuple[Any, npt.NDArray[Any]]:
+    """A measure and labels for training: those of `label_array`, unless documents have weights.
+
+    Labels have the columns that a sum of measures would compute in every step.
+    """
     labels = label_array(measure, data)
-    return measure.prepared(labels, data.lists) if isinstance(measure, MeasureSum) else labels
-
-
-def all_labels(data: "Dataset") -> Any:
-    """All columns by name, or the only one: the labels that `evaluate` takes."""
-    return data.labels or data.y
+    if data.row_weights is not None and isinstance(measure, Measure):
+        documents = query_and_document_weights(data.row_weights, data.lists)[1]
+        measure, labels = measure.weighted(as_float(labels), documents)
+    if isinstance(measure, MeasureSum):
+        labels = measure.prepared(labels, data.lists)
+    return measure, labels
 
 
 def check_goals(measure: Measure | Any, data: "Dataset", what: str) -> None:

@@ -90,8 +90,9 @@ def load(
     docid : str, optional
         The column with document ids, by default recognised by its name.
     weight : str, optional
-        The column with the weights of queries, the same in all rows of a query. Training and
-        `score` use them. There are no weights by default.
+        The column with weights of rows. A query has the mean weight of its rows. If they differ,
+        the gain of a document is multiplied by its weight relative to that mean. Training and
+        evaluation use them. There are no weights by default.
     ignore : sequence of str, default ()
         Columns to leave out.
     categorical_features : sequence of str, default ()

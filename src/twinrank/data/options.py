@@ -171,7 +171,7 @@ def odd_feature_notes(features: Iterable[str]) -> list[Parts]:
             looks = f"Column {name!r} looks like a {role} but is used as a feature. "
             notes.append([looks, leave_out, " leaves it out."])
         elif _spelling(name) in _WEIGHTS:
-            looks = f"Column {name!r} is used as a feature. If it holds weights of queries, pass "
+            looks = f"Column {name!r} is used as a feature. If it holds weights, pass "
             notes.append([looks, Argument("weight", name), "; ", leave_out, " leaves it out."])
         elif _spelling(name) in _RESULTS:
             looks = (

@@ -114,6 +114,8 @@ def _append(data: "Dataset", sink: Sink) -> bool:
     sink.append("query_ids", data.query_ids)
     if data.weights is not None:
         sink.append("weights", data.weights)
+    if data.row_weights is not None:
+        sink.append("row_weights", data.row_weights)
     if data.comments is not None:
         sink.append("comments", data.comments.content)
         sink.append("comment_ends", data.comments.ends)
@@ -163,7 +165,8 @@ def _check_texts(data: "Dataset", features: tuple[str, ...], name: Path) -> None
 def _frame(pl: Any, data: "Dataset", features: tuple[str, ...], comment_column: str | None) -> Any:
     columns: dict[str, Any] = {"qid": data.qid, **(data.labels or {"label": data.y})}
     if data.weights is not None:
-        columns["weight"] = np.repeat(data.weights, data.lists.sizes)
+        rows = data.row_weights
+        columns["weight"] = data.lists.spread(data.weights) if rows is None else rows
     if comment_column is not None and data.comments is not None:
         columns[comment_column] = list(data.comments)
     values = pl.from_numpy(data.X, schema=list(features))

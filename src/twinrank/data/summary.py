@@ -183,6 +183,8 @@ def fingerprint(data: "Dataset") -> str:
     crc = zlib.crc32(data.y.tobytes(), zlib.crc32(data.lists.offsets.tobytes()))
     for name, values in data.labels.items():
         crc = zlib.crc32(values.tobytes(), zlib.crc32(name.encode(), crc))
+    if data.row_weights is not None:
+        crc = zlib.crc32(data.row_weights.tobytes(), crc)
     step = max(1, data.documents * data.features // _SAMPLED_VALUES)
     crc = zlib.crc32(data.take(np.arange(0, data.queries, step)).tobytes(), crc)
     if data.categories:

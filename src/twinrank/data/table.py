@@ -118,6 +118,8 @@ class Table:
     """int64 or text."""
     weights: npt.NDArray[np.float64] | None = None
     """Of queries."""
+    row_weights: npt.NDArray[np.float64] | None = None
+    """Of documents, if they differ within a query; `weights` are then their means."""
     comments: Texts | None = None
     feature_names: tuple[str, ...] | None = None
     rows: Ints | None = None
@@ -139,6 +141,7 @@ class Table:
     ) -> "Table":
         """Make a table from the arrays of a sink or a store, and from what they do not hold."""
         rows, weights, comments = arrays.get("rows"), arrays.get("weights"), None
+        row_weights = arrays.get("row_weights")
         if "comments" in arrays and "comment_ends" in arrays:
             comments = Texts(arrays["comments"], arrays["comment_ends"])
         return cls(
@@ -147,6 +150,7 @@ class Table:
             lists=Lists(arrays["offsets"]),
             query_ids=np.array(arrays["query_ids"]),
             weights=None if weights is None else np.array(weights),
+            row_weights=None if row_weights is None else np.array(row_weights),
             comments=comments,
             feature_names=None if names is None else tuple(names),
             rows=None if rows is None else np.array(rows),
@@ -157,6 +161,7 @@ class Table:
     def fits(self) -> bool:
         """True if the arrays fit together: those of a store may be damaged."""
         X, y, rows, weights, names = self.X, self.y, self.rows, self.weights, self.feature_names
+        own = self.row_weights
         return (
             X.ndim == 2
             and X.dtype == y.dtype == np.dtype(np.float32)
@@ -165,6 +170,7 @@ class Table:
             and (self.comments is None or self.comments.fits(y.size))
             and (rows is None or (rows.shape == y.shape and rows.dtype == np.int64))
             and (weights is None or weights.shape == self.query_ids.shape)
+            and (own is None or (own.shape == y.shape and weights is not None))
             and (names is None or len(names) == X.shape[1])
             and all(
                 column < X.shape[1] and not np.any(X[:, column] >= len(texts))
