@@ -146,7 +146,7 @@ def test_notes_about_columns_name_options(run, tmp_path):
     code, out, err = run("inspect", "d.csv")
     assert (code, err) == (0, "")
     assert [line[21:] for line in out.splitlines() if line.startswith("note ")] == [
-        "Column 'weight' is used as a feature. If it holds weights of queries, pass "
+        "Column 'weight' is used as a feature. If it holds weights, pass "
         "--weight weight; --ignore weight leaves it out.",
         "Column 'rank' is used as a feature. If it is the result of an earlier ranking and unknown "
         "when documents are ranked, leave it out: --ignore rank.",

@@ -387,7 +387,7 @@ def test_columns_that_are_rarely_features_are_noted(tmp_path):
     )
     notes = (
         result.format("Score"),
-        "Column 'weight' is used as a feature. If it holds weights of queries, pass "
+        "Column 'weight' is used as a feature. If it holds weights, pass "
         "weight='weight'; ignore=['weight'] leaves it out.",
         result.format("position"),
     )

@@ -381,7 +381,6 @@ def test_weights_on_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        ([1.0, 2.0, 1.0], "The rows of query 1 have different weights"),
         ([1.0, 1.0, -1.0], "in row 3 is -1, but a weight must be"),
         ([1.0, 1.0, None], "in row 3 is nan, but a weight must be"),
         ([0.0, 0.0, 0.0], "weights of all queries are 0"),
@@ -395,14 +394,11 @@ def test_weights_that_cannot_be_used(weight, message):
 
 def test_weights_of_scattered_rows():
     table = pl.DataFrame({"q": [1, 2, 1], "label": [0, 1, 0], "a": [1.0, 2.0, 3.0]})
-    for last, message in ((1.0, None), (5.0, "query 1 have different weights")):
+    for last, rows in ((1.0, None), (5.0, [1, 5, 2])):
         frame = table.with_columns(w=pl.Series([1.0, 2.0, last]))
-        if message is None:
-            data = Dataset.from_frame(frame, query="q", weight="w")
-            assert data.weights.tolist() == [1, 2]
-        else:
-            with pytest.raises(InputError, match=message):
-                Dataset.from_frame(frame, query="q", weight="w")
+        data = Dataset.from_frame(frame, query="q", weight="w")
+        assert data.weights.tolist() == [(1 + last) / 2, 2]
+        assert rows == (None if data.row_weights is None else data.row_weights.tolist())
 
 
 # Forms that other libraries take

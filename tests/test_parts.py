@@ -427,7 +427,7 @@ def test_columns_that_are_rarely_features_are_noted(tmp_path, suffix):
         data = tr.load(tmp_path / "data")
     assert data.notes[:-1] == (
         f"Column 'score' is used as a feature. If it {result} out: ignore=['score'].",
-        "Column 'Weight' is used as a feature. If it holds weights of queries, pass "
+        "Column 'Weight' is used as a feature. If it holds weights, pass "
         "weight='Weight'; ignore=['Weight'] leaves it out.",
         f"Column 'position' is used as a feature. If it {result} out: ignore=['position'].",
         f"Column 'rank_' is used as a feature. If it {result} out: ignore=['rank_'].",

@@ -256,7 +256,6 @@ def test_only_trainable_queries_are_used(fitted):
         ),
         ({"X": as_pandas(X).set_axis(["a", "b", "a"], axis=1), "qid": QID}, "same name"),
         ({"qid": QID, "sample_weight": np.ones(9)}, "each of 10 queries or 67 documents"),
-        ({"qid": QID, "sample_weight": np.arange(67)}, "same for all rows of query 100"),
         ({"qid": QID, "sample_weight": -np.ones(10)}, "not negative, not -1"),
         ({"qid": QID, "sample_weight": np.full(10, np.nan)}, "finite"),
         ({"qid": QID, "sample_weight": np.zeros(10)}, "zero for all queries"),

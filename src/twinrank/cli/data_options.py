@@ -83,7 +83,7 @@ def _reading(
     docid
         Tables: column of document ids (default: found by name).
     weight
-        Tables: column of the weights of queries (default: no weights).
+        Tables: column of weights; a query has the mean of its rows (default: no weights).
     ignore
         Tables: column to leave out; may be repeated (default: none).
     categorical_features

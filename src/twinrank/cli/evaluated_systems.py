@@ -106,9 +106,8 @@ def evaluate_scores(
     architecture: str | None = None,
 ) -> ScoredSystems:
     """Evaluate models, files of scores, and runs, by name, on the same data."""
-    from twinrank.data.label_columns import all_labels
     from twinrank.evaluation.conventions import convention_of
-    from twinrank.evaluation.evaluate import DEFAULT, evaluate
+    from twinrank.evaluation.evaluate import DEFAULT, evaluate_data
     from twinrank.evaluation.run_evaluation import parse_measures
 
     names = system_names([*models, *files, *runs])
@@ -124,7 +123,7 @@ def evaluate_scores(
     if asked.counts:
         verb = "is" if len(asked.counts) == 1 else "are"
         show_note(f"{', '.join(asked.counts)} {verb} for runs with --qrels and left out here.")
-    by_name = asked.measures
+    by_name: Any = asked.measures
     rankers = load_models(models, data, architecture)
     text = {name for ranker in rankers for name in ranker._known_columns().text}
     loaded = load_data(data, reading or {}, sorted(text))
@@ -132,14 +131,17 @@ def evaluate_scores(
     if convention.ties == "docid" and loaded.comments is None:
         raise InputError(f"{data} has no document ids to order ties by; choose --ties stable.")
     docids = loaded.docids if convention.ties == "docid" else None
+    if not measures and loaded.row_weights is not None:
+        by_name = {name: own for name, own in by_name.items() if own.takes_weights}
+        without = ", ".join(name for name in asked.measures if name not in by_name)
+        show_note(f"{without} take no weights that differ within a query and are left out.")
     policy |= {"docids": docids, "query_ids": loaded.query_ids, "convention": convention}
     all_scores = [scores_of(ranker, loaded, data) for ranker in rankers]
     all_scores += [loaded.from_source_order(read_scores_of(p, loaded.documents)) for p in files]
     all_scores += [_run_scores(path, loaded, data) for path in runs]
     by_system = dict(zip(names, all_scores, strict=True))
     results = {
-        name: evaluate(scores, all_labels(loaded), loaded.lists, by_name, **policy)
-        for name, scores in by_system.items()
+        name: evaluate_data(scores, loaded, by_name, **policy) for name, scores in by_system.items()
     }
     sources = [*rankers, *[None] * (len(files) + len(runs))]
     return ScoredSystems(results, loaded, by_system, dict(zip(names, sources, strict=True)))

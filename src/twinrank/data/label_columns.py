@@ -104,13 +104,16 @@ def label_array(measure: Any, data: "Dataset") -> npt.NDArray[Any]:
     return np.column_stack([data.y, *(data.labels[name] for name in measure.labels)])
 
 
-def training_labels(measure: Any, data: "Dataset") -> tuple[Any, npt.NDArray[Any]]:
+def training_labels(
+    measure: Any, data: "Dataset", weighted: bool = True
+) -> tuple[Any, npt.NDArray[Any]]:
     """A measure and labels for training: those of `label_array`, unless documents have weights.
 
-    Labels have the columns that a sum of measures would compute in every step.
+    Labels have the columns that a sum of measures would compute in every step. Without `weighted`,
+    the weights of documents are left out.
     """
     labels = label_array(measure, data)
-    if data.row_weights is not None and isinstance(measure, Measure):
+    if weighted and data.row_weights is not None and isinstance(measure, Measure):
         documents = query_and_document_weights(data.row_weights, data.lists)[1]
         measure, labels = measure.weighted(as_float(labels), documents)
     if isinstance(measure, MeasureSum):

@@ -6,11 +6,13 @@ whole lists in rank order.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from twinrank.core.lists import Lists, check_lists
+from twinrank.core.lists.row_weights import check_row_weights, query_and_document_weights
 from twinrank.core.measures import MEASURES, Measure, MeasureSum
 from twinrank.core.ranks.exact import check_finite, refuse_unless
 from twinrank.evaluation.conventions import Convention, convention_of
@@ -20,6 +22,9 @@ from twinrank.evaluation.ranking import Ranking
 from twinrank.evaluation.retrieved_lists import RetrievedLists
 from twinrank.support.arrays import Bools, Floats, as_float, is_tensor, to_numpy
 from twinrank.support.errors import InputError
+
+if TYPE_CHECKING:
+    from twinrank.data.dataset import Dataset
 
 Measures = str | Measure | Sequence[str | Measure] | Mapping[str, str | Measure]
 
@@ -36,6 +41,7 @@ def evaluate(
     lists: Lists,
     measures: Measures = DEFAULT,
     *,
+    weights: Any = None,
     convention: str | Convention = "twinrank",
     empty: str | None = None,
     ties: str | None = None,
@@ -61,6 +67,11 @@ def evaluate(
         The measures to compute, such as `"nDCG@10"`. A weighted sum such as
         `"0.7 * nDCG@10 + 0.3 * P@5"` is shown with its terms. The keys of a mapping are the
         names in the result.
+    weights : array, shape (n_documents,), optional
+        The weight of each document, finite and not negative. Only its ratio to the mean of the
+        query counts: the credit of the document is multiplied by it. AP, RR, ERR and others take
+        no weights that differ within a query, and are left out of the default measures. Means over
+        queries are not weighted.
     convention : str, default "twinrank"
         The gain, the discount, the divisor of AP@k, and the rules for empty lists, short lists and
         ties: "twinrank", "all-lists", "letor", "letor3", "trec", "lightgbm", "paper" or
@@ -96,9 +107,12 @@ def evaluate(
     {'nDCG@3': 0.75, 'RR': 0.6666666666666666}
     """
     rules = convention_of(convention, empty, ties)
+    documents = None if weights is None else _document_weights(weights, lists)
+    if documents is not None and measures is DEFAULT:
+        measures = [name for name in DEFAULT if rules.measure(name).takes_weights]
     by_name = _by_name(measures, rules)
     if isinstance(labels, Mapping) or any(isinstance(m, MeasureSum) for m in by_name.values()):
-        own: dict[str, Any] = {"docids": docids, "query_ids": query_ids}
+        own: dict[str, Any] = {"docids": docids, "query_ids": query_ids, "weights": weights}
         own |= {"random_state": random_state, "convention": replace(rules, empty="skip")}
         result = evaluate_goals(
             labels,
@@ -126,8 +140,10 @@ def evaluate(
     if tie_rule == "relevant":
         order = np.lexsort((-arrays[1], np.repeat(np.arange(len(lists)), lists.sizes)))
         arrays, tie_rule = [array[order] for array in arrays], "stable"
+        documents = None if documents is None else documents[order]
     ranking = Ranking.of(arrays[0], retrieved, tie_rule, docids, random_state)
-    values, has_relevant = _measure_all(list(by_name.values()), ranking, retrieved, arrays[1])
+    measure_all = _measure_all if documents is None else partial(_measure_weighted, documents)
+    values, has_relevant = measure_all(list(by_name.values()), ranking, retrieved, arrays[1])
     for row, measured in zip(values, by_name.values(), strict=True):
         if measured.cutoff is not None and measured.name in rules.short:
             sizes = retrieved.sizes if retrieved.retrieved is None else retrieved.retrieved
@@ -141,6 +157,25 @@ def evaluate(
     return Evaluation(
         table, rules, documents=lists.documents, empty_lists=empty_lists, query_ids=ids
     )
+
+
+def evaluate_data(
+    scores: Any, data: "Dataset", measures: Measures = DEFAULT, **rules: Any
+) -> Evaluation:
+    """`evaluate` on the labels, queries and weights of a dataset."""
+    labels, weights = data.labels or data.y, data.row_weights
+    return evaluate(scores, labels, data.lists, measures, weights=weights, **rules)
+
+
+def _document_weights(weights: Any, lists: Lists) -> Any:
+    """The weights relative to their query; None if they are the same within each query."""
+    check_lists(lists)
+    rows = to_numpy(weights.cpu() if is_tensor(weights) else weights)
+    if rows.dtype.kind not in "biuf":
+        raise InputError(f"weights must be numbers, not {rows.dtype}.")
+    lists.check(weights=rows)
+    check_row_weights(rows)
+    return query_and_document_weights(rows, lists)[1]
 
 
 def _by_name(measures: Measures, convention: Convention) -> dict[str, Measure]:
@@ -177,6 +212,22 @@ def _measure_all(
         mean, ordered = ranking.mean_over_ties(), ranking.in_order(labels)
         _measure_blocks(remaining, ordered, lists, mean, values)
         _find_relevant(remaining, ordered, lists, has_relevant)
+    return values, has_relevant
+
+
+def _measure_weighted(
+    weights: Floats, measures: list[Measure], ranking: Ranking, lists: RetrievedLists, labels: Any
+) -> tuple[Floats, Bools]:
+    """As `_measure_all`; measures that differ only in the cutoff share their weighted labels."""
+    values = np.empty((len(measures), len(lists)))
+    has_relevant = np.empty(values.shape, np.bool_)
+    groups: dict[Measure, list[int]] = {}
+    for i, measure in enumerate(measures):
+        groups.setdefault(measure.at(None), []).append(i)
+    for places in groups.values():
+        weighted, own = measures[places[0]].weighted(as_float(labels), weights)
+        group = [weighted.at(measures[i].cutoff) for i in places]
+        values[places], has_relevant[places] = _measure_all(group, ranking, lists, own)
     return values, has_relevant
 
 

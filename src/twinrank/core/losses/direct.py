@@ -116,6 +116,10 @@ class DirectLoss(RankingLoss):
         """True for each list that counts: those with a document that the measure calls relevant."""
         return lists.any(self.measure.relevant(labels))
 
+    def check_document_weights(self) -> None:
+        """Refuse weights if the measure takes none."""
+        self.measure.check_takes_weights()
+
     def on_measure(self, measure: Measure) -> "DirectLoss":
         """The same loss on another measure."""
         if measure is self.measure:

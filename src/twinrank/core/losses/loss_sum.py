@@ -106,17 +106,31 @@ class LossSum(RankingLoss):
             total = total | one
         return total
 
+    def check_document_weights(self) -> None:
+        """Raise InputError if a term takes no weights that differ within a list."""
+        for _, own in self.terms:
+            own.check_document_weights()
+
     def _computed(
-        self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lists: Lists,
+        weights: Tensor | None,
+        documents: Tensor | None,
     ) -> tuple[Array, ScoreGradient]:
         gradients: list[tuple[float, ScoreGradient]] = []
         total: Any = 0.0
         for weight, own in self.terms:
             own.generator, own.validate = self.generator, self.validate
-            values, score_gradient = own.value_and_gradient(scores, _of(own, labels), lists, None)
+            values, score_gradient = own.value_and_gradient(
+                scores, _of(own, labels), lists, documents
+            )
             total = total + weight * as_float(values)
             gradients.append((weight, score_gradient))
         plain = to_numpy if on_cpu(scores) else Tensor.detach
+        if documents is not None:
+            labels = (labels.T * (documents > 0)).T
         counted = torch.as_tensor(self.counted(plain(labels).clip(0), lists))
         loss, share = reduced(total, counted.to(total.device), weights, self.reduction)
 

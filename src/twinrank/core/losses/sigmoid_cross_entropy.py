@@ -68,10 +68,17 @@ class SigmoidCrossEntropy(SmoothLoss):
 
     def per_list(self, scores: Array, labels: Array, lists: Lists) -> tuple[Array, Array]:
         """The mean cross-entropy, and the slope of each document."""
+        return self.weighted_per_list(scores, labels, lists, namespace(labels).ones_like(labels))
+
+    def weighted_per_list(
+        self, scores: Array, labels: Array, lists: Lists, weights: Array
+    ) -> tuple[Array, Array]:
+        """The weighted mean: a document of weight 2 counts as two."""
         xp = namespace(labels)
         z, relevant = self.scale * as_float(scores), as_float(labels >= self.relevant)
-        sizes = lists.sum(xp.ones_like(z)).clip(1)
+        sizes = lists.sum(weights).clip(1)
         small = xp.exp(-abs(z))  # never overflows
         losses = xp.log1p(small) + xp.where(z > 0, z, 0.0) - relevant * z
         p = xp.where(z > 0, 1.0, small) / (1.0 + small)
-        return lists.sum(losses) / sizes, self.scale * (p - relevant) / lists.spread(sizes)
+        slopes = self.scale * weights * (p - relevant) / lists.spread(sizes)
+        return lists.sum(weights * losses) / sizes, slopes

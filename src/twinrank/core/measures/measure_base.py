@@ -132,17 +132,24 @@ class Measure:
         """True if documents can have weights."""
         return type(self).weighted is not Measure.weighted
 
+    def check_takes_weights(self) -> None:
+        """Raise InputError if documents cannot have weights."""
+        if not self.takes_weights:
+            raise InputError(
+                f"Weights that differ within a query multiply the gain of each document, but "
+                f"{self} is not a sum of gains: what a document counts depends on the other "
+                f"documents. Use DCG, nDCG, P, Recall, RBP or SetF, or give all rows of a query "
+                f"the same weight."
+            )
+
     def weighted(self, labels: Array, weights: Array) -> tuple["Measure", Array]:
         """A measure and labels for which the credit of each document is multiplied by its weight.
 
         A measure that adds up gains is its own form with a linear gain, on gains × weights. So
         weights need no code in losses, boosting and evaluation, and normalisers have them too.
         """
-        raise InputError(
-            f"Weights that differ within a query multiply the gain of each document, but {self} is "
-            f"not a sum of gains: what a document counts depends on the other documents. Use DCG, "
-            f"nDCG, P, Recall, RBP or SetF, or give all rows of a query the same weight."
-        )
+        self.check_takes_weights()
+        raise NotImplementedError
 
     @untraced
     def __call__(

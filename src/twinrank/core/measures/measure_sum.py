@@ -72,6 +72,11 @@ class MeasureSum(Measure):
         """True if all terms take weights of documents."""
         return all(goal.measure.takes_weights for goal in self.goals)
 
+    def check_takes_weights(self) -> None:
+        """Name a term that takes no weights of documents."""
+        for goal in self.goals:
+            goal.measure.check_takes_weights()
+
     def weighted(self, labels: Array, weights: Array) -> tuple[Measure, Array]:
         """Each term in its weighted form, on a column of its own."""
         terms = [(g, *g.measure.weighted(self.column(labels, g), weights)) for g in self.goals]

@@ -10,7 +10,7 @@ import numpy as np
 
 from twinrank.data.loading import load
 from twinrank.evaluation.comparison import Comparison
-from twinrank.evaluation.evaluate import evaluate
+from twinrank.evaluation.evaluate import evaluate_data
 from twinrank.evaluation.evaluation_values import systems_csv
 from twinrank.experiments.report.query_rankings import choice_note, chosen_queries, ranked_query
 from twinrank.experiments.report.report_content import ReportContent
@@ -329,7 +329,7 @@ def query_details(results: Results, measure: str, count: int) -> dict[str, Any]:
     values = {
         name: np.concatenate(
             [
-                evaluate(part, test.y, test.lists, [measure]).values[measure]
+                evaluate_data(part, test, [measure]).values[measure]
                 for part, test in zip(parts, tests, strict=True)
             ]
         )

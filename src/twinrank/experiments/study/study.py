@@ -17,7 +17,7 @@ from twinrank.core.measures import measure
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.comparison import Comparison, check_testing, compare
 from twinrank.evaluation.conventions import Convention
-from twinrank.evaluation.evaluate import evaluate
+from twinrank.evaluation.evaluate import evaluate_data
 from twinrank.evaluation.evaluation_values import Evaluation
 from twinrank.experiments.study.methods import method
 from twinrank.experiments.study.study_folder import (
@@ -318,7 +318,7 @@ class Results:
     ) -> tuple[Evaluation, dict[str, Floats], dict[str, Floats]]:
         by_fold = [
             [
-                evaluate(result.scores, test.y, test.lists, measures, convention=convention)
+                evaluate_data(result.scores, test, measures, convention=convention)
                 for result in self.units_of(method)
                 if result.unit.fold == fold
             ]

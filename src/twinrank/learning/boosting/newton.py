@@ -70,8 +70,8 @@ class Newton:
     model: int = 0
     """The number of the model in an ensemble."""
     labels: Any = field(default=None, repr=False, compare=False)
-    """For a sum of measures: the prepared labels of all documents, which replace those of the
-    engine."""
+    """For a sum of measures, and for weights of documents: the labels of all documents, which
+    replace those of the engine."""
     add_parts: Callable[[list[float]], list[float]] = field(default=list, repr=False, compare=False)
     """Adds up values over the workers of a cluster, which must divide by the same mean hessian."""
 

@@ -16,7 +16,6 @@ from sklearn.exceptions import NotFittedError
 from twinrank.clicks.click_measures import check_click_objective
 from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
-from twinrank.data.label_columns import all_labels
 from twinrank.data.sources import is_source, is_stream
 from twinrank.learning.estimators.calibration import Calibration, CalibrationOptions
 from twinrank.learning.estimators.data_warnings import warn_about_training
@@ -146,8 +145,9 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         group : array, shape (n_queries,)
             Instead of `qid`: the number of documents of each query, in order.
         sample_weight : array, shape (n_queries,) or (n_documents,), optional
-            Weights of queries, in the order in which queries first appear; or of documents, equal
-            within a query.
+            Weights of queries, in the order in which queries first appear; or of documents. A query
+            has the mean weight of its rows. If they differ, the gain of a document is multiplied
+            by its weight relative to that mean; see `docs/training.md`.
         eval_set : optional
             Evaluation sets: (X, y, qid), a Dataset, a dict of these by name, or [(X, y)] with
             `eval_qid=[qid]` or `eval_group`. They are evaluated after every epoch or round. The
@@ -303,7 +303,7 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         float
             The (weighted) mean over the queries with something relevant; NaN if there is none.
         """
-        from twinrank.evaluation.evaluate import evaluate
+        from twinrank.evaluation.evaluate import evaluate_data
 
         known = self._known_columns()
         check_has_queries(X, y, qid, group)
@@ -311,7 +311,7 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         chosen = self.validation_measure if measure is None else measure
         if data.from_clicks:
             check_click_objective(chosen, "measure")
-        evaluation = evaluate(self._scores(data), all_labels(data), data.lists, [chosen])
+        evaluation = evaluate_data(self._scores(data), data, [chosen])
         name = str(chosen)
         if weights is None:
             return evaluation[name]

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
+from twinrank.core.lists import Lists
 from twinrank.data.dataset import Dataset
-from twinrank.evaluation.evaluate import evaluate
+from twinrank.evaluation.evaluate import evaluate_data
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.blend_rankers import (
     as_ranker,
@@ -247,7 +248,9 @@ class Blend(BaseRanker):
             own_callbacks = [callback.for_ranker(name) for callback in callbacks]
             earlier = None if previous is None else previous.models[name]  # type: ignore[attr-defined]
             train_ranker(ranker, name, train, sets, own_callbacks, run, earlier)
-        model = self._blended(rankers, data if selecting is None else sets[selecting], sets, plan)
+        if selecting is not None:
+            train = TrainingSet(sets[selecting], sets[selecting].weights)
+        model = self._blended(rankers, train, sets, plan)
         model = replace(model, feature_names=data.feature_names, provenance=about)
         if run is not None:
             if run.resume:
@@ -274,10 +277,14 @@ class Blend(BaseRanker):
                 raise InputError(f"Ranker {name!r}: ", *error.parts) from error
 
     def _blended(
-        self, rankers: Mapping[str, BaseRanker], data: Dataset, sets: dict[str, Dataset], plan: Plan
+        self,
+        rankers: Mapping[str, BaseRanker],
+        source: TrainingSet,
+        sets: dict[str, Dataset],
+        plan: Plan,
     ) -> BlendModel:
-        """The model: `data` gives the scales and, if it is an evaluation set, the weights."""
-        measure = plan.validation_measure
+        """The model: `source` gives the scales and, if it is an evaluation set, the weights."""
+        measure, data = plan.validation_measure, source.data
         scores = {
             name: [ranker._scores(part) for ranker in rankers.values()]
             for name, part in sets.items()
@@ -288,7 +295,9 @@ class Blend(BaseRanker):
             if selecting is None
             else scores[selecting]
         )
-        scales = tuple(deviation(column, data.lists) for column in selected)
+        counts = np.ones(data.queries, np.bool_) if source.weights is None else source.weights > 0
+        lists, rows = Lists.from_sizes(data.lists.sizes[counts]), data.lists.spread(counts)
+        scales = tuple(deviation(column[rows], lists) for column in selected)
         chosen = explicit_weights(self.weights, list(rankers))
         if chosen is None and selecting is None:
             chosen = equal_weights(len(rankers))
@@ -308,7 +317,7 @@ class Blend(BaseRanker):
             record: dict[str, Any] = {"iteration": i + 1}
             for name, part in sets.items():
                 column = model.combined(scores[name]) if ranker is None else scores[name][i]
-                value = evaluate(column, part.y, part.lists, [measure])[measure]
+                value = evaluate_data(column, part, [measure])[str(measure)]
                 record[name] = value if np.isfinite(value) else None
             seconds += ranker.history_[-1]["seconds"] if ranker is not None else 0.0
             history.append({**record, "seconds": round(seconds, 3)})

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
-from twinrank.evaluation.evaluate import evaluate
+from twinrank.evaluation.evaluate import evaluate_data
 from twinrank.learning.models.blend_model import Scores, weighted_sum
 from twinrank.learning.training.settings import is_auto
 from twinrank.support.errors import InputError
@@ -95,4 +95,4 @@ def _values(
 ) -> npt.NDArray[np.float64]:
     """The measure of each query."""
     blended = weighted_sum(scores, weights.tolist(), scales)
-    return evaluate(blended, data.y, data.lists, [measure]).values[str(measure)]
+    return evaluate_data(blended, data, [measure]).values[str(measure)]

@@ -139,7 +139,7 @@ class Calibration:
             data.lists,
             options.target,
             relevant=options.relevant,
-            weights=None if weights is None else data.lists.spread(np.asarray(weights)),
+            weights=_row_weights(data, weights),
             query_features=options.query_features,
         )
         maps = {**self.model_.calibration, options.target: learned}
@@ -154,8 +154,7 @@ class Calibration:
             )
         data = self._calibration_set(sets)
         _check_source(data, options)
-        weights = None if data.weights is None else data.lists.spread(np.asarray(data.weights))
-        check_labels(data.y, options.target, options.relevant, weights)
+        check_labels(data.y, options.target, options.relevant, _row_weights(data, data.weights))
 
     def _calibration_set(self, sets: Mapping[str, Dataset]) -> Dataset:
         """The set that selects the iteration."""
@@ -190,6 +189,13 @@ class Calibration:
                 f"--target {output}."
             )
         return maps[output]
+
+
+def _row_weights(data: Dataset, weights: Any) -> Any:
+    """The weight of each document, given those of queries."""
+    if data.row_weights is not None or weights is None:
+        return data.row_weights
+    return data.lists.spread(np.asarray(weights))
 
 
 def _check_source(data: Dataset, options: CalibrationOptions) -> None:

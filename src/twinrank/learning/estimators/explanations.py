@@ -9,7 +9,7 @@ from sklearn.utils import Bunch
 
 from twinrank.core.ranks.exact import exact_ranks
 from twinrank.data.dataset import Dataset, with_features
-from twinrank.evaluation.evaluate import evaluate
+from twinrank.evaluation.evaluate import evaluate_data
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.training.fit_arguments import as_dataset, labelled
 from twinrank.support.errors import InputError, unknown
@@ -124,7 +124,7 @@ def feature_numbers(
 
 
 def _value(ranker: BaseRanker, data: Dataset, name: str) -> float:
-    return evaluate(ranker._scores(data), data.y, data.lists, [name])[name]
+    return evaluate_data(ranker._scores(data), data, [name])[name]
 
 
 def partial_dependence(

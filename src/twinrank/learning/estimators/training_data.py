@@ -52,7 +52,7 @@ def training_data(
     lists = as_unlabelled(unlabelled, known)
     if isinstance(teacher, str | os.PathLike):
         teacher = load_model(teacher)
-    scores = teacher_scores(teacher, data, own_order=data is training[0])
+    scores = teacher_scores(teacher, data, own_order=isinstance(training[0], Dataset))
     if previous is not None:
         if lists is not None:
             raise InputError(

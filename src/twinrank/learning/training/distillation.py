@@ -9,7 +9,7 @@ from torch import Tensor
 
 from twinrank.core.lists import Lists
 from twinrank.core.losses.cross_entropy import ListNet
-from twinrank.core.losses.ranking_loss import RankingLoss
+from twinrank.core.losses.ranking_loss import RankingLoss, weights_of
 from twinrank.data.batches import rows_of
 from twinrank.support.arrays import Array
 
@@ -51,8 +51,11 @@ class DistilledLoss(RankingLoss):
     ) -> Tensor:
         """The loss of flat scores."""
         given = {} if weights is None else {"weights": weights}
+        weights, documents = weights_of(weights, scores, lists)
         own: Tensor = self.objective(scores, labels, lists, **given)
         self.distance.validate = getattr(self.objective, "validate", True)
+        if documents is not None:
+            labels = labels * (documents > 0)
         counted = torch.as_tensor(self.counted(labels.clamp(min=0), lists))
         shares = counted.to(scores.device, torch.float64)
         if weights is not None:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.core.lists.row_weights import query_and_document_weights
 from twinrank.data.batches import rows_of
-from twinrank.data.dataset import Dataset
+from twinrank.data.dataset import Dataset, with_row_weights
 from twinrank.data.folds import cut
 from twinrank.data.from_arrays import table_from_arrays
 from twinrank.data.from_frames import as_frame, is_frame
@@ -222,29 +223,38 @@ def as_unlabelled(unlabelled: Any, known: KnownColumns = NOTHING_KNOWN) -> Datas
     return as_dataset(unlabelled[0], qid=unlabelled[-1], known=known)
 
 
-def list_weights(sample_weight: Any, data: Dataset, own_order: bool = False) -> Any:
-    """One weight per list, from one per list or one per row (equal within a query).
+def list_weights(sample_weight: Any, data: Dataset) -> Any:
+    """One weight per list, from one per list or one per row (equal within a query)."""
+    own, weights = _weighted(data, sample_weight, own_order=False)
+    if own.row_weights is not None:
+        rows = own.row_weights
+        query = own.query_ids[int(np.argmax(own.lists.min(rows) != own.lists.max(rows)))]
+        raise InputError(
+            f"On a Dask cluster, sample_weight must be the same for all rows of query {query}."
+        )
+    return weights
+
+
+def _weighted(data: Dataset, sample_weight: Any, own_order: bool) -> tuple[Dataset, Any]:
+    """The data, and a weight for each list; the data has those of rows that differ in a query.
 
     Weights of rows are in the order of the source, or with `own_order` in that of the dataset.
     """
     if sample_weight is None:
-        return data.weights
+        return data, data.weights
     if data.weights is not None:
         raise InputError("The data has weights of its own: leave out sample_weight.")
     weights = _weights(sample_weight)
     if weights.shape == (data.queries,) and data.queries != data.documents:
-        return weights
+        return data, weights
     if weights.shape != (data.documents,):
         raise InputError(
             f"sample_weight has shape {weights.shape}; it needs one weight for each of "
             f"{data.queries} queries or {data.documents} documents."
         )
     ordered = weights if own_order else data.from_source_order(weights)
-    low, high = data.lists.min(ordered), data.lists.max(ordered)
-    if (low != high).any():
-        query = data.query_ids[int(np.argmax(low != high))]
-        raise InputError(f"sample_weight must be the same for all rows of query {query}.")
-    return high
+    of_lists, documents = query_and_document_weights(ordered, data.lists)
+    return (data if documents is None else with_row_weights(data, ordered)), of_lists
 
 
 def _weights(sample_weight: Any) -> Any:
@@ -267,17 +277,18 @@ def labelled(
 ) -> tuple[Dataset, Any]:
     """Data with labels, and the weight of every query or None."""
     data = as_dataset(X, y, qid=qid, group=group, labelled=True, known=known)
-    return data, list_weights(sample_weight, data, own_order=data is X)
+    return _weighted(data, sample_weight, own_order=data is X)
 
 
 def trainable_queries(data: Dataset, weights: Any = None, mode: str = "default") -> Any:
     """The numbers of the queries with weight above 0 and, by default, two documents, one relevant.
 
-    The mode "paper" needs ten documents.
+    The mode "paper" needs ten documents. A document of weight 0 is not relevant.
     """
     documents, relevant = FEWEST[mode]
     labels = np.maximum.reduce([data.y, *data.labels.values()])  # of any goal
-    kept = (data.lists.sizes >= documents) & (data.lists.sum(labels > 0) >= relevant)
+    counts = labels > 0 if data.row_weights is None else (labels > 0) & (data.row_weights > 0)
+    kept = (data.lists.sizes >= documents) & (data.lists.sum(counts) >= relevant)
     return np.flatnonzero(kept & (True if weights is None else weights > 0))
 
 
@@ -295,7 +306,7 @@ class TrainingSet:
     """Labelled queries and what belongs to them.
 
     `weights` has a weight for each query, `teacher` a score for each document. `unlabelled` holds
-    lists for pre-training.
+    lists for pre-training. If weights differ within a query, the data has those of its rows.
     """
 
     data: Dataset

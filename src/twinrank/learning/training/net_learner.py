@@ -14,6 +14,7 @@ from torch import Tensor
 
 from twinrank.core.lists import Lists
 from twinrank.core.losses import probability_term
+from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.losses.ranking_loss import RankingLoss
 from twinrank.data.batches import Batch, Batches, rows_of
 from twinrank.data.label_columns import training_labels
@@ -49,7 +50,8 @@ _KEEP_BYTES = 1024**3  # transformed features that are kept from one epoch to th
 class NetLearner(Learner):
     """Trains a net on any loss.
 
-    `loss` is any callable (scores, labels, lists), called with `weights=` if queries are weighted.
+    `loss` is any callable (scores, labels, lists), called with `weights=` if queries or
+    documents are weighted.
     """
 
     kind: ClassVar[str] = "net"
@@ -85,10 +87,16 @@ class NetLearner(Learner):
             self._teacher = Teacher(
                 task.train.teacher, task.train.data.lists, settings.teacher_weight
             )
-        labels = training_labels(getattr(loss, "measure", None), task.train.data)
-        self._goals = labels if labels.ndim == 2 else None
+        data, direct = task.train.data, isinstance(loss, DirectLoss)
+        measure, labels = training_labels(getattr(loss, "measure", None), data, direct)
+        self._goals = None if labels is data.y else labels
+        self._row_weights = None if direct else data.row_weights
+        if isinstance(loss, DirectLoss):  # whose labels have the weights
+            self.loss = loss.on_measure(measure)
+        elif self._row_weights is not None:
+            labels = (labels.T * (self._row_weights > 0)).T
         self._shares, self._counted = _shares_of(
-            loss, labels, task.train.data.lists, task.train.weights
+            self.loss, labels, task.train.data.lists, task.train.weights
         )
         self.optimiser = _optimiser(net, settings, self.device)
         self._wrapped = self.group.wrap(net)
@@ -152,7 +160,7 @@ class NetLearner(Learner):
         net, fitted, custom = initial_net(parameters, task)
         loss = loss_of(parameters)
         if task.train.weights is not None:
-            check_takes_weights(loss)
+            check_takes_weights(loss, task.train.data.row_weights is not None)
         settings, device = NetSettings.of(parameters), device_of(parameters["device"])
         if task.train.unlabelled is not None:
             pretrain(
@@ -321,12 +329,13 @@ class NetLearner(Learner):
         X = self._noisy(on_device(batch.X, self.device).to(self._precision))
         labels = on_device(batch.y, self.device)
         if self._goals is not None:
-            rows = rows_of(self.task.train.data.lists, batch.queries)
-            labels = on_device(self._goals[rows], self.device)
+            labels = on_device(self._goals[self._rows(batch)], self.device)
         if getattr(self.loss, "takes_any_label", False):
             labels = labels.clamp(min=0)  # unjudged documents
         weighted = {}
-        if self._query_weights is not None:
+        if self._row_weights is not None:
+            weighted["weights"] = on_device(self._row_weights[self._rows(batch)], self.device)
+        elif self._query_weights is not None:
             weights = self._query_weights[torch.from_numpy(batch.queries)]
             weighted["weights"] = on_device(weights.numpy(), self.device)
         mixed = self._settings.precision == "mixed"
@@ -348,6 +357,10 @@ class NetLearner(Learner):
                 raise InputError("A loss must return one number, as a tensor with a gradient.")
         mean = losses[0] if len(losses) == 1 else torch.stack(losses).mean()
         return mean, _problem(float(mean.detach())) if self._checks else ""
+
+    def _rows(self, batch: Batch) -> npt.NDArray[np.int64]:
+        """The numbers of a batch's documents in the data."""
+        return rows_of(self.task.train.data.lists, batch.queries)
 
     def _noisy(self, X: Tensor) -> Tensor:
         """Add noise to all columns but categories; the nets of an ensemble see the same noise."""

@@ -14,6 +14,7 @@ from twinrank.core.losses import is_loss, loss_names
 from twinrank.core.losses import loss as loss_by_name
 from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.losses.loss_sum import LossSum
+from twinrank.core.losses.ranking_loss import RankingLoss
 from twinrank.core.measures import Measure, names
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
@@ -134,8 +135,15 @@ def device_of(name: str) -> str:
     return name
 
 
-def check_takes_weights(loss: Any) -> None:
-    """Refuse weighted queries if the loss cannot take weights."""
+def check_takes_weights(loss: Any, differ: bool = False) -> None:
+    """Refuse weights that the loss cannot take; they may `differ` within a query."""
+    if differ and not isinstance(loss, RankingLoss):
+        raise InputError(
+            "The weights of rows differ within a query, but your own loss takes one weight per "
+            "query. Use a measure or a built-in loss, or give all rows of a query the same weight."
+        )
+    if differ:
+        loss.check_document_weights()
     function = loss.forward if isinstance(loss, torch.nn.Module) else loss
     try:
         names = inspect.signature(function).parameters

@@ -143,6 +143,13 @@ class TreeLearner(Learner):
         """Fit the transform, and hand the rows to the engine."""
         data = task.train.data
         newton = newton_of(parameters)
+        if data.row_weights is not None and (newton is None or isinstance(newton, OwnObjective)):
+            title = newton.title if newton else parameters["objective"]
+            raise InputError(
+                Argument("objective"),
+                f": {title} takes no weights that differ within a query. Use a measure such as "
+                f"nDCG, or give all rows of a query the same weight.",
+            )
         columns = tuple(task.categories)
         earlier = task.previous
         if earlier is not None:
@@ -155,10 +162,11 @@ class TreeLearner(Learner):
                 fitted = fitted.fit(data.X, data.lists)
         if newton is None:
             check_grades(data)
-        elif (labels := training_labels(newton.measure, data)).ndim == 2:
-            newton = replace(newton, labels=labels)
-        if newton is not None:
+        else:
+            own, labels = training_labels(newton.measure, data)
             newton = replace(newton, add_parts=task.group.add_parts)
+            if labels is not data.y:  # the engine has those
+                newton = replace(newton, measure=own, labels=labels)
         settings = tree_settings(parameters, columns)
         module = engine(parameters["engine"])
         jobs, at_once = limit_of_threads(settings.n_jobs), 1

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.data.dataset import Dataset
-from twinrank.data.label_columns import all_labels
-from twinrank.evaluation.evaluate import evaluate
+from twinrank.evaluation.evaluate import evaluate_data
 from twinrank.learning.training.learner import Learner, Scores, Task
 from twinrank.learning.training.settings import RESERVED, Plan
 from twinrank.support.errors import Argument, InputError, unknown
@@ -124,7 +123,7 @@ class Validation:
         """The measure of each query of a set."""
         data, measure = self.sets[name], self._plan.validation_measure
         with _naming(name):
-            result = evaluate(np.asarray(scores), all_labels(data), data.lists, [measure])
+            result = evaluate_data(np.asarray(scores), data, [measure])
         return result.values[str(measure)]
 
     def _mean(self, values: Values) -> float:
