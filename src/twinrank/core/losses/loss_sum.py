@@ -130,7 +130,7 @@ class LossSum(RankingLoss):
             gradients.append((weight, score_gradient))
         plain = to_numpy if on_cpu(scores) else Tensor.detach
         if documents is not None:
-            labels = (labels.T * (documents > 0)).T
+            labels = labels * (documents > 0).reshape(-1, *[1] * (labels.ndim - 1))
         counted = torch.as_tensor(self.counted(plain(labels).clip(0), lists))
         loss, share = reduced(total, counted.to(total.device), weights, self.reduction)
 

@@ -94,7 +94,7 @@ class NetLearner(Learner):
         if isinstance(loss, DirectLoss):  # whose labels have the weights
             self.loss = loss.on_measure(measure)
         elif self._row_weights is not None:
-            labels = (labels.T * (self._row_weights > 0)).T
+            labels = labels * (self._row_weights > 0).reshape(-1, *[1] * (labels.ndim - 1))
         self._shares, self._counted = _shares_of(
             self.loss, labels, task.train.data.lists, task.train.weights
         )
