@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from twinrank.core.measures import measure
 from twinrank.data.loading import load
 from twinrank.evaluation.comparison import Comparison
 from twinrank.evaluation.evaluate import evaluate_data
@@ -63,7 +64,7 @@ def note_on_missing(study: Study) -> str:
 def comparison_study(
     source: Source,
     methods: Sequence[str] | None = None,
-    measures: Sequence[str] = COMPARED_MEASURES,
+    measures: Sequence[str] | None = None,
     folds: Sequence[int] | None = None,
     seeds: Sequence[int] = (0,),
     shared: Mapping[str, Any] | None = None,
@@ -73,6 +74,7 @@ def comparison_study(
 ) -> Study:
     """The study that compares methods, by default those of `default_methods`.
 
+    The default measures are those of `COMPARED_MEASURES` that the weights of the data allow.
     Each of the `shared` parameters goes to all methods that have it, `own` parameters go to one
     method. A quick study has fewer epochs and rounds, and only the first fold. `testing` has the
     arguments `test`, `level` and `correction` of `compare`.
@@ -101,11 +103,20 @@ def comparison_study(
         [str(each) for each in chosen],
         folds,
         seeds,
-        measures,
+        _measures(measures, source, source.check(None if folds is None else tuple(folds))[0]),
         parameters | by_method,
         validation_measure=str(shared.get("validation_measure", "nDCG@5")),
         testing=testing or {},
     )
+
+
+def _measures(measures: Sequence[str] | None, source: Source, fold: int) -> Sequence[str]:
+    """These measures, or the default ones; if weights differ within a query, they must allow it."""
+    if all(data.row_weights is None for data in source.sets(fold).values()):
+        return measures or COMPARED_MEASURES
+    for name in measures or ():
+        measure(name).check_takes_weights()
+    return measures or [name for name in COMPARED_MEASURES if measure(name).takes_weights]
 
 
 def note_on_left_out(study: Study) -> Parts:
