@@ -1,5 +1,8 @@
 """Weights of documents: references in float64, properties, and the way from data to a ranker."""
 
+import subprocess
+import sys
+
 import lightgbm as lgb
 import numpy as np
 import polars as pl
@@ -12,6 +15,8 @@ from reference import differentiable_ranks
 from twinrank.core.lists.row_weights import query_and_document_weights, weighted_gains
 from twinrank.core.losses import LOSSES
 from twinrank.core.measures import MEASURES
+from twinrank.experiments.study.method_comparison import comparison_study
+from twinrank.experiments.study.study_source import Source
 from twinrank.learning.models.score_map import fit_map
 from twinrank.learning.training.callbacks import TrainingInterrupted
 
@@ -510,6 +515,21 @@ def test_weights_of_selected_queries():
     assert dropped.weights.tolist() == [2]
 
 
+def test_the_summary_shows_weights():
+    assert "weights              1 to 3, different within queries" in str(DATA)
+    assert "equal within queries" in str(DATA.select([DATA.queries - 1]))
+    assert "weights" not in str(tr.Dataset.from_arrays(X, Y, qid=QID))
+
+
+def test_the_default_measures_of_a_comparison_allow_weights(tmp_path):
+    DATA.save(tmp_path / "data")
+    source = Source(str(tmp_path / "data"), cut=3)
+    study = comparison_study(source, ["nDCG-type3 (Boosted)"])
+    assert study.measures == ["nDCG@1", "nDCG@5", "nDCG@10"]
+    with pytest.raises(tr.InputError, match="AP is not a sum of gains"):
+        comparison_study(source, ["nDCG-type3 (Boosted)"], ["AP"])
+
+
 def test_data_saved_before_has_weights_of_queries(tmp_path):
     data = tr.Dataset.from_arrays(X, Y, qid=QID, weight=np.repeat(DATA.weights, 8))
     assert data.row_weights is None
@@ -713,3 +733,29 @@ def test_calibration_counts_rows_by_weight():
         own = fit_map(scores, OTHER.y, OTHER.lists, "probability", weights=weights)
         again = own(ranker.predict(X, qid=QID), DATA.lists)
         assert np.array_equal(found, again) == expected
+
+
+def test_weights_of_rows_on_the_command_line(tmp_path):
+    table = pl.DataFrame({"qid": QID, "label": Y, "w": WEIGHT, "a": X[:, 0], "b": X[:, 1]})
+    table.write_csv(data := tmp_path / "a.csv")
+
+    def run(*words):
+        command = [sys.executable, "-m", "twinrank", *map(str, words), "--weight", "w"]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    settings = ["--set", "n_estimators=3", "--set", "ensemble_size=1"]
+    done = run("train", data, "--trees", "--out", tmp_path / "run", *settings)
+    assert done.returncode == 0, done.stderr
+    ranker, loaded = tr.load_model(tmp_path / "run"), tr.load(data, weight="w")
+    done = run("evaluate", tmp_path / "run", data)
+    assert "AP, RR and nERR@10 take no weights that differ within a query" in done.stderr
+    found = tr.evaluate(ranker.predict(loaded), Y, loaded.lists, weights=WEIGHT)
+    assert f"{found['nDCG@5']:.4f}" in done.stdout
+    for words in (
+        ("evaluate", tmp_path / "run", data, "--measure", "AP"),
+        ("train", data, "--trees", "--objective", "AP", "--out", tmp_path / "other"),
+    ):
+        done = run(*words)
+        assert done.returncode == 2
+        assert "AP is not a sum of gains" in done.stderr
+    assert not (tmp_path / "other").exists()

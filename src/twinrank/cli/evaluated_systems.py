@@ -133,7 +133,8 @@ def evaluate_scores(
     docids = loaded.docids if convention.ties == "docid" else None
     if not measures and loaded.row_weights is not None:
         by_name = {name: own for name, own in by_name.items() if own.takes_weights}
-        without = ", ".join(name for name in asked.measures if name not in by_name)
+        *others, last = [name for name in asked.measures if name not in by_name]
+        without = f"{', '.join(others)} and {last}"
         show_note(f"{without} take no weights that differ within a query and are left out.")
     policy |= {"docids": docids, "query_ids": loaded.query_ids, "convention": convention}
     all_scores = [scores_of(ranker, loaded, data) for ranker in rankers]

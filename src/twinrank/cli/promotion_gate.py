@@ -47,7 +47,9 @@ def gate_result(old: "BaseRanker", new: "BaseRanker", data: "Dataset") -> dict[s
 
     measure = str(new.validation_measure)
     scores = {"old": old.predict(data), "new": new.predict(data)}
-    tested = compare(scores, data.y, data.lists, [new.validation_measure], test=_TEST)
+    labels, measures = data.labels or data.y, [new.validation_measure]
+    rows = data.row_weights
+    tested = compare(scores, labels, data.lists, measures, test=_TEST, weights=rows)
     queries = tested.lists_in_means[measure]
     if not queries:
         raise InputError("--gate: no query of the data has a relevant document.")

@@ -44,6 +44,8 @@ class Summary:
     missing: list[float]  # per feature, the share of documents where it is missing
     value_range: tuple[float, float] | None  # of finite values
     document_id: str | None  # the first one
+    weight_range: tuple[float, float] | None  # of rows
+    weights_differ: bool  # within a query
     notes: list[str]
 
     def to_json(self) -> dict[str, Any]:
@@ -67,13 +69,14 @@ class Summary:
             ("labels", self._labels()),
             ("unjudged", _share(self.unjudged, self.documents, "document")),
             ("nothing relevant", _share(self.queries_without_relevant, self.queries, "query")),
+            ("weights", self._weights()),
             ("feature values", _range(self.value_range)),
             ("constant features", self._constant()),
             ("missing values", missing),
             ("infinite values", f"{self.infinite_values:,}" if self.infinite_values else ""),
             ("document ids", f"such as {self.document_id}" if self.document_id else ""),
         ]
-        optional = ("feature names", "unjudged")  # left out if there are none
+        optional = ("feature names", "unjudged", "weights")  # left out if there are none
         shown = [(name, value or "none") for name, value in lines if value or name not in optional]
         return shown + [("note", note) for note in self.notes]
 
@@ -90,6 +93,10 @@ class Summary:
         if self.different_labels <= _MOST_LABELS:
             return ", ".join(f"{label}: {_percent(s)}" for label, s in self.labels.items())
         return f"{self.different_labels:,} different ones, {_range(self.label_range)}"
+
+    def _weights(self) -> str:
+        differ = "different within queries" if self.weights_differ else "equal within queries"
+        return f"{_range(self.weight_range)}, {differ}" if self.weight_range else ""
 
     def _constant(self) -> str:
         names = self.constant_features
@@ -174,7 +181,18 @@ def summarise(data: "Dataset") -> Summary:
         missing=(missing / total).tolist(),
         value_range=(float(low.min()), float(high.max())) if (low <= high).any() else None,
         document_id=_first_id(data),
+        weight_range=_weight_range(data),
+        weights_differ=data.row_weights is not None,
         notes=list(data.notes),
+    )
+
+
+def _weight_range(data: "Dataset") -> tuple[float, float] | None:
+    weights = data.weights if data.row_weights is None else data.row_weights
+    return (
+        None
+        if weights is None or not weights.size
+        else (float(weights.min()), float(weights.max()))
     )
 
 
