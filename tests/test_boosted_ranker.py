@@ -340,9 +340,8 @@ def _same_id(X):
     return np.zeros(X.shape[0] if hasattr(X, "shape") else np.asarray(X).shape[0])
 
 
-_WEIGHTS = "weights are per query, so they must be equal within a query"
+_WEIGHTS = "weights multiply gains: a weight of 2 is not two copies"
 EXCEPTIONS = {
-    "check_sample_weights_not_overwritten": _WEIGHTS,
     "check_sample_weight_equivalence_on_dense_data": _WEIGHTS,
     "check_sample_weight_equivalence_on_sparse_data": _WEIGHTS,
 }

@@ -15,6 +15,7 @@ from reference import differentiable_ranks
 from twinrank.core.lists.row_weights import query_and_document_weights, weighted_gains
 from twinrank.core.losses import LOSSES
 from twinrank.core.measures import MEASURES
+from twinrank.core.measures.dcg import DCG
 from twinrank.experiments.study.method_comparison import comparison_study
 from twinrank.experiments.study.study_source import Source
 from twinrank.learning.models.score_map import fit_map
@@ -188,6 +189,30 @@ def test_which_measures_take_weights():
         sum_of_both(SCORES, LABELS, LISTS, ROWS)
     default = tr.evaluate(SCORES, LABELS, LISTS, weights=ROWS)
     assert list(default.values) == ["nDCG@1", "nDCG@3", "nDCG@5", "nDCG@10", "nDCG", "P@5"]
+
+
+def test_another_credit_takes_no_weights():
+    """Weights would multiply the wrong gains."""
+
+    class Squares(DCG):
+        name = "Squares"
+
+        def credit(self, labels, lists):
+            return labels**2
+
+    class Louder(DCG):
+        """Its credit is that of DCG."""
+
+        def discount(self, rank):
+            return 1 / rank
+
+    assert not Squares().takes_weights
+    with pytest.raises(tr.InputError, match="Squares is not a sum of gains"):
+        Squares()(SCORES, LABELS, LISTS, ROWS)
+    assert Louder().takes_weights
+    own = tr.Measure.from_functions("Own", lambda y, lists: y, lambda r: 1 / r)
+    with pytest.raises(tr.InputError, match="Own is not a sum of gains"):
+        tr.evaluate(SCORES, LABELS, LISTS, [own], weights=ROWS)
 
 
 def test_a_weight_of_0_is_a_label_of_0():

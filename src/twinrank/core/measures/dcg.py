@@ -83,6 +83,7 @@ class GainMeasure(Measure):
 
     def weighted(self, labels: Array, weights: Array) -> tuple[Measure, Array]:
         """The form with a linear gain."""
+        self.check_takes_weights()
         return replace(self, gain="linear"), weighted_gains(self.gains(labels), weights)
 
     def relevant(self, labels: Array) -> Array:
@@ -105,6 +106,7 @@ class DCG(GainMeasure):
     """
 
     name: ClassVar[str] = "DCG"
+    sums_gains: ClassVar[bool] = True
     discounting: str = "standard"
 
     def __post_init__(self) -> None:
@@ -159,6 +161,7 @@ class NDCG(DCG):
 
     name: ClassVar[str] = "nDCG"
     aliases: ClassVar[tuple[str, ...]] = ("NDCG",)
+    sums_gains: ClassVar[bool] = True
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The document's share of the ideal DCG@k."""

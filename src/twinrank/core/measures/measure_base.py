@@ -70,6 +70,8 @@ class Measure:
     """True if the measure works on NumPy arrays and tensors; a user's measure may not."""
     counts: ClassVar[bool] = False
     """True if all orders have the same value without a cutoff."""
+    sums_gains: ClassVar[bool] = False
+    """True if the credit adds up gains, so that documents can have weights; see `weighted`."""
 
     cutoff: int | None = None
 
@@ -82,6 +84,8 @@ class Measure:
         )
         if discount < slope:
             cls.slope = Measure.slope  # type: ignore[method-assign]
+        if "credit" in vars(cls) and "sums_gains" not in vars(cls):
+            cls.sums_gains = False  # of another credit
 
     def __post_init__(self) -> None:
         if self.cutoff is not None:
@@ -130,7 +134,7 @@ class Measure:
     @property
     def takes_weights(self) -> bool:
         """True if documents can have weights."""
-        return type(self).weighted is not Measure.weighted
+        return self.sums_gains
 
     def check_takes_weights(self) -> None:
         """Raise InputError if documents cannot have weights."""
@@ -476,6 +480,7 @@ class CountedMeasure(BinaryMeasure):
 
     def weighted(self, labels: Array, weights: Array) -> tuple[Measure, Array]:
         """The form with a linear gain."""
+        self.check_takes_weights()
         return replace(self, gain="linear", rel=1), weighted_gains(self.gains(labels), weights)
 
 

@@ -53,6 +53,7 @@ class Precision(_Count, CountedMeasure):
 
     name: ClassVar[str] = "P"
     aliases: ClassVar[tuple[str, ...]] = ("Precision", "Pre")
+    sums_gains: ClassVar[bool] = True
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """b_i · i / k."""
@@ -77,6 +78,7 @@ class Recall(_Count, CountedMeasure):
 
     name: ClassVar[str] = "Recall"
     aliases: ClassVar[tuple[str, ...]] = ("R",)
+    sums_gains: ClassVar[bool] = True
 
     def credit(self, labels: Array, lists: Lists) -> Array:
         """b_i · i / R."""
@@ -103,6 +105,7 @@ class SetF(_Count, CountedMeasure):
     """
 
     name: ClassVar[str] = "SetF"
+    sums_gains: ClassVar[bool] = True
     beta: float = 1
 
     def __post_init__(self) -> None:

@@ -28,6 +28,7 @@ class RBP(CountedMeasure):
     """
 
     name: ClassVar[str] = "RBP"
+    sums_gains: ClassVar[bool] = True
     p: float = 0.8
 
     def __post_init__(self) -> None:
