@@ -8,12 +8,13 @@ import pytest
 import torch
 
 import twinrank as tr
-from twinrank.core import own_losses
-from twinrank.core.losses import is_loss, loss
+from twinrank.core import measures, own_losses
+from twinrank.core.losses import NAMES, is_loss, loss
 from twinrank.core.own_losses import is_own_loss
 from twinrank.experiments.study.method_comparison import comparison_study
 from twinrank.experiments.study.methods import method
 from twinrank.experiments.study.study_source import Source
+from twinrank.experiments.study.units import Unit
 from twinrank.learning.training.net_settings import loss_of
 
 DATA = tr.synthetic_web_search(queries=24)
@@ -142,6 +143,41 @@ def test_a_measure_cannot_have_the_name_of_a_loss():
     own = tr.Measure.from_functions("squares", lambda y, _: y, lambda rank: 1 / rank)
     with pytest.raises(tr.InputError, match="squares is the name of a loss"):
         tr.register_measure(own)
+    for name in NAMES:
+        own = tr.Measure.from_functions(name, lambda y, _: y, lambda rank: 1 / rank)
+        with pytest.raises(tr.InputError, match=f"{name} is the name of a loss"):
+            tr.register_measure(own)
+
+
+def test_changed_code_is_another_training(monkeypatch):
+    """In studies by name and by import path; also of nets and measures."""
+    source = Source(queries=12, cut=3)
+
+    def key(name, **parameters):
+        return Unit.of(name, 1, 0, source, parameters).key
+
+    def power(exponent):
+        return lambda scores, labels, lists: ((scores - labels) ** exponent).mean()
+
+    def net(width):
+        return lambda features: torch.nn.Linear(features, 1 + 0 * width)
+
+    def own_measure(base):
+        return tr.Measure.from_functions("Own", lambda y, _: y / base, lambda rank: 1 / rank)
+
+    monkeypatch.setattr(measures, "_OWN", {})
+    keys = []
+    for change in (2, 2, 4):
+        tr.register_loss("changing", power(change))
+        tr.register_measure(own_measure(change))
+        sys.modules["my_losses"].net = net(change)
+        names = ("changing", "changing (Boosted)", "Own-type3", "ListNet (my_losses:net)")
+        keys.append([*map(key, names), key("ListNet", validation_measure="Own@5")])
+    assert keys[0] == keys[1]
+    assert not set(keys[0]) & set(keys[2])
+    assert Unit.of("nDCG-type3", 1, 0, source).own == {}
+    study = comparison_study(source, ["changing"], measures=["nDCG@5"])
+    assert study.units[0].own == Unit.of("changing", 1, 0, source).own != {}
 
 
 def test_methods_and_a_study():

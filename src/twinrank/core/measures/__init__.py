@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import fields
 
+from twinrank.core.loss_names import BUILT_IN_LOSSES, OWN_LOSSES
 from twinrank.core.measures.ap import AP, PaperAP
 from twinrank.core.measures.bpref import Bpref
 from twinrank.core.measures.dcg import DCG, NDCG
@@ -34,8 +35,6 @@ __all__ = [
 
 _BUILT_IN = {name: kind for kind in MEASURES for name in (kind.name, *kind.aliases)}
 _OWN: dict[str, type[Measure] | FunctionMeasure] = {}
-OWN_LOSSES: set[str] = set()
-"""The names of a user's own losses, which `register_loss` adds; no measure can have them."""
 
 
 def measure(name: str | Measure) -> Measure:
@@ -126,7 +125,7 @@ def register_measure(own: Measure | type[Measure]) -> None:
     Raises
     ------
     InputError
-        If the name is that of a built-in measure or a registered loss, or is not a word.
+        If the name is that of a built-in measure or of a loss, or is not a word.
 
     Examples
     --------
@@ -143,7 +142,7 @@ def register_measure(own: Measure | type[Measure]) -> None:
     for name in known:
         if parse(name).name != name:
             raise InputError(f"The name of a measure must be a word, not {name!r}.")
-        if name in OWN_LOSSES:
+        if name in OWN_LOSSES or name in BUILT_IN_LOSSES:
             raise InputError(f"{name} is the name of a loss; choose another name.")
         if name in _BUILT_IN:
             raise InputError(f"{name} is a built-in measure; choose another name.")

@@ -30,6 +30,7 @@ from twinrank.experiments.study.study_folder import (
 )
 from twinrank.experiments.study.study_source import Source, forget
 from twinrank.experiments.study.units import PROTOCOL, Unit, UnitResult, full_parameters
+from twinrank.learning.training.own_code import identities
 from twinrank.support.arrays import Floats, Ints
 from twinrank.support.errors import InputError, explained
 from twinrank.support.files import check_format, write_json
@@ -109,9 +110,10 @@ class Study:
             name: full_parameters(name, {**shared, **self._parameters.get(name, {})})
             for name in self.method_names
         }
+        code = {name: identities(values) for name, values in own.items()}
         data = {fold: self.source.fingerprint(fold) for fold in self.chosen_folds}
         return [
-            Unit(name, fold, seed, own[name], data[fold], tuple(self.watch))
+            Unit(name, fold, seed, own[name], data[fold], tuple(self.watch), code[name])
             for fold in self.chosen_folds
             for name in self.method_names
             for seed in self.seeds

@@ -19,6 +19,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.experiments.study.methods import Method, ModelKind, method
 from twinrank.experiments.study.study_source import Source
 from twinrank.learning.estimators.parameters import saved_parameters
+from twinrank.learning.training.own_code import identities
 from twinrank.support.arrays import Ints
 from twinrank.support.compiled import threads_at_most
 from twinrank.support.errors import DataWarning, InputError, unknown
@@ -39,7 +40,8 @@ class Unit:
     """A training with everything that its result depends on.
 
     `parameters` are all of the estimator's, `data` is the fingerprint of the fold, and `watch`
-    names the parts of the fold that are evaluated every epoch, "validation" among them.
+    names the parts of the fold that are evaluated every epoch, "validation" among them. `own` has
+    fingerprints of the user's own losses, nets and measures: changed code is another training.
     """
 
     method: str
@@ -48,6 +50,7 @@ class Unit:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     data: str = ""
     watch: tuple[str, ...] = ("validation",)
+    own: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -61,7 +64,8 @@ class Unit:
     ) -> "Unit":
         """A unit with all parameters of its estimator: those given, or the defaults."""
         full = full_parameters(name, parameters)
-        return cls(str(method(name)), fold, seed, full, source.fingerprint(fold), tuple(watch))
+        own, data = identities(full), source.fingerprint(fold)
+        return cls(str(method(name)), fold, seed, full, data, tuple(watch), own)
 
     @cached_property
     def key(self) -> str:

@@ -40,9 +40,10 @@ from twinrank.learning.models.saved_model import (
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.console import Bar, Lines
 from twinrank.learning.training.fit_arguments import TrainingSet
-from twinrank.learning.training.fitting import continued, described, fingerprints, identities
+from twinrank.learning.training.fitting import continued, described, fingerprints
 from twinrank.learning.training.learner import learner_class
 from twinrank.learning.training.matched_data import matched_sets, trainable_part
+from twinrank.learning.training.own_code import identities
 from twinrank.learning.training.run_folder import Run
 from twinrank.learning.training.settings import Plan
 from twinrank.learning.training.validation import selecting_set

@@ -10,8 +10,8 @@ from twinrank.data.transforms import transform
 from twinrank.learning.models.encoding import columns_of
 from twinrank.learning.models.kinds import KINDS
 from twinrank.learning.models.saved_model import Model, needs_architecture, read_model
-from twinrank.learning.training.fitting import identities
 from twinrank.learning.training.matched_data import matched
+from twinrank.learning.training.own_code import identities
 from twinrank.learning.training.settings import OTHER_NET, is_auto
 from twinrank.support.errors import Argument, InputError
 from twinrank.support.quantities import counted

@@ -1,6 +1,5 @@
 """One training from an estimator's parameters to a model: what `fit` and `twinrank train` do."""
 
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +7,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.data.summary import fingerprint
 from twinrank.learning.models.encoding import Encoding
@@ -18,6 +16,7 @@ from twinrank.learning.training.checkpoints import load_checkpoint
 from twinrank.learning.training.fit_arguments import TrainingSet
 from twinrank.learning.training.learner import Task, learner_class
 from twinrank.learning.training.loop import Trainer
+from twinrank.learning.training.own_code import identities
 from twinrank.learning.training.process_group import ProcessGroup
 from twinrank.learning.training.run_folder import Run, explaining_resume
 from twinrank.learning.training.settings import Plan, is_auto
@@ -174,16 +173,3 @@ def _model_crc(model: Model) -> str:
 
 def _crc(array: npt.NDArray[Any]) -> str:
     return f"{zlib.crc32(array.tobytes()):08x}"
-
-
-def identities(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Fingerprints of objectives and nets that JSON cannot hold."""
-    identities = {}
-    for name in ("objective", "architecture"):
-        value = parameters.get(name)
-        if callable(value) and not isinstance(value, Measure):
-            code = getattr(value, "__code__", None)
-            text = getattr(value, "__qualname__", None) or re.sub(r" at 0x\w+", "", repr(value))
-            content = text.encode() + (b"" if code is None else code.co_code)
-            identities[name] = f"{zlib.crc32(content):08x}"
-    return identities

@@ -1,0 +1,10 @@
+"""The names of losses, for modules that must not import torch."""
+
+BUILT_IN_LOSSES = (
+    "ListNet", "ListMLE", "SoftmaxCrossEntropy", "MSE", "WassRank", "ApproxNDCG", "RankNet",
+    "LambdaRank", "LambdaLoss", "PListMLE", "ADRMSE", "NDCGLoss1", "NeuralNDCG", "PLRank",
+)  # fmt: skip
+"""The names of `LOSSES` in `core.losses`."""
+
+OWN_LOSSES: set[str] = set()
+"""The names of a user's own losses, which `register_loss` adds."""

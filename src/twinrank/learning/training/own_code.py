@@ -1,0 +1,53 @@
+"""Fingerprints of the user's own code in parameters: losses, nets and measures."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from twinrank.core.measures import MEASURES, measure
+from twinrank.core.measures.measure_base import FunctionMeasure, Measure
+from twinrank.core.measures.measure_sum import MeasureSum
+from twinrank.core.own_losses import is_own_loss, own_loss
+from twinrank.support.code_identity import code_identity
+from twinrank.support.errors import InputError
+from twinrank.support.imports import imported
+
+
+def identities(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """A fingerprint by parameter, if its value, name or import path means code of the user's.
+
+    >>> identities({"objective": "nDCG", "architecture": "Small"})
+    {}
+    """
+    found = {}
+    for name, value in parameters.items():
+        if own := [code_identity(each) for each in _own(name.rpartition("__")[2], value)]:
+            found[name] = "-".join(own)
+    return found
+
+
+def _own(parameter: str, value: Any) -> Iterator[Any]:
+    if parameter == "architecture":
+        if isinstance(value, str) and ":" in value:
+            yield imported(value, parameter)
+        elif callable(value):
+            yield value
+    elif parameter == "objective" and is_own_loss(value):
+        yield own_loss(value) if isinstance(value, str) else value
+    elif parameter in ("objective", "validation_measure"):
+        yield from _own_measures(value)
+
+
+def _own_measures(value: Any) -> Iterator[Any]:
+    """The classes or functions of own measures."""
+    if isinstance(value, str):
+        try:
+            value = measure(value)
+        except InputError:  # a loss, or "auto"
+            return
+    if isinstance(value, MeasureSum):
+        for goal in value.goals:
+            yield from _own_measures(goal.measure)
+    elif isinstance(value, FunctionMeasure):
+        yield from (value.credit_function, value.discount_function, value.slope_function)
+    elif isinstance(value, Measure) and type(value) not in MEASURES:
+        yield type(value)
