@@ -476,6 +476,11 @@ def test_resuming_a_finished_run_keeps_its_calibration(parts, tmp_path, kind):
         with pytest.warns(tr.DataWarning, match="training has changed the model"):
             own(5).fit(parts[0], resume=True, **run)
         assert not tr.load_model(tmp_path / "run").model_.calibration
+        for rounds, calibrate in ((6, "probability"), (7, "probability")):  # warnings would fail
+            own(rounds).fit(parts[0], resume=True, calibrate=calibrate, **run)
+        assert tr.load_model(tmp_path / "run").model_.calibration.keys() == {"probability"}
+        with pytest.warns(tr.DataWarning, match="calibration of probability in .* is deleted"):
+            own(8).fit(parts[0], resume=True, calibrate="grade", **run)
 
 
 def test_what_cannot_calibrate_is_refused_before_training(parts, tmp_path):

@@ -220,6 +220,8 @@ def test_study_files_that_are_none(compare, folder, change, complaint):
         (["--folds", "0"], "from 1 on"),
         (["--seeds", "-1"], "--seeds takes numbers"),
         (["--set", "epoch=3"], "Unknown parameter 'epoch'. Did you mean 'epochs'"),
+        (["--methods", "LambdaMART", "--epochs", "3"], "epochs is a parameter of Ranker, which no"),
+        (["--methods", "ListNet", "--set", "num_leaves=3"], "is a parameter of BoostedRanker, whi"),
         (["--set", "random_state=3"], "pass --seeds"),
         (["--set", "epochs"], "write key=value"),
         (["--ray", "localhost:1"], "Ray"),

@@ -160,7 +160,13 @@ def test_from_training_to_a_search_engine_on_the_command_line(cli, sets, tmp_pat
     code, _, errors = cli("export", "usual", "--format", "solr")
     assert (code, "--per-document" in errors, "--distill" in errors) == (2, True, True)
     assert not (tmp_path / "solr").exists()
+    code, out, errors = cli("export", "usual", "-o", "trees.joblib", "--distill", "train.txt")
+    assert (code, "ends in .onnx or .txt" in errors, "round" in errors) == (2, True, False)
+    code, out, errors = cli("export", "usual", "--format", "solor", "--distill", "train.txt")
+    assert (code, "Did you mean 'solr'" in errors, "round" in errors) == (2, True, False)
     code, out, errors = cli("export", "usual", *options, "--distill", "train.txt", "--cv", "2")
+    assert [line for line in errors.splitlines() if "opy" in line] == ["Copy 1 of 2", "Copy 2 of 2"]
+    assert "Distilled trees\nround" in errors
     assert (code, "student" in out + errors, "too high" in errors) == (0, True, True)
     assert (tmp_path / "solr" / "model.json").is_file()
 

@@ -10,6 +10,7 @@ from twinrank.cli.command_signatures import AtLeastOne, Overwrite
 from twinrank.cli.data_options import load_data, takes_data
 from twinrank.cli.output_options import (
     check_free,
+    is_quiet,
     show_done,
     show_json,
     show_note,
@@ -82,7 +83,8 @@ def export(
         With --distill: learn the scores of copies of the model that have not seen the query, with
         this number of folds (usually 3). Default: learn the scores of the model itself.
     """
-    from twinrank.deployment.model_export import FORMATS, default_format
+    from twinrank.deployment.model_export import FORMATS, default_format, format_of
+    from twinrank.learning.estimators.distill import engine_of
     from twinrank.learning.estimators.saved_ranker import load_model
 
     ranker = load_model(model)
@@ -96,12 +98,19 @@ def export(
             return None
         return load_data(path, reading or {}, ranker._known_columns().text)
 
+    # The formats of the engines hold only their own trees.
+    engine = kind if kind in ("lightgbm", "xgboost") else engine_of(ranker)
+    if distill is not None:
+        format_of(engine, output, kind)  # raises an error before the training
     data = loaded(check)
     if (learned := loaded(distill)) is not None:
-        # The formats of the engines hold only their own trees.
-        engine = kind if kind in ("lightgbm", "xgboost") else None
+        from twinrank.learning.training.console import console
+
         limits: dict[str, Any] = {"max_trees": max_trees, "max_leaves": max_leaves}
-        ranker = ranker.distill(learned, loaded(valid), engine=engine, cv=cv, **limits)
+        shown = console(is_quiet())
+        ranker = ranker.distill(
+            learned, loaded(valid), engine=engine, cv=cv, callbacks=shown, **limits
+        )
         show_done(f"Distilled into trees:\n{ranker.distillation_}")
         if valid is None:
             show_note(

@@ -98,9 +98,7 @@ def export_model(
     The scores of the files are compared with the model's on generated rows, and on `data`. Nothing
     is written if they differ.
     """
-    chosen = _format_of(model, path) if format is None else _known(format)
-    if chosen.is_folder:
-        _check_folder(path)
+    chosen = format_of(getattr(model, "engine", ""), path, format)
     written = chosen.write(model, path, data)
     if chosen.is_folder:
         write_folder(path, written.files)
@@ -138,15 +136,22 @@ def default_format(model: "Model") -> str:
     return str(model.engine)  # type: ignore[attr-defined]
 
 
-def _known(format: str) -> Format:
+def format_of(engine: str, path: Path, format: str | None = None) -> Format:
+    """A format, or that which the suffix of a path names, for a model of an engine, "" for nets.
+
+    A path that cannot be written raises an error.
+    """
+    if format is None:
+        return _by_suffix(engine, path)
     if format not in FORMATS:
         raise InputError(argument="format", value=format, choices=FORMATS)
+    if FORMATS[format].is_folder:
+        _check_folder(path)
     return FORMATS[format]
 
 
-def _format_of(model: "Model", path: Path) -> Format:
-    """The format that the suffix of a path names."""
-    own = FORMATS.get(getattr(model, "engine", ""))
+def _by_suffix(engine: str, path: Path) -> Format:
+    own = FORMATS.get(engine)
     if not isinstance(own, EngineFile) or path.suffix == ".onnx":
         return FORMATS[ONNX.name]
     if path.suffix in own.suffixes:

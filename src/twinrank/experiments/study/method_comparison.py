@@ -16,7 +16,7 @@ from twinrank.evaluation.evaluation_values import systems_csv
 from twinrank.experiments.report.query_rankings import choice_note, chosen_queries, ranked_query
 from twinrank.experiments.report.report_content import ReportContent
 from twinrank.experiments.study.catboost_ranker import INSTALL, is_installed
-from twinrank.experiments.study.methods import SIZE_PARAMETER, TREES, Method, method
+from twinrank.experiments.study.methods import NET, SIZE_PARAMETER, TREES, Method, method
 from twinrank.experiments.study.study import COMPARED_MEASURES, Results, Study
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import UnitResult
@@ -136,6 +136,12 @@ def _check_known(methods: Sequence[Method], parameters: Mapping[str, Any]) -> No
     known = list(dict.fromkeys(n for m in methods for n in m.estimator().get_params()))
     for name in parameters:
         if not any(each.has(name) or name in each.estimator._get_param_names() for each in methods):
+            owners = [k.estimator for k in (NET, TREES) if name in k.estimator._get_param_names()]
+            if owners:
+                raise InputError(
+                    f"{name} is a parameter of {owners[0].__name__}, which none of the methods is: "
+                    f"{', '.join(map(str, methods))}. Remove it."
+                )
             raise InputError(unknown("parameter", name, known))
         if name in ("objective", "strategy", "random_state"):
             option = "--seeds" if name == "random_state" else "--methods"

@@ -209,6 +209,8 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         if calibration is not None:
             self._check_calibration(sets, calibration)
         folder = opened_run(run, resume)
+        if folder is not None and calibration is not None:
+            folder = replace(folder, calibrated=calibration.target)
         warn_about_training(self, train.data, sets)
         with nullcontext() if folder is None else folder.locked():
             calls = 0 if previous is None else continuations(previous) + 1
@@ -425,6 +427,7 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         engine: str | None = None,
         cv: int | None = None,
         random_state: int = 0,
+        callbacks: Sequence[Callback] = (),
     ) -> "BoostedRanker":
         """Train boosted trees that score each document alone, on the scores of this ranker.
 
@@ -452,6 +455,8 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
             which fits the queries of its training too closely.
         random_state : int, default 0
             The seed.
+        callbacks : sequence of Callback, optional
+            As in `fit`, for the trees, and with `cv` for the copies before.
 
         Returns
         -------
@@ -478,7 +483,8 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         sets = as_evaluation_sets(eval_set, None, None, self._known_columns())
         validation = next(iter(sets.values()), None)
         rows = self._query_data(data, None, None)
-        options = Student(max_trees, max_leaves, engine, cv, random_state)
+        check_callbacks(callbacks)
+        options = Student(max_trees, max_leaves, engine, cv, random_state, callbacks)
         return distilled(self, rows, validation, options)
 
     @classmethod

@@ -255,7 +255,7 @@ class Blend(BaseRanker):
         model = replace(model, feature_names=data.feature_names, provenance=about)
         if run is not None:
             if run.resume:
-                model = with_earlier_calibration(model, run.folder / RUN_MODEL)
+                model = with_earlier_calibration(model, run.folder / RUN_MODEL, run.calibrated)
             save_model(model, run.folder / RUN_MODEL)
         self._adopt(model)
         self.rankers_: dict[str, BaseRanker] = rankers  # with parameters that JSON cannot hold

@@ -1,5 +1,7 @@
 """Distillation of any ranker into boosted trees that score each document alone."""
 
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ from twinrank.core.lists import Lists
 from twinrank.data.dataset import Dataset, with_labels
 from twinrank.evaluation.comparison import compare
 from twinrank.learning.estimators.out_of_fold import VALIDATION, out_of_fold_scores
+from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.fit_arguments import split_queries
 from twinrank.learning.training.settings import PER_DOCUMENT
 from twinrank.support.errors import Argument, InputError
@@ -31,6 +34,7 @@ class Student:
     engine: str | None = None
     cv: int | None = None
     random_state: int = 0
+    callbacks: Sequence[Callback] = ()
 
 
 def distilled(
@@ -48,7 +52,7 @@ def distilled(
             "The validation data has no relevant document, so that the loss cannot be measured. "
             "Pass judged queries as eval_set."
         )
-    engine = student.engine or getattr(teacher, "engine", "lightgbm")
+    engine = student.engine or engine_of(teacher)
     settings: dict[str, Any] = {"engine": engine, "random_state": seed}
     if student.max_trees is not None:
         settings |= {"ensemble_size": 1, "n_estimators": student.max_trees}
@@ -57,7 +61,8 @@ def distilled(
     if student.cv is None:
         learned = teacher.predict(data)
     elif (data.y > 0).any():
-        learned = out_of_fold_scores(teacher, data, "cv", student.cv, seed, validation=validation)
+        more: dict[str, Any] = {"validation": validation, "callbacks": student.callbacks}
+        learned = out_of_fold_scores(teacher, data, "cv", student.cv, seed, **more)
     else:
         raise InputError(
             Argument("cv"),
@@ -66,10 +71,17 @@ def distilled(
         )
     labels = soft_labels(learned, data.y, data.lists)
     ranker = BoostedRanker(mode=PER_DOCUMENT, **settings)
-    ranker.fit(with_labels(data, labels), eval_set=validation)
+    if student.callbacks and student.cv is not None:
+        print("Distilled trees", file=sys.stderr, flush=True)
+    ranker.fit(with_labels(data, labels), eval_set=validation, callbacks=student.callbacks)
     scores = {TEACHER: teacher.predict(validation), STUDENT: ranker.predict(validation)}
     ranker.distillation_ = compare(scores, validation.y, validation.lists)
     return ranker
+
+
+def engine_of(teacher: "BaseRanker") -> str:
+    """What grows the trees that learn from a teacher, unless the caller chooses."""
+    return str(getattr(teacher, "engine", "lightgbm"))
 
 
 def soft_labels(scores: Any, labels: Any, lists: Lists) -> npt.NDArray[np.float64]:

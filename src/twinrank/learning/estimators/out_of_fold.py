@@ -1,5 +1,7 @@
 """Out-of-fold scores: each query is scored by a copy of a ranker that was trained without it."""
 
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ from sklearn.base import clone
 
 from twinrank.data.batches import rows_of
 from twinrank.data.dataset import Dataset
+from twinrank.learning.training.callbacks import Callback
 from twinrank.support.errors import Argument, InputError, check_number
 
 VALIDATION = 0.2
@@ -22,12 +25,13 @@ def out_of_fold_scores(
     random_state: int,
     weights: Any = None,
     validation: Dataset | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> npt.NDArray[np.float32]:
     """The score of every document by a copy of a ranker that was trained without its query.
 
     Each copy has its own seed. `validation` selects its iteration; without it, a part of the
     queries does, if one has selected that of the ranker. `argument` is the name of `folds` in
-    errors, and `weights` are those of the queries.
+    errors, and `weights` are those of the queries. `callbacks` show the progress of each copy.
     """
     check_number(argument, folds, whole=True, least=2)
     if folds > data.queries:
@@ -46,6 +50,8 @@ def out_of_fold_scores(
             more["eval_fraction"] = VALIDATION
         # The evaluation set of a copy has another name than that of the ranker.
         own = {"random_state": ranker.random_state + fold, "select": None}
-        copy = clone(ranker).set_params(**own).fit(data.select(kept), **more)
+        if callbacks:
+            print(f"Copy {fold + 1} of {folds}", file=sys.stderr, flush=True)
+        copy = clone(ranker).set_params(**own).fit(data.select(kept), callbacks=callbacks, **more)
         scores[rows_of(data.lists, held)] = copy.predict(data.select(held))
     return scores

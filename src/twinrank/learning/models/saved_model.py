@@ -141,8 +141,11 @@ def model_files(model: Model) -> dict[str, bytes]:
     return {**files, HISTORY: history.encode(), CONFIG: text.encode()}
 
 
-def with_earlier_calibration(model: AnyModel, folder: Path) -> AnyModel:
-    """The model with the calibration that its folder has for the same trees or weights."""
+def with_earlier_calibration(model: AnyModel, folder: Path, replaced: str = "") -> AnyModel:
+    """The model with the calibration that its folder has for the same trees or weights.
+
+    `replaced` is the output that is calibrated again next.
+    """
     if not (folder / CALIBRATION).is_file():
         return model
     config = read_json(folder / CONFIG)
@@ -151,14 +154,15 @@ def with_earlier_calibration(model: AnyModel, folder: Path) -> AnyModel:
         or ((folder / name).is_file() and (folder / name).read_bytes() == content)
         for name, content in model.parts()[1].items()
     )
-    earlier = _calibration(folder, config)
+    maps = _calibration(folder, config)
     if same:
-        return replace(model, calibration=earlier)
-    if any(type(own) is ScoreMap for own in earlier.values()):  # others are learned in training
+        return replace(model, calibration=maps)
+    fitted = [name for name, own in maps.items() if type(own) is ScoreMap]  # not by training
+    if lost := [name for name in fitted if name != replaced]:
         warn(
             DataWarning(
-                f"The calibration in {folder} is deleted, because training has changed the model: "
-                f"calibrate it again."
+                f"The calibration of {' and '.join(lost)} in {folder} is deleted, because training "
+                f"has changed the model: calibrate it again."
             )
         )
     return model

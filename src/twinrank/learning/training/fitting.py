@@ -123,7 +123,7 @@ def train_model(
     )
     if run is not None and group.is_main:
         if run.resume:
-            model = with_earlier_calibration(model, run.folder / RUN_MODEL)
+            model = with_earlier_calibration(model, run.folder / RUN_MODEL, run.calibrated)
         run.complete(model, learner.iteration_name, str(plan.validation_measure))
     return model
 

@@ -50,6 +50,8 @@ class Run:
     save_every: float = 300.0
     """Seconds between checkpoints within an iteration."""
     group: ProcessGroup = field(default_factory=current_group)
+    calibrated: str = ""
+    """The output that is calibrated after the training."""
 
     @property
     def checkpoint(self) -> Path:
