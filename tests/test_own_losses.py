@@ -16,6 +16,7 @@ from twinrank.experiments.study.methods import method
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import Unit
 from twinrank.learning.training.net_settings import loss_of
+from twinrank.learning.training.own_code import identities
 
 DATA = tr.synthetic_web_search(queries=24)
 TRAIN, VALID = DATA.split(0.7, random_state=0)
@@ -173,6 +174,8 @@ def test_changed_code_is_another_training(monkeypatch):
         sys.modules["my_losses"].net = net(change)
         names = ("changing", "changing (Boosted)", "Own-type3", "ListNet (my_losses:net)")
         keys.append([*map(key, names), key("ListNet", validation_measure="Own@5")])
+        sums = ("nDCG + 0.5 * changing", "nDCG@5 + 0.5 * Own@3")
+        keys[-1] += [identities({"objective": text})["objective"] for text in sums]
     assert keys[0] == keys[1]
     assert not set(keys[0]) & set(keys[2])
     assert Unit.of("nDCG-type3", 1, 0, source).own == {}

@@ -3,6 +3,7 @@
 BUILT_IN_LOSSES = (
     "ListNet", "ListMLE", "SoftmaxCrossEntropy", "MSE", "WassRank", "ApproxNDCG", "RankNet",
     "LambdaRank", "LambdaLoss", "PListMLE", "ADRMSE", "NDCGLoss1", "NeuralNDCG", "PLRank",
+    "SigmoidCrossEntropy",
 )  # fmt: skip
 """The names of `LOSSES` in `core.losses`."""
 

@@ -1,6 +1,7 @@
 """Fingerprints of the user's own code in parameters: losses, nets and measures."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from twinrank.core.measures import MEASURES, measure
@@ -10,6 +11,7 @@ from twinrank.core.own_losses import is_own_loss, own_loss
 from twinrank.support.code_identity import code_identity
 from twinrank.support.errors import InputError
 from twinrank.support.imports import imported
+from twinrank.support.notation import summands
 
 
 def identities(parameters: Mapping[str, Any]) -> dict[str, str]:
@@ -31,22 +33,23 @@ def _own(parameter: str, value: Any) -> Iterator[Any]:
             yield imported(value, parameter)
         elif callable(value):
             yield value
-    elif parameter == "objective" and is_own_loss(value):
-        yield own_loss(value) if isinstance(value, str) else value
     elif parameter in ("objective", "validation_measure"):
-        yield from _own_measures(value)
+        yield from _own_terms(value)
 
 
-def _own_measures(value: Any) -> Iterator[Any]:
-    """The classes or functions of own measures."""
-    if isinstance(value, str):
-        try:
-            value = measure(value)
-        except InputError:  # a loss, or "auto"
-            return
-    if isinstance(value, MeasureSum):
+def _own_terms(value: Any) -> Iterator[Any]:
+    """The own losses, and the classes or functions of own measures, also of a sum."""
+    if is_own_loss(value):
+        yield own_loss(value) if isinstance(value, str) else value
+    elif isinstance(value, str):
+        with suppress(InputError):  # another word, such as "auto" or the name of a loss
+            terms = [term for _, term in summands(value)]
+            found = map(_own_terms, terms) if len(terms) > 1 else [_own_terms(measure(value))]
+            for own in found:
+                yield from own
+    elif isinstance(value, MeasureSum):
         for goal in value.goals:
-            yield from _own_measures(goal.measure)
+            yield from _own_terms(goal.measure)
     elif isinstance(value, FunctionMeasure):
         yield from (value.credit_function, value.discount_function, value.slope_function)
     elif isinstance(value, Measure) and type(value) not in MEASURES:
