@@ -8,7 +8,9 @@ The logger is LambdaMART on a share of the training queries (--shares); Gumbel n
 moves documents between positions (--temperature). Users see position k with probability (1/k)^eta.
 
 `twinrank.experiments.study.click_learners` lists the methods; `net` is a net on the credits of
-`ips`. `twinrank compare --methods "Clicks(learner=ips); …"` compares them in a study.
+`ips`, and `net-two-tower` one with a net as its tower. `logger` is the ranker that collected the
+log, and `safe` is `ips` that stays near it.
+`twinrank compare --methods "Clicks(learner=ips); …"` compares them in a study.
 
 All trees have the same number of rounds, leaves and learning rate, and none stops early, because
 what to stop on would differ. The file --out gets a line per training. The same command continues
@@ -20,6 +22,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -33,9 +36,10 @@ from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import one_thread
 
 MEASURE = "nDCG@10"
-OBJECTIVE = "DCG(gain=linear)@10"
 QUERIES = 300  # of the built-in data
 OURS = "ips"
+METHODS = [*LEARNERS, "net", "net-two-tower", "logger", "safe"]
+SAFE = 30
 
 
 class Setting(NamedTuple):
@@ -49,10 +53,17 @@ class Setting(NamedTuple):
     seed: int
 
 
-def net(log: tr.ClickLog, setting: ClickSetting) -> tr.Ranker:
-    """A net on credits with estimated propensities."""
-    credits = log.to_dataset(tr.estimate_propensities(log, resamples=0))
-    return tr.Ranker(OBJECTIVE, epochs=20, random_state=setting.seed).fit(credits)
+def trained(name: str, log: tr.ClickLog, setting: ClickSetting, train: tr.Dataset) -> Any:
+    """The ranker of a method."""
+    if name == "logger":
+        return setting.logger(train)
+    if name == "safe":
+        found = tr.estimate_propensities(log, resamples=0)
+        return setting.ranker().fit(log.to_dataset(found, safe=SAFE))
+    if name.startswith("net"):
+        own = name.removeprefix("net").removeprefix("-") or "ips"
+        return learn(own, log, replace(setting, model="net"))
+    return learn(name, log, setting)
 
 
 def values_of(ranker: Any, test: tr.Dataset) -> list[float]:
@@ -96,15 +107,14 @@ def run(options: argparse.Namespace, settings: Sequence[Setting], out: Path) -> 
             log = own.log(train)
             for name in missing:
                 began = time.perf_counter()
-                ranker = net(log, own) if name == "net" else learn(name, log, own)
-                values = values_of(ranker, test)
+                values = values_of(trained(name, log, own, train), test)
                 record = {
                     **setting._asdict(),
                     "method": name,
                     "value": mean(values),
                     "values": values,
                     "seconds": round(time.perf_counter() - began, 2),
-                    "clicks": int(log.clicked.sum()),
+                    "clicks": log.clicks,
                 }
                 with out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(record) + "\n")
@@ -125,7 +135,7 @@ def main() -> None:
     parser.add_argument("--shares", default="0.1", help="share of queries for the logger")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--temperature", type=float, default=0.3)
-    parser.add_argument("--methods", default=",".join([*LEARNERS, "net"]))
+    parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--out", type=Path, default=Path("results/clicks.jsonl"))
     options = parser.parse_args()
     options.methods = options.methods.split(",")

@@ -1,5 +1,7 @@
 """Learning from simulated clicks, as a method of studies."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,15 @@ def test_each_learner_finds_the_feature_that_matters(log, learner):
     test = made_data(30, 8, seed=1)
     scores = np.asarray(learn(learner, log, SETTING).predict(test))
     good, noise = (abs(np.corrcoef(scores, x)[0, 1]) for x in test.X.T)
+    assert good > noise + 0.3
+
+
+@pytest.mark.parametrize("learner", ["ips", "two-tower"])
+def test_nets_learn_too(log, learner):
+    test = made_data(30, 8, seed=1)
+    ranker = learn(learner, log, replace(SETTING, model="net"))
+    assert isinstance(ranker, tr.Ranker)
+    good, noise = (abs(np.corrcoef(ranker.predict(test), x)[0, 1]) for x in test.X.T)
     assert good > noise + 0.3
 
 
@@ -64,6 +75,10 @@ def test_names_and_mistakes():
     assert chosen.kind.iteration == "fit"
     with pytest.raises(tr.InputError, match="Unknown learner 'svm'"):
         ClickMethod("svm").check_parameters()
+    with pytest.raises(tr.InputError, match=r"Unknown model 'svm'\. Choose from trees, net"):
+        ClickMethod(model="svm").check_parameters()
+    with pytest.raises(tr.InputError, match="xgboost has trees only; leave out model='net'"):
+        ClickMethod("xgboost", model="net").check_parameters()
     with pytest.raises(tr.InputError, match="impressions must be a whole number of at least 1"):
         ClickMethod(impressions=0).check_parameters()
     with pytest.raises(tr.InputError, match="Unknown option of Clicks 'lerner'"):

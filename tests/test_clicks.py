@@ -10,6 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from reference import METRICS, metric_and_gradient
 from twinrank.cli import main
 from twinrank.clicks.click_credits import click_credits, regressed_relevance
 from twinrank.clicks.click_measures import is_linear
+from twinrank.clicks.logging_prior import logging_prior
 from twinrank.clicks.position_bias import Cells
 from twinrank.clicks.simulation import click_probability, examination
 from twinrank.clicks.two_tower import display_weights, fit_two_tower
@@ -612,6 +614,113 @@ def test_the_summary_of_credits(log):
     assert click_credits(log, p, "ips", "auto").summary.clip == pytest.approx(10 / 3000**0.5)
 
 
+@pytest.mark.filterwarnings("ignore:Impression")
+def test_a_known_policy_has_exposure_for_documents_that_it_did_not_show():
+    data, p = made_data(1, 6), [1, 0.5]
+    truth = click_probability(data, 0.1)
+    order = np.array([[0.4, 0.2, 0.2, 0.1, 0.1, 0.0]])  # how likely each document is at the top
+    below = np.array([sum(order[0, j] * order[0, d] / (1 - order[0, j]) for j in range(6) if j != d)
+                      for d in range(6)])  # fmt: skip
+    exposure, rng = order[0] * p[0] + below * p[1], np.random.default_rng(0)
+    total = np.zeros(6)
+    for _ in range(2000):  # logs of two impressions
+        shown = np.concatenate([rng.choice(6, 2, replace=False, p=order[0]) for _ in range(2)])
+        seen = np.tile(p, 2)
+        frame = pd.DataFrame({
+            "impression": [0, 0, 1, 1], "query": "q0", "docid": [f"d{d}" for d in shown],
+            "position": [1, 2, 1, 2], "clicked": (rng.random(4) < seen * truth[shown]) * 1,
+        })  # fmt: skip
+        log = tr.ClickLog.from_frame(frame, data)
+        total += click_credits(log, None, "ips", 0, exposure=exposure).values
+    assert total[5] == 0
+    error = np.sqrt(truth[:5] / exposure[:5] / 4000)
+    assert (np.abs(total[:5] / 2000 - truth[:5]) < 4 * error).all()
+    credits = log.to_dataset(exposure=exposure)
+    assert credits.documents == 5  # the policy never shows the last one
+    scores = -np.arange(6.0)
+    value = tr.evaluate_log(scores, log, "DCG(gain=linear)@1", exposure=exposure)
+    found = value.estimates["ranker"]["DCG(gain=linear)@1"].value
+    assert found == pytest.approx(click_credits(log, None, "ips", 0, exposure=exposure).values[0])
+    for bad, complaint in (
+        ([0.5] * 5, "for each of 6 documents"),
+        ([2.0] * 6, "one number between 0 and 1"),
+        ([0.0] * 6, r"exposure of document \d is 0, but the log shows it"),
+    ):
+        with pytest.raises(tr.InputError, match=complaint):
+            log.to_dataset(exposure=bad)
+    with pytest.raises(tr.InputError, match="exposure or propensities, not both"):
+        log.to_dataset(p, exposure=exposure)
+
+
+def test_safe_credits_are_the_prior_of_the_logger_where_the_log_says_nothing(log):
+    p = propensities(log)
+    seen = log.per_document(p[log.position - 1])
+    size = log.query_weights[log.document_query]
+    prior = logging_prior(log.per_document(log.clicked), seen, size)
+    expected = (log.per_document(log.clicked) + 30 * prior) / (seen + 30)
+    found = click_credits(log, p, "ips", 0, safe=30).values
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    shown = seen > 0
+    assert (np.diff(prior[shown][np.argsort((seen / size)[shown])]) >= 0).all()
+    assert prior[~shown].max(initial=0) < prior[shown].min()
+    plain, safe = log.to_dataset(p), log.to_dataset(p, safe=30)
+    assert safe.documents == log.lists.documents >= plain.documents
+    none = np.zeros_like(seen)
+    np.testing.assert_array_equal(logging_prior(none, seen, size), none)
+    flat = logging_prior(0.2 * np.ones(4), np.ones(4), 2 * np.ones(4))
+    np.testing.assert_allclose(flat, 0.2)
+    against = logging_prior(np.array([1.0, 4, 9]), np.array([30.0, 20, 10]), np.full(3, 30.0))
+    np.testing.assert_allclose(against, 14 / 60)  # a logger that is wrong has no prior
+    for options, complaint in (
+        ({"estimator": "naive"}, "safe is for the estimators ips and dr"),
+        ({"estimator": "two-tower"}, "safe is for the estimators ips and dr"),
+    ):
+        with pytest.raises(tr.InputError, match=complaint):
+            log.to_dataset(p, safe=30, **options)
+    with pytest.raises(tr.InputError, match="safe must be a number of at least 0"):
+        log.to_dataset(p, safe=-1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["trees", "net"])
+def test_safe_rankers_of_short_logs_are_no_worse_than_a_strong_logger(model):
+    """Without `safe`, the same logs give significantly worse rankers."""
+    train, test = tr.synthetic_web_search(queries=300).split(0.5, random_state=0)
+    logger = tr.BoostedRanker("LambdaMART", n_estimators=100, random_state=0).fit(train)
+    if model == "trees":
+        ranker = tr.BoostedRanker("DCG(gain=linear)@10", n_estimators=60, random_state=0)
+    else:
+        ranker = tr.Ranker("DCG(gain=linear)@10", epochs=15, random_state=0)
+
+    def quality(own):
+        return tr.evaluate(own.predict(test), test.y, test.lists, "nDCG@10").values["nDCG@10"]
+
+    errors = {}
+    for safe in (0, 30):
+        changes = []
+        for seed in range(2):
+            log = tr.simulate_clicks(
+                train, logger=logger, temperature=0.3, impressions=300, random_state=seed
+            )
+            ranker.fit(log.to_dataset(propensities(log), safe=safe))
+            changes.append(quality(ranker) - quality(logger))
+        by_query = np.mean(changes, axis=0)
+        by_query = by_query[np.isfinite(by_query)]
+        errors[safe] = by_query.mean() / by_query.std() * np.sqrt(by_query.size)
+    assert errors[0] < -4
+    assert errors[30] > -2.6
+
+
+def test_credits_as_columns(log):
+    found = log.credits(propensities(log), clip=0)
+    data = log.to_dataset(propensities(log), clip=0)
+    assert list(found) == ["query", "docid", "label"]
+    np.testing.assert_allclose(found["label"], data.y, rtol=1e-6)
+    assert found["docid"] == data.docids.tolist()
+    with pytest.raises(tr.InputError, match="no column of propensities"):
+        log.credits()
+
+
 def test_an_impression_that_dominates_is_reported():
     frame = pd.DataFrame(rows(weight=[1.0, 1.0, 1.0, 30.0, 30.0]))
     log = tr.ClickLog.from_frame(frame)
@@ -669,6 +778,28 @@ def test_weights_of_displays_count_cells_equally():
     free = weight < weight.max()
     total = (weight * cells.shown)[free]
     np.testing.assert_allclose(total, total[0])
+
+
+def test_a_net_can_be_the_tower_of_relevance():
+    data = made_data(80, 8)
+    log = tr.simulate_clicks(data, logger="good", temperature=1.5, impressions=20_000)
+    trees = fit_two_tower(log)
+    for tower in ("net", torch.nn.Linear(2, 1)):
+        model = fit_two_tower(log, tower)
+        true = click_probability(data, 0.1)
+        assert np.corrcoef(model.relevance, true)[0, 1] > 0.5
+        np.testing.assert_allclose(np.exp(model.bias), np.exp(trees.bias), atol=0.03)
+    again = log.to_dataset(estimator="two-tower", tower="net").y
+    np.testing.assert_array_equal(again, log.to_dataset(estimator="two-tower", tower="net").y)
+    for tower, complaint in (
+        ("svm", "Unknown tower 'svm'"),
+        (3, "tower must be trees, net or a torch module, not 3"),
+        (torch.nn.Linear(2, 2), "tower gives 256 scores for 128 documents"),
+    ):
+        with pytest.raises(tr.InputError, match=complaint):
+            log.to_dataset(estimator="two-tower", tower=tower)
+    with pytest.raises(tr.InputError, match="tower is for estimator='two-tower'"):
+        log.to_dataset(propensities(log), tower="net")
 
 
 def test_documents_never_shown_are_left_out():
@@ -908,6 +1039,9 @@ def test_from_a_log_to_an_evaluated_ranker(run, tmp_path):
     code, out, err = run(*train, "--out", "new", "--propensities", "p.json")
     assert (code, "DCG(gain=linear)@10" in out) == (0, True)
     assert "effective sample size" in err
+    safe = [*train, "--out", "safe", "--propensities", "p.json", "--safe", 30]
+    assert run(*safe)[0] == 0
+    assert run("train", "--resume", "safe")[0] == 0
     old = ["--set", "transforms=none", "--estimator", "naive", "--out", "old"]
     assert run(*train, *old)[0] == 0
     run("simulate-clicks", "test.txt", "--out", "later.csv", *noisy)
@@ -972,6 +1106,7 @@ def test_a_folder_of_ubi_is_a_log(run, tmp_path):
         (["evaluate", "d.txt", "--scores", "s.txt", "--clicks", "log.csv"], "cannot be told"),
         (["train", "--clicks", "log.csv"], "--clicks needs a file of DATA"),
         (["train", "d.txt", "--estimator", "dr"], "need --clicks"),
+        (["train", "d.txt", "--safe", "30"], "need --clicks"),
         (
             ["train", "d.txt", "--clicks", "log.csv", "--propensities", "p.json", "--objective",
              "AP", "--trees"],

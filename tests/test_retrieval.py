@@ -288,6 +288,11 @@ def test_refuses_other_models_and_options(model):
         DirectRetrievalLoss(model, gradient_limit=0)
     with pytest.raises(tr.InputError, match="mini_batch_size must be a positive whole number"):
         DirectRetrievalLoss(model, mini_batch_size=0)
+    with pytest.raises(tr.InputError, match=r"measure: Clicks cannot estimate nDCG@10.*Use DCG"):
+        DirectRetrievalLoss(model, from_clicks=True)
+    with pytest.raises(tr.InputError, match=r"not linear in the labels.*gradient_limit=None"):
+        DirectRetrievalLoss(model, "DCG(gain=linear)@10", from_clicks=True)
+    DirectRetrievalLoss(model, "DCG(gain=linear)@10", gradient_limit=None, from_clicks=True)
 
 
 CORPUS = {f"d{i}": text for i, text in enumerate(TEXTS)}

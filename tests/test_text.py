@@ -75,6 +75,26 @@ def test_is_the_direct_loss_of_the_scores(model, measure, strategy, prompt):
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-6)
 
 
+def test_credits_of_clicks_are_labels(model):
+    credits = [torch.tensor([0.0, 2.5, 0.4]), torch.tensor([0.3]), torch.tensor([0.0, 0.1, 1.2, 0])]
+    measure = "DCG(gain=linear)@10"
+    loss = exact(model, measure, "type3", from_clicks=True)([QUERIES, DOCUMENTS], credits)
+    pairs = [(q, text) for q, texts in zip(QUERIES, DOCUMENTS, strict=True) for text in texts]
+    scores = model(model.preprocess(pairs))["scores"].view(-1)
+    lists = tr.Lists.from_sizes([3, 1, 4])
+    expected = tr.DirectLoss(measure, "type3")(scores, torch.cat(credits), lists)
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
+    torch.testing.assert_close(
+        gradient(model, loss), gradient(model, expected), rtol=1e-3, atol=1e-6
+    )
+    with pytest.raises(tr.InputError, match=r"measure: Clicks cannot estimate nDCG@10.*Use DCG"):
+        DirectRankingLoss(model, from_clicks=True)
+    with pytest.raises(tr.InputError, match=r"ListNet's loss is not linear.*listnet_weight=0"):
+        DirectRankingLoss(model, measure, from_clicks=True)
+    with pytest.raises(tr.InputError, match="DistillRankingLoss scales its labels"):
+        DistillRankingLoss(model, measure, from_clicks=True)
+
+
 def test_an_activation_comes_before_the_ranks(model):
     inputs = [QUERIES, DOCUMENTS]
     steep = exact(model, activation_fn=torch.nn.Sigmoid(), alpha=4.0)(inputs, LABELS)

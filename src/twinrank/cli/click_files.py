@@ -77,7 +77,9 @@ def click_sets(
     train, valid = log.split(0.8)
     estimator = source.get("estimator") or "ips"
     with warnings_as_notes(is_quiet()):
-        return train.to_dataset(found, estimator=estimator), valid.to_dataset(found, clip=0)
+        safe = source.get("safe") or 0.0
+        credits = train.to_dataset(found, estimator=estimator, safe=safe)
+        return credits, valid.to_dataset(found, clip=0)
 
 
 def use_linear_measures(ranker: "BaseRanker") -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PANELS = {
     "Data": (
         *("valid", "test", "fold", "sample_queries", "unlabelled", "teacher", "clicks"),
-        *("propensities", "estimator"),
+        *("propensities", "estimator", "safe"),
     ),
     "Model and training": (
         *("start", "objective", "strategy", "architecture", "trees", "per_document"),
@@ -52,6 +52,7 @@ def train(
     clicks: Path | None = None,
     propensities: Path | None = None,
     estimator: str | None = None,
+    safe: Annotated[float | None, typer.Option(min=0)] = None,
     start: Annotated[Path | None, typer.Option("--from")] = None,
     epochs: AtLeastOne = None,
     paper: bool = False,
@@ -117,6 +118,8 @@ def train(
         estimates.
     estimator
         For --clicks: ips (default), dr, two-tower or naive.
+    safe
+        For --clicks: stay near the ranker that collected the log; 30 suits short logs (default: 0).
     start
         Continue from the model or run in this folder, with its parameters unless you set others:
         trees get further trees, nets start from its weights.
@@ -175,8 +178,8 @@ def train(
     trees = trees or per_document
     files = {"data": data, "valid": valid, "test": test}
     files |= {"unlabelled": unlabelled, "teacher": teacher, "from": start, "gate": gate}
-    if clicks is None and (propensities or estimator):
-        raise InputError("--propensities and --estimator need --clicks.")
+    if clicks is None and (propensities or estimator or safe is not None):
+        raise InputError("--propensities, --estimator and --safe need --clicks.")
     if clicks is not None:
         files |= {"clicks": clicks, "propensities": propensities}
     if sample_queries is not None and not 0 < sample_queries < 1:
@@ -188,6 +191,7 @@ def train(
             *files.values(),
             fold,
             sample_queries,
+            safe,
             config,
             out,
             settings,
@@ -203,7 +207,7 @@ def train(
             raise InputError("--gate compares with the model of --from: name it.")
         check_replaceable(folder)
     source: dict[str, Any] = {name: _text(path) for name, path in files.items()}
-    source |= {} if clicks is None else {"estimator": estimator}
+    source |= {} if clicks is None else {"estimator": estimator, "safe": safe}
     source |= {} if calibrate is None else {"calibrate": calibrate}
     source |= {} if sample_queries is None else {"sample_queries": sample_queries}
     source |= {"fold": fold, "reading": {k: _text(v) for k, v in (reading or {}).items()}}

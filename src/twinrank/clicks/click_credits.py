@@ -12,6 +12,10 @@ than the clip: r + (C − E · r) / max(E, clip · N). It is unbiased if the pro
 nothing is clipped, and also if r is right. A document that was never shown has the credit r. It is
 never negative, because C + (max(E, clip · N) − E) · r has no negative term.
 
+If the logging policy is stochastic and known, E is N times the exposure that it gives a document,
+also if the log happens not to show it (Oosterhuis and de Rijke 2020). A document that was not shown
+then has the credit 0, and the estimate is unbiased over what the policy could have shown.
+
 With trust bias, C is the number of clicks minus those that positions alone cause in expectation
 (Vardasbi et al. 2020). A credit can then be negative. `lifted` adds a constant per query, because
 labels are not: it changes a linear measure of any ranking by the same amount.
@@ -23,11 +27,12 @@ from typing import Any
 import numpy as np
 
 from twinrank.clicks.click_log import ClickLog, Floats
+from twinrank.clicks.logging_prior import logging_prior
 from twinrank.clicks.propensities import row_propensities
 from twinrank.clicks.relevance_trees import tree_features, trees_for
 from twinrank.data.folds import cut
 from twinrank.support.arrays import to_numpy
-from twinrank.support.errors import Argument, DataWarning, InputError, warn
+from twinrank.support.errors import Argument, DataWarning, InputError, check_number, warn
 from twinrank.support.quantities import counted
 
 ESTIMATORS = ("ips", "dr", "naive")
@@ -80,31 +85,61 @@ def click_credits(
     estimator: str,
     clip: float | str,
     relevance: Any = None,
+    exposure: Any = None,
+    safe: float = 0.0,
 ) -> Credits:
     """Estimate the credit of each document; `ClickLog.to_dataset` documents the parameters."""
     if estimator not in ESTIMATORS:
         raise InputError(argument="estimator", value=estimator, choices=ESTIMATORS)
     if relevance is not None and estimator != "dr":
         raise InputError("relevance is for ", Argument("estimator", "dr"), "; leave it out.")
-    if estimator == "naive":
+    check_number("safe", safe, least=0)
+    if estimator == "naive" and (safe or exposure is not None):
+        name = "safe" if safe else "exposure"
+        raise InputError(f"{name} is for the estimators ips and dr; naive has no exposure.")
+    if exposure is not None and propensities is not None:
+        raise InputError("Pass exposure or propensities, not both.")
+    if exposure is not None or estimator == "naive":
         propensity, trust = np.broadcast_to(1.0, log.position.shape), None
     else:
         propensity, trust = row_propensities(log, propensities)
     bound = 0.0 if estimator == "naive" else clip_bound(log, clip)
     clicks = log.per_document(log.clicked if trust is None else log.clicked - trust)
-    exposure = log.per_document(propensity)
-    floor = bound * log.query_weights[log.document_query]
-    divisor = np.maximum(exposure, floor)
+    size = log.query_weights[log.document_query]
+    seen = log.per_document(propensity)
+    if exposure is not None:
+        seen = _policy_exposure(exposure, seen > 0) * size
+    floor = bound * size
+    divisor = np.maximum(seen, floor)
     inverse = np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0)
     values = clicks * inverse
     if estimator == "dr":
         if relevance is None:
-            predicted = regressed_relevance(log, clicks, exposure)
+            predicted = regressed_relevance(log, clicks, seen)
         else:
             predicted = _relevance(relevance, log.lists.documents)
-        values += np.where(divisor > 0, (divisor - exposure) * inverse, 1.0) * predicted
-    shown = exposure > 0
-    return Credits(values, shown, _summary(log, inverse, bound, shown, exposure < floor))
+        values += np.where(divisor > 0, (divisor - seen) * inverse, 1.0) * predicted
+    if safe:
+        prior = logging_prior(clicks, seen, size)
+        values = (values * divisor + safe * prior) / (divisor + safe)
+        inverse = 1 / (divisor + safe)
+    shown = seen > 0
+    return Credits(values, shown, _summary(log, inverse, bound, shown, seen < floor))
+
+
+def _policy_exposure(exposure: Any, shown: Any) -> Floats:
+    """The exposure of each document under a known logging policy; checked."""
+    values = to_numpy(exposure).astype(np.float64)
+    if values.shape != shown.shape or not ((values >= 0) & (values <= 1)).all():
+        raise InputError(
+            f"exposure must have one number between 0 and 1 for each of {shown.size:,} documents."
+        )
+    if (shown & (values == 0)).any():
+        raise InputError(
+            f"The exposure of document {int(np.argmax(shown & (values == 0)))} is 0, but the log "
+            f"shows it."
+        )
+    return np.asarray(values)
 
 
 def lifted(log: ClickLog, credits: Credits) -> tuple[Floats, Floats]:

@@ -305,6 +305,9 @@ class ClickLog:
         clip: float | str = "auto",
         relevance: Any = None,
         average: str = "impressions",
+        tower: Any = "trees",
+        exposure: Any = None,
+        safe: float = 0.0,
     ) -> Dataset:
         """Make training data: the label of a document is its credit, estimated from clicks.
 
@@ -333,6 +336,18 @@ class ClickLog:
             r for `estimator="dr"`. By default boosted trees predict it, trained on other queries.
         average : {"impressions", "queries"}, default "impressions"
             Whether queries count as often as they were shown, or equally.
+        tower : "trees", "net" or torch module, default "trees"
+            What predicts relevance in a two-tower model: boosted trees, a small net, or your own
+            module, which maps float32 features of shape (n_documents, n_features) to a score each.
+        exposure : array of float, shape (n_documents,), optional
+            The probability that a user sees each document, if the logging policy is stochastic and
+            known: the sum over positions of the probability that the policy shows it there, times
+            the propensity. It replaces `propensities`; documents that it can show, but the log does
+            not, then have the credit 0.
+        safe : float, default 0.0
+            How much the order of the logging ranker counts: as much as this many displays that
+            users have seen, of each document. 30 keeps rankers from short logs near the logging
+            ranker; documents that were never shown then stay in the data, as the last ones.
 
         Returns
         -------
@@ -346,7 +361,53 @@ class ClickLog:
         """
         from twinrank.clicks.credit_data import credit_dataset
 
-        return credit_dataset(self, propensities, estimator, clip, relevance, average)
+        return credit_dataset(
+            self, propensities, estimator, clip, relevance, average, tower, exposure, safe
+        )
+
+    def credits(
+        self,
+        propensities: "Propensities | Any" = None,
+        *,
+        estimator: str = "ips",
+        clip: float | str = "auto",
+    ) -> dict[str, list[Any]]:
+        """The credit of each document that was shown, as columns: for models of text.
+
+        No features are needed. Losses of `twinrank.text` take the credits as labels, with
+        `from_clicks=True`.
+
+        Parameters
+        ----------
+        propensities : Propensities or array of float, optional
+            The probability that each position is seen. By default the log's own propensities.
+        estimator : {"ips", "dr", "two-tower", "naive"}, default "ips"
+            As in `to_dataset`; "dr" and "two-tower" need features.
+        clip : float or "auto", default "auto"
+            As in `to_dataset`.
+
+        Returns
+        -------
+        dict of str to list
+            `query`, `docid` and `label`.
+
+        Examples
+        --------
+        >>> from twinrank import synthetic_web_search, simulate_clicks
+        >>> log = simulate_clicks(synthetic_web_search(queries=5), impressions=1000)
+        >>> list(log.credits(1 / np.arange(1, 11)))
+        ['query', 'docid', 'label']
+        """
+        from twinrank.clicks.click_credits import lifted
+        from twinrank.clicks.credit_data import estimated_credits
+
+        found, _ = estimated_credits(self, propensities, estimator, clip)
+        rows = np.flatnonzero(found.shown)
+        return {
+            "query": self.query_ids[self.document_query[rows]].tolist(),
+            "docid": self.docids[rows].tolist(),
+            "label": lifted(self, found)[0][rows].tolist(),
+        }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log as a table, which `load_clicks` reads.

@@ -11,7 +11,7 @@ from twinrank.core.lists import Lists
 from twinrank.core.lists.row_weights import query_and_document_weights
 from twinrank.data.dataset import Dataset
 from twinrank.data.table import Table
-from twinrank.support.errors import InputError, Parts
+from twinrank.support.errors import Argument, InputError, Parts
 from twinrank.support.quantities import counted
 
 CHOICES = (*ESTIMATORS, "two-tower")
@@ -25,6 +25,9 @@ def credit_dataset(
     clip: float | str,
     relevance: Any,
     average: str,
+    tower: Any = "trees",
+    exposure: Any = None,
+    safe: float = 0.0,
 ) -> Dataset:
     """The queries of a log with credits as labels; see `ClickLog.to_dataset`."""
     if average not in AVERAGES:
@@ -35,14 +38,17 @@ def credit_dataset(
             "The log has no features to learn from. Pass the dataset with them as data to "
             "load_clicks or ClickLog.from_frame."
         )
-    credits, note = _estimated(log, propensities, estimator, clip, relevance)
+    credits, note = estimated_credits(
+        log, propensities, estimator, clip, relevance, tower, exposure, safe
+    )
     queries = np.flatnonzero(log.query_weights > 0)
     notes: list[Parts] = [[f"Credits ({estimator}): {note}."]]
-    if credits.summary.unseen:
+    if credits.summary.unseen and not safe:
         unseen = counted(credits.summary.unseen, "document")
         notes.append([f"{unseen} without an impression {_were(credits.summary.unseen)} left "
                       f"out: clicks say nothing about them."])  # fmt: skip
-    rows = np.flatnonzero(credits.shown)
+    known = log.query_weights[log.document_query] > 0 if safe else credits.shown
+    rows = np.flatnonzero(known)
     sizes = np.bincount(log.document_query[rows], minlength=len(log.lists))[queries]
     comments = data.comments
     weights = None if data.weights is None else data.weights[queries]
@@ -69,19 +75,31 @@ def credit_dataset(
     return Dataset(table, data.name)
 
 
-def _estimated(
-    log: ClickLog, propensities: Any, estimator: str, clip: float | str, relevance: Any
+def estimated_credits(
+    log: ClickLog,
+    propensities: Any,
+    estimator: str,
+    clip: float | str = "auto",
+    relevance: Any = None,
+    tower: Any = "trees",
+    exposure: Any = None,
+    safe: float = 0.0,
 ) -> tuple[Credits, str]:
     """The credits by any estimator, and what the user should know about them."""
     if estimator not in CHOICES:
         raise InputError(argument="estimator", value=estimator, choices=CHOICES)
+    if tower != "trees" and estimator != "two-tower":
+        raise InputError("tower is for ", Argument("estimator", "two-tower"), "; leave it out.")
     if estimator != "two-tower":
-        credits = click_credits(log, propensities, estimator, clip, relevance)
+        credits = click_credits(log, propensities, estimator, clip, relevance, exposure, safe)
         return credits, str(credits.summary)
+    if safe or exposure is not None:
+        name = "safe" if safe else "exposure"
+        raise InputError(f"{name} is for the estimators ips and dr; two-tower has no exposure.")
     from twinrank.clicks.two_tower import fit_two_tower
 
     rates = click_credits(log, None, "naive", 0, relevance)
-    model = fit_two_tower(log)
+    model = fit_two_tower(log, tower)
     odds = ", ".join(f"{value:.3f}" for value in np.exp(model.bias[:10]))
     clicks = counted(rates.summary.clicks, "click")
     return replace(rates, values=model.relevance), f"{clicks}; odds of a click by position: {odds}"

@@ -140,6 +140,7 @@ def evaluate_log(
     estimator: str = "ips",
     clip: float | str | None = None,
     relevance: Any = None,
+    exposure: Any = None,
     average: str = "impressions",
     min_overlap: float = 0.5,
     resamples: int = 999,
@@ -170,6 +171,9 @@ def evaluate_log(
         "auto" for "dr"; otherwise 0, with which "ips" is unbiased.
     relevance : array of float, shape (n_documents,), optional
         Predicted relevance for `estimator="dr"`. By default boosted trees predict it.
+    exposure : array of float, shape (n_documents,), optional
+        The probability that a user sees each document under a known logging policy, instead of
+        `propensities`; see `ClickLog.to_dataset`.
     average : {"impressions", "queries"}, default "impressions"
         Whether queries count as often as they were shown, or equally.
     min_overlap : float, default 0.5
@@ -218,7 +222,7 @@ def evaluate_log(
     kind = "dr" if estimator == "dr" else "ips"
     if clip is None:
         clip = "auto" if kind == "dr" else 0.0
-    credits = click_credits(log, propensities, kind, clip, relevance)
+    credits = click_credits(log, propensities, kind, clip, relevance, exposure)
     weight = log.query_weights.copy()
     if average == "queries":
         weight = (weight > 0).astype(np.float64)

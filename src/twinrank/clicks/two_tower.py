@@ -1,11 +1,12 @@
-"""An additive two-tower model of clicks: boosted trees for relevance, a number per position.
+"""An additive two-tower model of clicks: trees or a net for relevance, a number per position.
 
     logit P(click) = f(features) + b_position
 
 Both are fitted to the clicks at once (Guo et al. 2019): each round adds a tree to f, and then takes
-a Newton step on b. A strong logger shows relevant documents at the top, so that a model which is
-wrong about relevance gets the bias wrong as well. Weights that count each position of a document
-equally often, however often it was shown there, act against this (Hager et al. 2025, 2506.20501).
+a Newton step on b; a net and b take common steps of Adam. A strong logger shows relevant documents
+at the top, so that a model which is wrong about relevance gets the bias wrong as well. Weights that
+count each position of a document equally often, however often it was shown there, act against this
+(Hager et al. 2025, 2506.20501).
 """
 
 from dataclasses import dataclass
@@ -32,19 +33,29 @@ class TwoTower:
     bias: Floats  # logits; 0 at position 1
 
 
-def fit_two_tower(log: ClickLog, random_state: int = 0) -> TwoTower:
-    """Fit the model to a log with features; InputError if bias and relevance cannot be told."""
+def fit_two_tower(log: ClickLog, tower: Any = "trees", random_state: int = 0) -> TwoTower:
+    """Fit the model to a log with features; InputError if bias and relevance cannot be told.
+
+    The tower of relevance is "trees", "net" or a torch module.
+    """
     if log.data is None:
         raise InputError(
             "A two-tower model predicts relevance from features, and the log has none. Pass data "
             "to load_clicks."
         )
-    import lightgbm
-
     cells = Cells.of(log, log.document, log.positions)
     documents = np.unique(log.document)
     check_identified(log, cells, documents, log.positions)
     rate, weight = cells.clicks / cells.shown, display_weights(cells) * cells.shown
+    if not isinstance(tower, str) or tower == "net":
+        from twinrank.clicks.two_tower_net import fit_net
+
+        raw, bias = fit_net(log.data.X, documents, cells, rate, weight, tower, random_state)
+        return TwoTower(_sigmoid(raw + bias[0]), bias - bias[0])
+    if tower != "trees":
+        raise InputError(argument="tower", value=tower, choices=("trees", "net"))
+    import lightgbm
+
     bias = np.zeros(log.positions)
 
     def objective(raw: Floats, _: Any) -> tuple[Floats, Floats]:
@@ -61,7 +72,7 @@ def fit_two_tower(log: ClickLog, random_state: int = 0) -> TwoTower:
     data = lightgbm.Dataset(X[documents], np.zeros(documents.size))
     parameters = {**trees_for(documents.size), "objective": objective, "seed": random_state}
     model = lightgbm.train(parameters, data, num_boost_round=_ROUNDS)
-    raw = model.predict(X, raw_score=True, num_threads=1)
+    raw = np.asarray(model.predict(X, raw_score=True, num_threads=1))
     return TwoTower(_sigmoid(raw + bias[0]), bias - bias[0])
 
 

@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.data_collator import SentenceTra
 from sentence_transformers.util import cos_sim, similarity_fct_name
 from torch import Tensor, nn
 
+from twinrank.clicks.click_measures import check_click_objective
 from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.losses.gathering import gathered_objects, gathered_rows
 from twinrank.core.measures import Measure
@@ -75,6 +76,9 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         The number of texts per forward pass, which turns on cached gradients.
     gather_across_devices : bool, default False
         In distributed training, also rank the documents of all other processes.
+    from_clicks : bool, default False
+        True if the labels are credits of clicks (`ClickLog.credits`). The measure must then be
+        linear in the labels, such as `"DCG(gain=linear)@10"`, and `gradient_limit` None.
     validate : bool, default True
         Check that embeddings and labels are finite, for which the CPU waits for a GPU in every
         step. If False, the loss on a GPU is NaN if an embedding is not finite.
@@ -105,9 +109,17 @@ class DirectRetrievalLoss(CachedLossMixin, nn.Module):  # type: ignore[misc]
         similarity_fct: Callable[[Tensor, Tensor], Tensor] = cos_sim,
         mini_batch_size: int | None = None,
         gather_across_devices: bool = False,
+        from_clicks: bool = False,
         validate: bool = True,
     ) -> None:
         super().__init__()
+        if from_clicks:
+            check_click_objective(measure, "measure")
+            if gradient_limit is not None:
+                raise InputError(
+                    "A limit of the gradient is not linear in the labels, as credits of clicks "
+                    "need it; pass gradient_limit=None."
+                )
         if not hasattr(model, "get_embedding_dimension"):
             raise InputError(
                 f"DirectRetrievalLoss needs a SentenceTransformer, not a {type(model).__name__}. "

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from twinrank.clicks.click_measures import check_click_objective
 from twinrank.core.lists import Lists
 from twinrank.core.losses.cross_entropy import ListNet
 from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.measures import Measure
 from twinrank.core.ranks.exact import check_finite
 from twinrank.core.ranks.strategies import Strategy
-from twinrank.support.errors import InputError, check_number
+from twinrank.support.errors import Argument, InputError, check_number
 
 CITATION = """
 @article{yu2020optimize,
@@ -75,6 +76,9 @@ class DirectRankingLoss(nn.Module):
         Recompute the activations of each mini-batch in the backward pass (Chen et al. 2016). The
         memory is then that of one mini-batch and each step has two forward passes; the gradients
         are the same.
+    from_clicks : bool, default False
+        True if the labels are credits of clicks (`ClickLog.credits`). The measure must then be
+        linear in the labels, such as `"DCG(gain=linear)@10"`, and `listnet_weight` 0.
     validate : bool, default True
         Check that logits and labels are finite, for which the CPU waits for a GPU in every
         step. If False, the loss on a GPU is NaN if a logit is not finite.
@@ -105,9 +109,18 @@ class DirectRankingLoss(nn.Module):
         activation_fn: nn.Module | None = None,
         mini_batch_size: int | None = None,
         recompute: bool = False,
+        from_clicks: bool = False,
         validate: bool = True,
     ) -> None:
         super().__init__()
+        if from_clicks:
+            check_click_objective(measure, "measure")
+            if listnet_weight:
+                raise InputError(
+                    "ListNet's loss is not linear in the labels, as credits of clicks need it: ",
+                    Argument("listnet_weight", 0),
+                    ".",
+                )
         outputs = getattr(model, "num_labels", None)
         if outputs != 1:
             actual = f"one with {outputs}" if outputs else f"a {type(model).__name__}"
@@ -297,6 +310,8 @@ class DistillRankingLoss(DirectRankingLoss):
     def __init__(
         self, model: Any, measure: Any = "nDCG@10", *, top_grade: float = 4.0, **options: Any
     ) -> None:
+        if options.get("from_clicks"):
+            raise InputError("DistillRankingLoss scales its labels; use DirectRankingLoss.")
         super().__init__(model, measure, **options)
         check_number("top_grade", top_grade)
         self.top_grade = top_grade

@@ -1,6 +1,7 @@
 """What learns from clicks in comparisons: ours, naive clicks, LightGBM and XGBoost.
 
-All grow trees with the same number of rounds and leaves and the same learning rate.
+All trees have the same number of rounds and leaves and the same learning rate. With `model="net"`,
+our learners train a net on the same labels; that of two-tower also predicts relevance by a net.
 
 | learner | learns from |
 |---|---|
@@ -22,12 +23,15 @@ from twinrank.clicks.click_log import ClickLog
 from twinrank.clicks.position_bias import estimate_propensities
 from twinrank.clicks.simulation import click_probability, examination, simulate_clicks
 from twinrank.data.dataset import Dataset
+from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.boosted import BoostedRanker
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 
 NOISE = 0.1
 _OBJECTIVE = "DCG(gain=linear)@10"
 _CUTOFF = 10
+_EPOCHS = 20
+MODELS = ("trees", "net")
 _FEWEST = 2.5  # queries of the logger
 
 
@@ -46,6 +50,15 @@ class ClickSetting:
     leaves: int = 15
     rate: float = 0.05
     seed: int = 0
+    model: str = "trees"
+
+    def ranker(self) -> BaseRanker:
+        """The ranker that learns: trees or a net."""
+        if self.model == "trees":
+            return self.trees()
+        from twinrank.learning.estimators.ranker import Ranker
+
+        return Ranker(_OBJECTIVE, epochs=_EPOCHS, random_state=self.seed)
 
     def trees(self, objective: str = _OBJECTIVE) -> BoostedRanker:
         """Our trees."""
@@ -54,16 +67,30 @@ class ClickSetting:
             n_jobs=1, random_state=self.seed,
         )  # fmt: skip
 
-    def log(self, train: Dataset) -> ClickLog:
-        """The log of the logger on training queries."""
+    def logger(self, train: Dataset) -> BoostedRanker:
+        """The ranker that collects the log."""
         useful = train.filter(min_documents=2, min_relevant=1)
         share = max(self.share, _FEWEST / max(useful.queries, 1))
         if share < 1:
             useful = useful.split(share, 1 - share, random_state=self.seed)[0]
+        return self.trees("LambdaMART").fit(useful)
+
+    def log(self, train: Dataset) -> ClickLog:
+        """The log of the logger on training queries."""
         return simulate_clicks(
-            train, logger=self.trees("LambdaMART").fit(useful), eta=self.eta, noise=NOISE,
+            train, logger=self.logger(train), eta=self.eta, noise=NOISE,
             impressions=self.impressions, temperature=self.temperature, random_state=self.seed,
         )  # fmt: skip
+
+
+def check_learner(learner: str, model: str) -> None:
+    """Refuse names that are unknown, and nets of other libraries."""
+    if learner not in LEARNERS:
+        raise InputError(argument="learner", value=learner, choices=LEARNERS)
+    if model not in MODELS:
+        raise InputError(argument="model", value=model, choices=MODELS)
+    if model == "net" and learner in ("lightgbm", "xgboost"):
+        raise InputError(f"{learner} has trees only; leave out ", Argument("model", "net"), ".")
 
 
 def learn(learner: str, log: ClickLog, setting: ClickSetting) -> Any:
@@ -78,14 +105,13 @@ def learn(learner: str, log: ClickLog, setting: ClickSetting) -> Any:
     setting : ClickSetting
         The setting.
     """
-    if learner not in LEARNERS:
-        raise InputError(argument="learner", value=learner, choices=LEARNERS)
+    check_learner(learner, setting.model)
     return LEARNERS[learner](log, setting)
 
 
 def _full(log: ClickLog, setting: ClickSetting) -> Any:
     data = _features(log)
-    return setting.trees().fit(data.X, click_probability(data, NOISE), qid=data.qid)
+    return setting.ranker().fit(data.X, click_probability(data, NOISE), qid=data.qid)
 
 
 def _credited(estimator: str, known: bool = False) -> Callable[[ClickLog, ClickSetting], Any]:
@@ -95,7 +121,8 @@ def _credited(estimator: str, known: bool = False) -> Callable[[ClickLog, ClickS
             propensities = examination(np.arange(1, log.positions + 1), setting.eta)
         elif estimator in ("ips", "dr"):
             propensities = estimate_propensities(log, resamples=0)
-        return setting.trees().fit(log.to_dataset(propensities, estimator=estimator))
+        tower = setting.model if estimator == "two-tower" else "trees"
+        return setting.ranker().fit(log.to_dataset(propensities, estimator=estimator, tower=tower))
 
     return fit
 

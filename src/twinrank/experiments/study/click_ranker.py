@@ -12,13 +12,13 @@ from sklearn.base import BaseEstimator
 from twinrank.core.measures import Measure, measure
 from twinrank.data.dataset import Dataset
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.experiments.study.click_learners import LEARNERS, ClickSetting, learn
-from twinrank.support.errors import InputError, check_number
+from twinrank.experiments.study.click_learners import ClickSetting, check_learner, learn
+from twinrank.support.errors import check_number
 from twinrank.support.versions import versions
 
 
 class ClickMethod(BaseEstimator):  # type: ignore[misc]
-    """Trees that learn from clicks, which are simulated on the graded training queries.
+    """Trees or nets that learn from clicks, which are simulated on the graded training queries.
 
     The grades choose only what users click; test queries are measured by their grades. All
     learners get the same log. Training does not stop early, because what to stop on would differ.
@@ -27,6 +27,7 @@ class ClickMethod(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         learner: str = "ips",
+        model: str = "trees",
         impressions: int = 100_000,
         eta: float = 1.0,
         share: float = 0.1,
@@ -39,6 +40,7 @@ class ClickMethod(BaseEstimator):  # type: ignore[misc]
         random_state: int = 0,
     ) -> None:
         self.learner = learner
+        self.model = model
         self.impressions = impressions
         self.eta = eta
         self.share = share
@@ -66,8 +68,7 @@ class ClickMethod(BaseEstimator):  # type: ignore[misc]
 
     def check_parameters(self) -> None:
         """Raise InputError if a parameter cannot be used."""
-        if self.learner not in LEARNERS:
-            raise InputError(argument="learner", value=self.learner, choices=LEARNERS)
+        check_learner(self.learner, self.model)
         for name in ("impressions", "n_estimators"):
             check_number(name, getattr(self, name), whole=True, least=1)
         check_number("num_leaves", self.num_leaves, whole=True, least=2)
@@ -87,7 +88,7 @@ class ClickMethod(BaseEstimator):  # type: ignore[misc]
         began = time.perf_counter()
         setting = ClickSetting(
             self.impressions, self.eta, self.share, self.temperature, self.n_estimators,
-            self.num_leaves, self.learning_rate, self.random_state,
+            self.num_leaves, self.learning_rate, self.random_state, self.model,
         )  # fmt: skip
         self._model = learn(self.learner, setting.log(data), setting)
         record: dict[str, Any] = {
@@ -102,7 +103,9 @@ class ClickMethod(BaseEstimator):  # type: ignore[misc]
             record[part] = float(value) if np.isfinite(value) else None
         self.history_ = [record]
         self.best_iteration_, self.best_score_ = 1, record.get("validation")
-        self.model_ = SimpleNamespace(provenance={"versions": versions("lightgbm", "xgboost")})
+        self.model_ = SimpleNamespace(
+            provenance={"versions": versions("lightgbm", "torch", "xgboost")}
+        )
         return self
 
     def predict(self, data: Dataset) -> npt.NDArray[np.float32]:
