@@ -170,6 +170,34 @@ def f_measure(r, y, beta):
     return (beta + 1) * P * len(y) / (beta * relevant + len(y)) if relevant else R
 
 
+def variety(r, y, k, beta, gain):
+    """One sub-topic, which documents with a label above 0 have."""
+    members = [j for j in range(len(y)) if y[j] > 0]
+    own = [beta**c * gain(r[j]) for c, j in enumerate(members) if k is None or j < k]
+    return sum(own, r.sum() * 0)
+
+
+def variety_of_all(y, k, beta, gain):
+    return sum(beta**j * gain(r) for j, r in enumerate(_positions(y, k)))
+
+
+def variety_of_the_best(y, k, beta, gain):
+    last = min(k or len(y), int((y > 0).sum()))
+    return sum(beta**j * gain(r) for j, r in enumerate(_positions(y, last)))
+
+
+def over(value, divisor, y):
+    return value / divisor if (y > 0).any() else value * 0
+
+
+def by_log(r):
+    return 1 / torch.log2(1 + r)
+
+
+def by_rank(r):
+    return 1 / r
+
+
 METRICS: dict[str, Metric] = {
     "nDCG": ndcg,
     "nDCG@5": lambda r, y: ndcg(r, y, 5),
@@ -196,6 +224,18 @@ METRICS: dict[str, Metric] = {
     "Bpref": bpref,
     "IPrec(recall=0.5)": lambda r, y: interpolated_precision(r, y, 0.5),
     "SetF(beta=2)": lambda r, y: f_measure(r, y, 2),
+    "alpha_nDCG@5": lambda r, y: over(
+        variety(r, y, 5, 0.5, by_log), variety_of_the_best(y, 5, 0.5, by_log), y
+    ),
+    "alpha_DCG(alpha=0.2)": lambda r, y: over(
+        variety(r, y, None, 0.8, by_log), variety_of_all(y, None, 0.8, by_log), y
+    ),
+    "nERR_IA": lambda r, y: over(
+        variety(r, y, None, 0.5, by_rank), variety_of_the_best(y, None, 0.5, by_rank), y
+    ),
+    "ERR_IA@5": lambda r, y: over(
+        variety(r, y, 5, 0.5, by_rank), variety_of_all(y, 5, 0.5, by_rank), y
+    ),
 }
 
 
@@ -213,5 +253,5 @@ def metric_and_gradient(
     return value.item(), gradient.numpy()
 
 
-def _positions(y: Tensor) -> Tensor:
-    return torch.arange(1, len(y) + 1, dtype=torch.float64)
+def _positions(y: Tensor, last: int | None = None) -> Tensor:
+    return torch.arange(1, (len(y) if last is None else last) + 1, dtype=torch.float64)

@@ -249,6 +249,13 @@ def test_clicks_become_a_ranker(capsys):
 
 
 @pytest.mark.slow
+def test_results_become_more_varied(capsys):
+    example = module(EXAMPLES / "variety.py")
+    assert example.means["α-nDCG"][example.variety] > example.means["nDCG"][example.variety] + 0.01
+    assert "α-nDCG@5" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_a_recommender_learns_from_interactions(capsys):
     example = module(EXAMPLES / "recommender.py")
     assert example.test.queries == 120

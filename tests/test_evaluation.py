@@ -49,7 +49,7 @@ def batch(seed=0, sizes=None, tied=True, unjudged=True):
 
 
 def test_the_registry_is_covered():
-    assert {kind.name for kind in MEASURES} == {name for name in NAMES if name.isalpha()}
+    assert {kind.name for kind in MEASURES} == {name for name in NAMES if name.isidentifier()}
 
 
 @pytest.mark.parametrize("ties", ["random", "stable"])
@@ -188,6 +188,20 @@ def bpref(ranked, relevant, against):
     return total / relevant
 
 
+def by_log(rank):
+    return 1 / log2(rank + 1)
+
+
+def by_rank(rank):
+    return 1 / rank
+
+
+def variety(labels, k, discount):
+    """The documents above 0 have the only sub-topic, which halves with each of them."""
+    places = [j for j, y in enumerate(labels[:k], start=1) if y >= 1]
+    return sum(0.5**c * discount(j) for c, j in enumerate(places))
+
+
 def reference(name, ranked, known, k):
     """One list's value: labels in rank order, labels of all documents, and the cutoff."""
     ideal = sorted(known, reverse=True)
@@ -195,7 +209,7 @@ def reference(name, ranked, known, k):
     top = max(0, *known)
     hits = sum(y >= 1 for y in ranked[:k])
     first = next((j for j, y in enumerate(ranked[:k], start=1) if y >= 1), None)
-    depth = len(ranked[:k])
+    depth, perfect = len(ranked[:k]), [1] * (k or len(known))
     return {
         "nDCG": lambda: dcg(ranked, k) / dcg(ideal, k),
         "DCG": lambda: dcg(ranked, k),
@@ -214,6 +228,10 @@ def reference(name, ranked, known, k):
             (sum(y >= 1 for y in ranked[:j]) / j for j in range(1, depth + 1)), default=0.0
         ),
         "SetF": lambda: 2 * hits / (relevant + depth),
+        "alpha_nDCG": lambda: variety(ranked, k, by_log) / variety(ideal, k, by_log),
+        "alpha_DCG": lambda: variety(ranked, k, by_log) / variety(perfect, k, by_log),
+        "nERR_IA": lambda: variety(ranked, k, by_rank) / variety(ideal, k, by_rank),
+        "ERR_IA": lambda: variety(ranked, k, by_rank) / variety(perfect, k, by_rank),
         "Judged": lambda: sum(y >= 0 for y in ranked[:k]) / (depth or 1),
     }[name]()
 

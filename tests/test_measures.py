@@ -205,6 +205,11 @@ WORKED = [
     ("ERR", [3, 0, 1, 2], 7 / 8 + 1 / 8 * 1 / 8 / 3 + 1 / 8 * 7 / 8 * 3 / 8 / 4),
     ("ERR@3", [3, 0, 1, 2], 7 / 8 + 1 / 8 * 1 / 8 / 3),
     ("ERR@1", [0, 3], 0),
+    # Sub-topics {a}, {a, c}, none, {b}, {c}: the values of pyndeval 0.0.8.
+    ("alpha_nDCG(subtopics=3)@5", [1, 5, 0, 2, 4], 0.8301922071916303),
+    ("alpha_DCG(subtopics=3)@5", [1, 5, 0, 2, 4], 0.5642707193945296),
+    ("ERR_IA(subtopics=3)@5", [1, 5, 0, 2, 4], 0.508320726172466),
+    ("nERR_IA(subtopics=3)@5", [1, 5, 0, 2, 4], 0.7522388059701494),
     ("ERR", [1, 1, 0], 1 / 2 + 1 / 2 * 1 / 2 / 2),  # the maximum is that of the list
     ("ERR(max_grade=2)", [1, 1, 0], 1 / 4 + 3 / 4 * 1 / 4 / 2),
     ("ERR(max_grade=4)", [3, -1, 1], 7 / 16 + 9 / 16 * 1 / 16 / 3),
@@ -586,6 +591,10 @@ def test_a_cutoff_beyond_every_list_changes_nothing(batch):
         whole = measure(name).at(None)
         # P@k alone divides by k, come what may.
         factor = batch.lists.sizes / 1000 if whole.name == "P" else 1
+        if whole.name in ("alpha_DCG", "ERR_IA"):  # so do these, by the value of k documents
+            ranks = np.arange(1.0, 1001)
+            best = np.cumsum(whole.beta ** (ranks - 1) * whole.discount(ranks))
+            factor = best[np.maximum(batch.lists.sizes, 1) - 1] / best[-1]
         close(whole.at(1000)(*batch), whole(*batch) * factor, name)
 
 

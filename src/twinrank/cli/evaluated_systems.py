@@ -30,13 +30,13 @@ def evaluate_runs(
     from twinrank.evaluation.conventions import convention_of
     from twinrank.evaluation.measure_names import MAIN
     from twinrank.evaluation.run_evaluation import evaluate_run, parse_measures
-    from twinrank.evaluation.trec_files import read_qrels, read_run
+    from twinrank.evaluation.trec_files import read_qrels, read_run, read_subtopics
 
     measure_names = measures or list(MAIN)
     convention = convention_of(policy["convention"], policy["empty"], policy["ties"])
-    parse_measures(measure_names, convention, level)  # raises errors before any file is read
+    asked = parse_measures(measure_names, convention, level)  # before any file is read
     runs = dict(zip(system_names(paths), map(read_run, paths), strict=True))
-    judged = read_qrels(qrels)
+    judged: Mapping[str, Any] = read_subtopics(qrels) if asked.varied else read_qrels(qrels)
     if len(runs) > 1:
         measure_names = ["runid", *measure_names]  # identifies the runs in trec output
     options = {"level": level, "complete": complete, **policy}

@@ -234,9 +234,11 @@ def _measure_weighted(
 def _order_up_to(measure: Measure) -> float:
     """The cutoff beyond which order has no effect; infinite for a user's measure.
 
-    It is also infinite if grade 0 counts, because only higher grades are counted beyond a cutoff.
+    It is also infinite if grade 0 counts, because only higher grades are counted beyond a cutoff,
+    and if labels are sets of sub-topics.
     """
-    if not measure.cutoff or type(measure) not in MEASURES or measure.counts_not_relevant:
+    counted = type(measure) in MEASURES and not (measure.counts_not_relevant or measure.whole_lists)
+    if not measure.cutoff or not counted:
         return np.inf
     return measure.cutoff
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from twinrank.core.measures import Measure, MeasureSum
-from twinrank.core.measures.measure_sum import Goal
+from twinrank.core.measures.measure_sum import Goal, in_one
 from twinrank.evaluation.evaluation_values import Evaluation
-from twinrank.support.arrays import Floats
+from twinrank.support.arrays import Floats, to_numpy
 from twinrank.support.errors import InputError
 
 
@@ -22,11 +22,12 @@ def with_parts(measures: Mapping[str, Measure]) -> dict[str, Measure]:
 
 
 def column_of(labels: Any, goal: Goal) -> Any:
-    """The labels of a goal: a named column, or the first if it names none."""
+    """The labels of a goal: its columns, or the first if it names none."""
     if not isinstance(labels, Mapping):
         labels = {None: labels}
-    name = next(iter(labels)) if goal.label is None else goal.label
-    if name not in labels:
+    names = [next(iter(labels))] if goal.label is None else list(goal.columns)
+    if missing := [name for name in names if name not in labels]:
+        name = missing[0]
         known = [own for own in labels if own is not None]
         raise InputError(
             f"{goal} needs a column of labels called {name!r}, but the data has "
@@ -34,7 +35,9 @@ def column_of(labels: Any, goal: Goal) -> Any:
             f"Name several: label=['click', {name!r}] of load, or labels={{…}} of "
             f"Dataset.from_arrays."
         )
-    return labels[name]
+    if goal.label is None or isinstance(goal.label, str):
+        return labels[names[0]]
+    return in_one(goal.measure, [np.asarray(to_numpy(labels[name])) for name in names])
 
 
 def evaluate_goals(

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.core.measures import Measure
+from twinrank.core.measures import Measure, MeasureSum
 from twinrank.core.measures import names as measure_names
+from twinrank.core.measures.variety import VarietyMeasure
 from twinrank.evaluation.conventions import Convention, convention_of, read_name
 from twinrank.evaluation.evaluate import evaluate
 from twinrank.evaluation.evaluation_values import Evaluation
@@ -24,7 +25,7 @@ from twinrank.evaluation.measure_names import (
     trec_names,
 )
 from twinrank.evaluation.retrieved_lists import RetrievedLists
-from twinrank.evaluation.run_sources import as_qrels, as_run
+from twinrank.evaluation.run_sources import as_qrels, as_run, as_subtopics
 from twinrank.support.errors import InputError
 from twinrank.support.notation import summands
 
@@ -36,6 +37,11 @@ class Requested:
     measures: dict[str, Measure]
     judged_only: set[str] = field(default_factory=set)
     counts: list[str] = field(default_factory=list)
+
+    @property
+    def varied(self) -> list[str]:
+        """The names of measures of variety, which need judgements of sub-topics."""
+        return [name for name, own in self.measures.items() if isinstance(own, VarietyMeasure)]
 
 
 def named_measures(
@@ -51,7 +57,15 @@ def named_measures(
     result = Requested({})
     for name in requested(names):
         if isinstance(name, str) and summands(name) != [(1.0, name.strip())]:
-            result.measures[name] = convention.measure(name, level)
+            own = convention.measure(name, level)
+            if isinstance(own, MeasureSum) and any(
+                isinstance(goal.measure, VarietyMeasure) for goal in own.goals
+            ):
+                raise InputError(
+                    f"{own} has a measure of variety as a term, which cannot be evaluated on a "
+                    f"run; name the terms one by one."
+                )
+            result.measures[name] = own
             continue
         asked = translated(name)
         if isinstance(asked.notation, Measure):
@@ -108,7 +122,10 @@ def evaluate_run(
         those of ir_measures.
     qrels : str, path, mapping, frame or iterable
         The same for judgements: a file, `{"q1": {"doc7": 2}}`, or a frame or named tuples with
-        query_id, doc_id and relevance (or label), as those of ir_datasets.
+        query_id, doc_id and relevance (or label), as those of ir_datasets. Measures of variety,
+        such as `alpha_nDCG@10`, need judgements of sub-topics: a file of `query subtopic document
+        grade`, `{"q1": {"doc7": {"a": 1}}}`, or a column subtopic_id or iteration. Other measures
+        then take the highest grade of a document.
     measures : str, Measure, measure of ir_measures, or sequence of them
         Names of trec_eval, such as `"ndcg_cut_10"`, `"P"` or `"official"`; measures of ir_measures,
         such as `nDCG(dcg='exp-log2')@10`, or their names; or ours. `judged_only=True` in a name
@@ -147,7 +164,16 @@ def evaluate_run(
     """
     rules = convention_of(convention, empty, ties)
     asked = parse_measures(measures, rules, level)
-    run, judged = as_run(run), as_qrels(qrels)
+    run = as_run(run)
+    sets: dict[str, dict[str, int]] = {}
+    if varied := asked.varied:
+        by_subtopic = as_subtopics(qrels)
+        sets, most = _sets_of(by_subtopic, level)
+        judged: Mapping[str, Mapping[str, float]] = _highest(by_subtopic)
+        for name in varied:
+            asked.measures[name] = replace(asked.measures[name], subtopics=most)  # type: ignore[call-arg]
+    else:
+        judged = as_qrels(qrels)
     queries = sorted(judged if complete else judged.keys() & run.scores.keys())
     if not queries:
         raise InputError(
@@ -155,17 +181,17 @@ def evaluate_run(
             f"{_first(run.scores)}; the first of the judgements is {_first(judged)}."
         )
 
-    parts: dict[tuple[bool, bool], dict[str, Measure]] = {}
+    parts: dict[tuple[bool, bool, bool], dict[str, Measure]] = {}
     for name, own in asked.measures.items():
-        part = name in asked.judged_only, own.counts_not_relevant
+        part = name in asked.judged_only, own.counts_not_relevant, name in varied
         parts.setdefault(part, {})[name] = own
     whole = _flat(queries, run.scores, judged, all_judged=False)
     results: dict[str, Evaluation] = {}
-    for (judged_only, all_judged), by_name in parts.items():
+    for (judged_only, all_judged, as_sets), by_name in parts.items():
         flat = whole
-        if judged_only or all_judged:
+        if judged_only or all_judged or as_sets:
             retrieved = _judged_part(run.scores, judged) if judged_only else run.scores
-            flat = _flat(queries, retrieved, judged, all_judged)
+            flat = _flat(queries, retrieved, sets if as_sets else judged, all_judged)
         ids, scores, labels, lists = flat
         more: Any = {"convention": rules, "docids": ids, "query_ids": queries}
         part_result = evaluate(scores, labels, lists, by_name, **more, random_state=random_state)
@@ -187,6 +213,30 @@ def evaluate_run(
         absent=np.array([query not in run.scores for query in queries]),
         geometric=frozenset({GEOMETRIC} & result.values.keys()),
     )
+
+
+def _sets_of(
+    judged: Mapping[str, Mapping[str, Mapping[str, float]]], level: float
+) -> tuple[dict[str, dict[str, int]], int]:
+    """The sub-topics of each document as a set, numbered in each query; the highest number."""
+    sets: dict[str, dict[str, int]] = {}
+    most = 1
+    for query, documents in judged.items():
+        known = sorted({t for own in documents.values() for t, g in own.items() if g >= level})
+        place = {t: 1 << i for i, t in enumerate(known)}
+        most = max(most, len(known))
+        sets[query] = {
+            document: sum(place[t] for t, g in own.items() if g >= level)
+            for document, own in documents.items()
+        }
+    return sets, most
+
+
+def _highest(
+    judged: Mapping[str, Mapping[str, Mapping[str, float]]],
+) -> dict[str, dict[str, float]]:
+    """The highest grade of each document."""
+    return {q: {d: max(own.values()) for d, own in docs.items()} for q, docs in judged.items()}
 
 
 def _judged_part(run: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from twinrank.data.block import Place, canonical_id
 from twinrank.data.from_frames import as_frame, is_frame
-from twinrank.evaluation.trec_files import Run, read_qrels, read_run
+from twinrank.evaluation.trec_files import Run, read_qrels, read_run, read_subtopics
 from twinrank.support.errors import InputError
 
 _QUERY = ("query_id", "qid", "query")
@@ -14,6 +14,8 @@ _DOCUMENT = ("doc_id", "docno", "docid", "document")
 _SCORE = ("score",)
 _GRADE = ("relevance", "label", "rel")
 """The names of columns and fields in ir_measures and ir_datasets, then those of others."""
+
+_SUBTOPIC = ("subtopic_id", "subtopic", "iteration")
 
 T = TypeVar("T")
 
@@ -34,6 +36,47 @@ def as_qrels(source: Any) -> Mapping[str, Mapping[str, float]]:
     return source if isinstance(source, Mapping) else _nested(source, "qrels", _GRADE)
 
 
+def as_subtopics(source: Any) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+    """Judgements by query, document and sub-topic, as `as_qrels` reads them.
+
+    In a dictionary, the grades of a document are a dictionary by sub-topic. Grades without a
+    sub-topic are those of a single one.
+    """
+    if isinstance(source, str | os.PathLike):
+        return read_subtopics(source)
+    if isinstance(source, Mapping):
+        return {
+            query: {d: g if isinstance(g, Mapping) else {"0": g} for d, g in documents.items()}
+            for query, documents in source.items()
+        }
+    roles = (_QUERY, _SUBTOPIC, _DOCUMENT, _GRADE)
+    rows = (
+        _frame_rows(source, "qrels", roles) if is_frame(source) else _tuples(source, "qrels", roles)
+    )
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    place = Place()
+    for query, subtopic, document, grade in rows:
+        of_query = found.setdefault(canonical_id(query, place), {})
+        own = of_query.setdefault(canonical_id(document, place), {})
+        if str(subtopic) in own:
+            raise InputError(
+                f"qrels: query {query!r} has document {document!r} twice for sub-topic "
+                f"{subtopic!r}."
+            )
+        own[str(subtopic)] = _number(grade, "relevance", query, document, "qrels")
+    return found
+
+
+def _number(value: Any, name: str, query: Any, document: Any, what: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{what}: the {name} of document {document!r} for query {query!r} must be a "
+            f"number, not {value!r}."
+        ) from None
+
+
 def _nested(source: Any, what: str, value: tuple[str, ...]) -> dict[str, dict[str, float]]:
     """Values by query and document. Ids become text, as in files."""
     roles = (_QUERY, _DOCUMENT, value)
@@ -45,13 +88,7 @@ def _nested(source: Any, what: str, value: tuple[str, ...]) -> dict[str, dict[st
         name = canonical_id(document, place)
         if name in by_document:
             raise InputError(f"{what}: query {query!r} has document {document!r} twice.")
-        try:
-            by_document[name] = float(number)
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{what}: the {value[0]} of document {document!r} for query {query!r} must be a "
-                f"number, not {number!r}."
-            ) from None
+        by_document[name] = _number(number, value[0], query, document, what)
     return nested
 
 

@@ -19,6 +19,8 @@ from twinrank.support.files import replacing
 
 Scores = dict[str, dict[str, float]]
 Grades = dict[str, dict[str, int]]
+Subtopics = dict[str, dict[str, dict[str, float]]]
+"""Grades by query, document and sub-topic."""
 _RUN = "a run has at least six columns, query Q0 document rank score tag"
 _QRELS = "qrels have four columns, query 0 document grade"
 _PIECE = 1 << 22
@@ -78,18 +80,31 @@ def read_qrels(path: str | os.PathLike[str]) -> Grades:
     """Read judgements, plain or compressed, as grades by query and document."""
     source, grades = Path(path).expanduser(), Grades()
     for number, fields in _rows(source):
-        if len(fields) != 4:
-            raise _error(source, number, b" ".join(fields), _QRELS)
-        query, _, document, grade = fields
-        try:
-            value = int(grade)
-        except ValueError:
-            raise _error(source, number, grade, "a grade must be a whole number") from None
+        query, _, document, value = _qrels_fields(source, number, fields)
         by_document = grades.setdefault(_text(source, number, query), {})
         name = _text(source, number, document)
         if name in by_document:
             raise _repeated(source, number, document, query)
         by_document[name] = value
+    if not grades:
+        raise InputError(f"{source} has no judgements.")
+    return grades
+
+
+def read_subtopics(path: str | os.PathLike[str]) -> Subtopics:
+    """Read judgements of sub-topics, `query subtopic document grade`, plain or compressed."""
+    source, grades = Path(path).expanduser(), Subtopics()
+    for number, fields in _rows(source):
+        query, subtopic, document, grade = _qrels_fields(source, number, fields)
+        of_query = grades.setdefault(_text(source, number, query), {})
+        of_document = of_query.setdefault(_text(source, number, document), {})
+        name = _text(source, number, subtopic)
+        if name in of_document:
+            raise InputError(
+                f"{source}, line {number}: query {_short(query)} has document {_short(document)} "
+                f"twice for sub-topic {_short(subtopic)}."
+            )
+        of_document[name] = grade
     if not grades:
         raise InputError(f"{source} has no judgements.")
     return grades
@@ -107,6 +122,17 @@ def read_scores(path: str | os.PathLike[str]) -> "array[float]":
             raise InputError(f"{source}, line {number}: a score must be a finite number.")
         scores.append(score)
     return scores
+
+
+def _qrels_fields(path: Path, number: int, fields: list[bytes]) -> tuple[bytes, bytes, bytes, int]:
+    """The columns of a line of judgements."""
+    if len(fields) != 4:
+        raise _error(path, number, b" ".join(fields), _QRELS)
+    query, subtopic, document, grade = fields
+    try:
+        return query, subtopic, document, int(grade)
+    except ValueError:
+        raise _error(path, number, grade, "a grade must be a whole number") from None
 
 
 def write_run(

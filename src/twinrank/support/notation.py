@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from twinrank.support.errors import InputError, unknown
 
-Value = bool | int | float | str | tuple[float, ...] | None
+Value = bool | int | float | str | tuple[float, ...] | tuple[str, ...] | None
 
 _TERM = re.compile(
     r"\s*(?P<name>[A-Za-z]\w*)\s*(?:\((?P<options>.*)\))?\s*(?:@\s*(?P<cutoff>\d+))?\s*"
@@ -51,7 +51,7 @@ def parse(text: str) -> Term:
             raise InputError(f"Can't read option {part.strip()!r} in {text!r}. Write key=value.")
         if key in options:
             raise InputError(f"Option {key!r} appears twice in {text!r}.")
-        options[key] = _read(value)
+        options[key] = _read_labels(value) if key == "label" else _read(value)
     cutoff = None if match["cutoff"] is None else int(match["cutoff"])
     if cutoff == 0:
         raise InputError(f"The cutoff in {text!r} must be at least 1.")
@@ -105,6 +105,16 @@ def _read(text: str) -> Value:
                 f"Can't read value {text!r}. Write a number, a word or a list such as [0, 1]."
             ) from None
         return _WORDS.get(text.lower(), text)
+
+
+def _read_labels(text: str) -> Value:
+    """A column of labels, or a list of them."""
+    if not (text.startswith("[") and text.endswith("]")):
+        return _read(text)
+    names = tuple(str(_read(item.strip())) for item in text[1:-1].split(",") if item.strip())
+    if not names:
+        raise InputError("The list of columns of label is empty. Write label=[a, b].")
+    return names
 
 
 def _number(text: str) -> int | float:

@@ -12,6 +12,7 @@ from twinrank.core.losses.ranking_loss import RankingLoss, Reduction, ScoreGradi
 from twinrank.core.measures import Measure, MeasureSum
 from twinrank.core.measures import measure as as_measure
 from twinrank.core.measures.measure_base import BinaryMeasure
+from twinrank.core.measures.variety import VarietyMeasure
 from twinrank.core.ranks.exact import check_labels, check_perturbation, exact_ranks
 from twinrank.core.ranks.kernels import check_kernel, path_of
 from twinrank.core.ranks.strategies import Strategy, as_strategy
@@ -24,6 +25,7 @@ from twinrank.support.arrays import (
     Array,
     all_true,
     as_float,
+    at_least_zero,
     device_path,
     is_tensor,
     on_cpu,
@@ -173,11 +175,12 @@ class DirectLoss(RankingLoss):
         per_rank = slopes.reshape(self.samples, -1).sum(0) if self.samples > 1 else slopes
         self._explain_soft_labels(labels, filled)
         loss, share = reduced(total / -self.samples, filled[: len(lists)], weights, self.reduction)
-        if isinstance(measure, MeasureSum):
+        if isinstance(measure, MeasureSum | VarietyMeasure):
             labels = torch.as_tensor(measure.order(known, lists))
         labels = working_labels(labels, scores, lists)
         if self.strategy == "swap":
-            return loss, self._swap_gradient(measure, share, plain(labels), ranks, lists)
+            grades = at_least_zero(as_float(known))
+            return loss, self._swap_gradient(measure, share, grades, ranks, lists)
         share = share / -self.samples
 
         def rank_gradient(upstream: Tensor) -> Tensor:
@@ -206,14 +209,12 @@ class DirectLoss(RankingLoss):
         self, measure: Measure, share: Any, grades: Any, ranks: Any, lists: Lists
     ) -> ScoreGradient:
         """The gradient of `strategy="swap"`."""
-        from twinrank.core.ranks.kernels.swaps import swap_sums
 
         def score_gradient(scores: Tensor, upstream: Tensor) -> Tensor:
             y: Array = scores.detach().to(working_dtype(scores))
             with device_path(self.device_kernel, self.validate):
                 y = y if is_tensor(ranks) else to_numpy(y)
-                swaps = measure.swaps_at(ranks, grades, lists.tile(self.samples))
-                slopes, _ = swap_sums(y, grades, ranks, swaps, lists, self.alpha)
+                slopes, _ = measure.swap_gradient(y, ranks, grades, lists, self.alpha)
                 gradient = torch.as_tensor(slopes * lists.spread(share)).to(upstream)
                 return gradient * (lists.spread(upstream) if upstream.ndim else upstream)
 

@@ -1,7 +1,8 @@
 """Measures and their registry. Internal: import public names from `twinrank`."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
+from typing import Any
 
 from twinrank.core.loss_names import BUILT_IN_LOSSES, OWN_LOSSES
 from twinrank.core.measures.ap import AP, PaperAP
@@ -14,13 +15,14 @@ from twinrank.core.measures.measure_sum import Goal, MeasureSum
 from twinrank.core.measures.precision import Judged, Precision, Recall, RPrecision, SetF
 from twinrank.core.measures.rbp import RBP
 from twinrank.core.measures.rr import RR, Success
+from twinrank.core.measures.variety import ERRIA, NERRIA, AlphaDCG, AlphaNDCG, VarietyMeasure
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.imports import import_registered
 from twinrank.support.notation import Term, check_options, parse, summands
 
 MEASURES: tuple[type[Measure], ...] = (
     NDCG, DCG, AP, PaperAP, Precision, Recall, RPrecision, RR, Success, NERR, ERR, RBP, Judged,
-    Bpref, IPrec, SetF,
+    Bpref, IPrec, SetF, AlphaNDCG, AlphaDCG, NERRIA, ERRIA,
 )  # fmt: skip
 
 __all__ = [
@@ -46,7 +48,8 @@ def measure(name: str | Measure) -> Measure:
         `Name`, `Name@k`, `Name(option=value, …)` or `Name(option=value, …)@k`. `twinrank measures`
         lists the names and their options; `register_measure` adds your own. A `Measure` is
         returned unchanged. A weighted sum, `0.7 * nDCG@10 + 0.3 * P@5`, is a measure too, and
-        `nDCG(label=click)@10` is nDCG of the column of labels called click.
+        `nDCG(label=click)@10` is nDCG of the column of labels called click. Measures of variety
+        take a column for each sub-topic: `alpha_nDCG(label=[car, cat])@10`.
 
     Returns
     -------
@@ -79,16 +82,31 @@ def measure_with(
             options = dict(term.options)
             label = options.pop("label", None)
             own = build(Term(term.name, options, term.cutoff))
+            if isinstance(label, tuple):
+                own = _of_subtopics(own, label)
         except InputError as error:
             if len(terms) == 1:
                 raise
             raise InputError(
                 *error.parts, f" {text!r} is a sum, which takes measures with weights above 0."
             ) from error
-        goals.append(Goal(weight, own, None if label is None else str(label)))
+        name = tuple(map(str, label)) if isinstance(label, tuple) else str(label)
+        goals.append(Goal(weight, own, None if label is None else name))
     if len(goals) == 1 and goals[0].label is None and goals[0].weight == 1:
         return goals[0].measure
     return MeasureSum(goals=tuple(goals))
+
+
+def _of_subtopics(own: Measure, labels: tuple[Any, ...]) -> Measure:
+    """The measure for sub-topics that have a column of labels each."""
+    if not isinstance(own, VarietyMeasure):
+        known = ", ".join(kind.name for kind in MEASURES if issubclass(kind, VarietyMeasure))
+        raise InputError(
+            f"{own} takes a single column of labels; a list is for measures of sub-topics: {known}."
+        )
+    if own.subtopics != 1 or len({*map(str, labels)}) < len(labels):
+        raise InputError(f"label of {own.name} names each column once, without subtopics.")
+    return replace(own, subtopics=len(labels))
 
 
 def _from_term(term: Term) -> Measure:

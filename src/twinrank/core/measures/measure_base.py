@@ -68,6 +68,8 @@ class Measure:
     aliases: ClassVar[tuple[str, ...]] = ()
     on_any_array: ClassVar[bool] = True
     """True if the measure works on NumPy arrays and tensors; a user's measure may not."""
+    whole_lists: ClassVar[bool] = False
+    """True if documents beyond the cutoff count with more than the number of each grade."""
     counts: ClassVar[bool] = False
     """True if all orders have the same value without a cutoff."""
     sums_gains: ClassVar[bool] = False
@@ -300,7 +302,9 @@ class Measure:
 
     def check_strategy(self, strategy: str) -> None:
         """Raise an error if the measure does not support a strategy."""
-        if strategy == "swap" and type(self).swaps is Measure.swaps:
+        own = type(self)
+        has_none = own.swaps is Measure.swaps and own.swap_gradient is Measure.swap_gradient
+        if strategy == "swap" and has_none:
             raise InputError(
                 Argument("strategy", "swap"),
                 f" needs a measure with a method `swaps`, which {self} does not have; choose "
@@ -319,6 +323,26 @@ class Measure:
             return Swaps(labels, labels, labels, labels)
         labels = namespace(ranks).tile(labels, (ranks.shape[0] // labels.shape[0],))
         return self.swaps(lists.arrange(labels, ranks), lists)
+
+    def swap_gradient(
+        self,
+        scores: Array,
+        ranks: Array,
+        labels: Array,
+        lists: Lists,
+        alpha: float = 1.0,
+        parallel: bool = True,
+    ) -> tuple[Array, Array]:
+        """∂L/∂score and a positive diagonal hessian of minus the measure by `strategy="swap"`.
+
+        `ranks` are those of S samples, `labels` and `scores` those of the documents.
+        `parallel=False` uses only the calling thread.
+        """
+        from twinrank.core.ranks.kernels.swaps import swap_sums
+
+        samples = ranks.reshape(-1).shape[0] // max(lists.documents, 1)
+        swaps = self.swaps_at(ranks, labels, lists.tile(samples))
+        return swap_sums(scores, labels, ranks, swaps, lists, alpha, parallel)
 
     def cut(self, x: Array, lists: Lists) -> Array:
         """`x`, one value per document in rank order, with zeros beyond the cutoff."""

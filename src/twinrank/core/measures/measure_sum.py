@@ -4,7 +4,7 @@ M = Σ_g w_g · M_g. The ranks are the same for all goals.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from twinrank.core.lists import Lists
 from twinrank.core.measures.dcg import DCG, NDCG
 from twinrank.core.measures.measure_base import Measure, shared
 from twinrank.core.measures.rbp import RBP
+from twinrank.core.measures.variety import VarietyMeasure
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace
 from twinrank.support.errors import InputError
 
@@ -22,18 +23,33 @@ class Goal:
 
     weight: float
     measure: Measure
-    label: str | None = None
+    label: str | tuple[str, ...] | None = None
+    """A column, or one for each sub-topic of a measure of variety."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns besides the main label."""
+        if self.label is None:
+            return ()
+        return (self.label,) if isinstance(self.label, str) else self.label
+
+    @property
+    def notation(self) -> str:
+        """The columns as the option `label` names them."""
+        return self.label if isinstance(self.label, str) else f"[{', '.join(self.columns)}]"
 
     def __str__(self) -> str:
         """The measure with its column, such as `nDCG(label=click)@10`."""
-        text = str(self.measure)
         if self.label is None:
-            return text
+            return str(self.measure)
+        text = str(self.measure)
+        if isinstance(self.measure, VarietyMeasure) and not isinstance(self.label, str):
+            text = str(replace(self.measure, subtopics=1))
         head, bracket, rest = text.partition("(")
         if bracket:
-            return f"{head}(label={self.label}, {rest}"
+            return f"{head}(label={self.notation}, {rest}"
         name, at, cutoff = text.partition("@")
-        return f"{name}(label={self.label}){at}{cutoff}"
+        return f"{name}(label={self.notation}){at}{cutoff}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +76,7 @@ class MeasureSum(Measure):
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The names of the columns besides the main label."""
-        return tuple(dict.fromkeys(g.label for g in self.goals if g.label is not None))
+        return tuple(dict.fromkeys(name for g in self.goals for name in g.columns))
 
     @property
     def counts_not_relevant(self) -> bool:
@@ -167,7 +183,8 @@ class MeasureSum(Measure):
         """
         if self.is_prepared(labels):
             return _column(labels, 1 + len(self.labels))
-        if len({goal.label for goal in self.goals}) == 1:
+        variety = any(isinstance(goal.measure, VarietyMeasure) for goal in self.goals)
+        if len({goal.label for goal in self.goals}) == 1 and not variety:
             return self.column(labels, self.goals[0])
         return sum(
             goal.weight * _worth(goal.measure, as_float(self.column(labels, goal)), lists)
@@ -189,16 +206,45 @@ class MeasureSum(Measure):
         return MeasureSum(goals=goals)
 
     def column(self, labels: Array, goal: Goal) -> Array:
-        """The labels of a goal."""
+        """The labels of a goal; for several columns, the sets of their sub-topics."""
         if labels.ndim == 1:
             if goal.label is not None:
+                name = goal.columns[0]
                 raise InputError(
-                    f"{goal} needs a column of labels called {goal.label!r}, but the data has only "
-                    f"one label: name several, such as label=['click', {goal.label!r}] of load or "
+                    f"{goal} needs a column of labels called {name!r}, but the data has only "
+                    f"one label: name several, such as label=['click', {name!r}] of load or "
                     f"labels={{…}} of Dataset.from_arrays."
                 )
             return labels
-        return _column(labels, 0 if goal.label is None else 1 + self.labels.index(goal.label))
+        if goal.label is None:
+            return _column(labels, 0)
+        columns = [_column(labels, 1 + self.labels.index(name)) for name in goal.columns]
+        return columns[0] if isinstance(goal.label, str) else in_one(goal.measure, columns)
+
+    def check_strategy(self, strategy: str) -> None:
+        """Raise an error if one of the measures does not support a strategy."""
+        for goal in self.goals:
+            goal.measure.check_strategy(strategy)
+
+    def swap_gradient(
+        self,
+        scores: Array,
+        ranks: Array,
+        labels: Array,
+        lists: Lists,
+        alpha: float = 1.0,
+        parallel: bool = True,
+    ) -> tuple[Array, Array]:
+        """The weighted sums of those of the measures, each of which has its own direction."""
+        gradient, curvature = scores * 0, scores * 0
+        for goal in self.goals:
+            own = self.column(labels, goal)
+            sums = goal.measure.swap_gradient(scores, ranks, own, lists, alpha, parallel)
+            gradient, curvature = (
+                gradient + goal.weight * sums[0],
+                curvature + goal.weight * sums[1],
+            )
+        return gradient, curvature
 
     def __str__(self) -> str:
         if len(self.goals) == 1 and self.goals[0].weight == 1:
@@ -213,6 +259,12 @@ class _Shared(DCG):
     def credit(self, labels: Array, lists: Lists) -> Array:
         """The labels."""
         return labels
+
+
+def in_one(measure: Measure, columns: list[Array]) -> Array:
+    """Columns of labels as one, for a measure of variety."""
+    assert isinstance(measure, VarietyMeasure)
+    return measure.of_columns(columns)
 
 
 def _column(labels: Array, number: int) -> Array:

@@ -12,9 +12,9 @@ from twinrank.core.lists import Lists
 from twinrank.core.measures import Measure, MeasureSum
 from twinrank.core.measures import measure as as_measure
 from twinrank.core.measures.dcg import DCG, NDCG
+from twinrank.core.measures.variety import VarietyMeasure
 from twinrank.core.ranks.exact import check_finite, check_perturbation
 from twinrank.core.ranks.kernels.curvature import curved_pair_sum
-from twinrank.core.ranks.kernels.swaps import swap_sums
 from twinrank.core.ranks.sorted_ranks import RANDOM, counters, rank_by_counting, rank_by_sorting
 from twinrank.core.ranks.strategies import Strategy, as_strategy
 from twinrank.support.arrays import to_numpy
@@ -150,7 +150,7 @@ class Newton:
         if isinstance(self.measure, MeasureSum):
             grades = self.measure.prepared(grades, lists)
         g = self.rank_gradient(y, grades, lists) * factor
-        if isinstance(self.measure, MeasureSum):
+        if isinstance(self.measure, MeasureSum | VarietyMeasure):
             grades = self.measure.order(grades, lists)
         return curved_pair_sum(y, grades, g, lists, strategy=self.strategy)
 
@@ -169,9 +169,8 @@ class Newton:
         gradient, hessian = np.empty_like(scores), np.empty_like(scores)
 
         def work(docs: slice, part: Lists, ranks: Any) -> None:
-            swaps = self.measure.swaps_at(ranks, labels[docs], part.tile(self.samples))
-            gradient[docs], hessian[docs] = swap_sums(
-                scores[docs], labels[docs], ranks, swaps, part, parallel=False
+            gradient[docs], hessian[docs] = self.measure.swap_gradient(
+                scores[docs], ranks, labels[docs], part, parallel=False
             )
 
         self._ranked(scores, lists, work)

@@ -7,10 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.clicks.click_measures import check_click_objective
-from twinrank.core.measures import measure
+from twinrank.core.measures import MeasureSum, measure
 from twinrank.core.measures.dcg import GainMeasure
+from twinrank.core.measures.measure_sum import Goal
+from twinrank.core.measures.variety import VarietyMeasure
 from twinrank.data.dataset import Dataset
-from twinrank.support.errors import DataWarning, InputError, warn
+from twinrank.support.errors import Argument, DataWarning, InputError, warn
 from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ def warn_about_training(ranker: "BaseRanker", data: Dataset, sets: Mapping[str, 
             if part is not None and part.from_clicks:
                 check_click_objective(own[key], key)
     found = [_leaks(data), _gains(data, objectives)]
+    for key in ranker._named("objective"):
+        strategy = own.get(key.removesuffix("objective") + "strategy")
+        found.append(_variety(own[key], strategy))
     if validation is not None:
         found.append(_shared(data, validation))
     for warning in filter(None, found):
@@ -119,6 +124,25 @@ def _shared(data: Dataset, validation: Dataset) -> DataWarning | None:
         f"{counted(shared, 'query')} of the validation data {'is' if shared == 1 else 'are'} also "
         f"in the training data, with the same id and rows. Measures on it are too good, and the "
         f"choice of the model too late. Remove the queries from one of them."
+    )
+
+
+def _variety(objective: Any, strategy: Any) -> DataWarning | None:
+    """The warning if a measure of variety is optimised by a strategy that compares relevance."""
+    try:
+        known = measure(objective)
+    except (InputError, TypeError):
+        return None  # a loss, an objective of an engine, or a function
+    goals = known.goals if isinstance(known, MeasureSum) else (Goal(1.0, known),)
+    found = [str(goal) for goal in goals if isinstance(goal.measure, VarietyMeasure)]
+    if not found or strategy == "swap":
+        return None
+    return DataWarning(
+        f"{found[0]} with ",
+        Argument("strategy", strategy),
+        " has no effect on variety, because the strategy compares the relevance of documents; use ",
+        Argument("strategy", "swap"),
+        ".",
     )
 
 
