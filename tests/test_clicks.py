@@ -1068,6 +1068,13 @@ def test_from_a_log_to_an_evaluated_ranker(run, tmp_path):
     assert run("train", "--resume", "new")[0] == 0  # the run knows the log
 
 
+def test_a_log_of_the_built_in_data(run, tmp_path):
+    noisy = ["--temperature", 1, "--impressions", 3000, "--logger", "title_bm25"]
+    assert run("simulate-clicks", *noisy)[0] == 0
+    train = ["train", "--clicks", "clicks.csv", "--trees", "--epochs", 2, "--set", "num_leaves=4"]
+    assert run(*train)[0] == 0
+
+
 def test_a_folder_of_ubi_is_a_log(run, tmp_path):
     data = made_data(40, 6)
     data.save(tmp_path / "data.csv")
@@ -1104,7 +1111,9 @@ def test_a_folder_of_ubi_is_a_log(run, tmp_path):
             "Clicks cannot estimate AP",
         ),
         (["evaluate", "d.txt", "--scores", "s.txt", "--clicks", "log.csv"], "cannot be told"),
-        (["train", "--clicks", "log.csv"], "--clicks needs a file of DATA"),
+        (["train", "--clicks", "log.csv"], "DATA is the built-in data; name the file with the fe"),
+        (["train", "d.txt", "--clicks", "log.csv", "--fold", "1"], "without --fold"),
+        (["inspect", "--clicks", "a.ndjson"], "pass a folder with both, ubi_queries.ndjson and"),
         (["train", "d.txt", "--estimator", "dr"], "need --clicks"),
         (["train", "d.txt", "--safe", "30"], "need --clicks"),
         (

@@ -18,21 +18,32 @@ LINEAR = "DCG(gain=linear)@10"
 
 
 def load_log(
-    clicks: Path, data: Path | None, reading: dict[str, Any], text: Any = ()
+    clicks: Path,
+    data: Path | None,
+    reading: dict[str, Any],
+    text: Any = (),
+    *,
+    features: bool = False,
 ) -> "ClickLog":
     """Load a log; the labels of the data are ignored.
 
+    Without data there are no features, or with `features` those of the built-in data.
     A folder with the indices of OpenSearch UBI is a log, too.
     """
     from twinrank.clicks.log_reading import load_clicks
     from twinrank.clicks.ubi import load_ubi
 
-    documents = None if data is None else load_unlabelled(data, reading, text)
+    documents = load_unlabelled(data, reading, text) if data or features else None
     if documents is not None:
         show_notes(documents)
     queries, events = (clicks / f"ubi_{name}.ndjson" for name in ("queries", "events"))
     if queries.exists() or events.exists():
         return load_ubi(queries, events, documents)
+    if clicks.suffix == ".ndjson":
+        raise InputError(
+            f"{clicks} may be an index of OpenSearch UBI; pass a folder with both, "
+            f"{queries.name} and {events.name}."
+        )
     return load_clicks(clicks, documents)
 
 
@@ -68,10 +79,14 @@ def with_propensities(log: "ClickLog", path: Path | None) -> "tuple[ClickLog, Pr
 
 
 def click_sets(
-    source: dict[str, Any], data: Path, reading: dict[str, Any]
+    source: dict[str, Any], data: Path | None, reading: dict[str, Any]
 ) -> "tuple[Dataset, Dataset]":
     """Training and validation data of a log: four fifths of its queries, and the others."""
-    log = load_log(Path(source["clicks"]), data, reading)
+    try:
+        log = load_log(Path(source["clicks"]), data, reading, features=True)
+    except InputError as error:
+        hint = " DATA is the built-in data; name the file with the features." if not data else ""
+        raise InputError(*error.parts, hint) from error
     path = source.get("propensities")
     log, found = with_propensities(log, None if path is None else Path(path))
     train, valid = log.split(0.8)

@@ -51,8 +51,10 @@ def write_click_report(
 
 
 def _headline(result: "LogEvaluation") -> str:
-    """The difference of the best system and the first one."""
+    """The estimate of the only system, or the difference of the best one and the first."""
     measure, systems = result.measures[0], list(result.estimates)
+    if len(systems) == 1:
+        return f"{measure} of {systems[0]} is {result.estimates[systems[0]][measure]}."
     best = max(systems, key=lambda name: result.estimates[name][measure].value)
     if best == systems[0]:
         return f"{best}: {measure} is {result.estimates[best][measure]}, the highest estimate."

@@ -156,13 +156,15 @@ def load_data(path: Path | None, reading: dict[str, Any], text: Sequence[str] = 
         return read_data(path, reading, text, False if is_quiet() else None)
 
 
-def load_unlabelled(path: Path, reading: dict[str, Any], text: Sequence[str] = ()) -> "Dataset":
+def load_unlabelled(
+    path: Path | None, reading: dict[str, Any], text: Sequence[str] = ()
+) -> "Dataset":
     """Load data whose labels are ignored; a table may have no column of labels."""
     reading = {**reading, "unjudged": "keep"}
     try:
         return load_data(path, reading, text)
     except InputError:
-        if not _has_columns(path):
+        if path is None or not _has_columns(path):
             raise
         return load_data(path, {**reading, "label": False}, text)
 

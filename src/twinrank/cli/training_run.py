@@ -191,9 +191,10 @@ def _click_sets(source: dict[str, Any]) -> "dict[str, Dataset]":
     from twinrank.cli.click_files import click_sets
     from twinrank.experiments.study.study_source import text_columns
 
-    if source["data"] is None or source["fold"] is not None:
+    if source["fold"] is not None:
         raise InputError("--clicks needs a file of DATA with the features, without --fold.")
-    train, held_out = click_sets(source, Path(source["data"]), source["reading"])
+    data = None if source["data"] is None else Path(source["data"])
+    train, held_out = click_sets(source, data, source["reading"])
     sets = {"train": train, "validation": held_out}
     for name, option in (("validation", "valid"), ("test", "test")):
         if source[option] is not None:
