@@ -66,31 +66,31 @@ def show_values(benches: Sequence[Bench], methods: Sequence[Method]) -> list[dic
         pooled = [np.concatenate([b.values(m)[measure] for b in benches]) for m in methods]
         gains[measure] = [float(np.nanmean(x - pooled[0])) for x in pooled]
         p_values[measure] = [1.0, *holm([p_value(x, pooled[0]) for x in pooled[1:]])]
-    rows, figures = [], []
+    rows, changes, figures = [], [], []
     for i, method in enumerate(methods):
         means = {m: fmean(b.mean(method, m) for b in benches) for m in MEASURES[1:]}
         valid = fmean(b.validation(method) for b in benches)
         differences = [f"{gains[m][i]:+.4f} (p = {p_values[m][i]:.1g})" for m in means]
         seconds = fmean(b.seconds(method) for b in benches)
         rows.append([method.name, f"{valid:.4f}", *(f"{v:.4f}" for v in means.values()),
-                     *(differences if i else [""] * len(means)), f"{seconds:.1f}"])  # fmt: skip
+                     f"{seconds:.1f}"])  # fmt: skip
+        changes += [[method.name, *differences]] if i else []
         figures.append({"method": method.name, "validation": valid, "means": means,
                         "gains": {m: gains[m][i] for m in means}, "seconds": seconds,
                         "p": {m: p_values[m][i] for m in means}})  # fmt: skip
     first, queries = methods[0].name, len(pooled[0])
-    console.print(
-        f"Means over {len(benches)} sets, each with the same weight; Δ: differences from {first} "
-        f"over all {queries} test queries (Wilcoxon's test with Holm's correction)."
-    )
-    names = ["", f"validation {VALIDATION}", *means, *(f"Δ {m}" for m in means), "seconds"]
-    show_table("", names, rows)
+    title = f"Means over {len(benches)} sets, each with the same weight"
+    show_table(title, ["", f"validation {VALIDATION}", *means, "seconds"], rows)
+    title = f"Differences from {first} over all {queries} test queries (Wilcoxon's test, Holm)"
+    show_table(title, ["", *means], changes)
     return figures
 
 
 def show_sets(benches: Sequence[Bench], methods: Sequence[Method]) -> None:
     """The validation measure of each set."""
     rows = [[m.name, *(f"{b.mean(m, VALIDATION):.4f}" for b in benches)] for m in methods]
-    show_table(f"{VALIDATION} by set", ["", *(b.source.name for b in benches)], rows)
+    names = [b.source.name.removesuffix(" synthetic web search") for b in benches]
+    show_table(f"{VALIDATION} by set", ["", *names], rows)
 
 
 def main() -> None:

@@ -43,6 +43,22 @@ def by_architecture() -> str:
     return _table(["nDCG@5, mean of four objectives", *ARCHITECTURES], cells)
 
 
+def by_strategy() -> str:
+    """Test nDCG@5 of the strategies, averaged over the four objectives, on the chosen nets."""
+    cells = {}
+    for name, page in PAGES.items():
+        values = {
+            _parts(system)[0]: float(re.sub(r"[*\\]", "", row["nDCG@5"]).split()[0])
+            for system, row in _rows(page, "nDCG@5")
+            if system not in ("pooled", "ptranking")
+        }
+        cells[name] = [
+            f"{sum(values[f'{o}-{strategy}'] for o in OBJECTIVES) / len(OBJECTIVES):.4f}"
+            for strategy in STRATEGIES
+        ]
+    return _table(["nDCG@5, mean of four objectives", *STRATEGIES], cells)
+
+
 def differences() -> str:
     """Differences in nDCG@5 that decide claims without a line in the pages' tables of claims."""
     pairs = [("nDCG-type3", name) for name in (*RIVALS, "LambdaMART(L)")]
@@ -91,4 +107,4 @@ def _table(columns: list[str], cells: dict[str, list[str]]) -> str:
 
 
 if __name__ == "__main__":
-    print(by_set(), differences(), by_architecture(), sep="\n\n")
+    print(by_set(), by_strategy(), differences(), by_architecture(), sep="\n\n")
