@@ -1,8 +1,5 @@
 """Weights of documents: references in float64, properties, and the way from data to a ranker."""
 
-import subprocess
-import sys
-
 import lightgbm as lgb
 import numpy as np
 import polars as pl
@@ -18,6 +15,7 @@ from twinrank.core.measures import MEASURES
 from twinrank.core.measures.dcg import DCG
 from twinrank.experiments.study.method_comparison import comparison_study
 from twinrank.experiments.study.study_source import Source
+from twinrank.experiments.tuning.space import for_weights_of_rows, spaces_of
 from twinrank.learning.models.score_map import fit_map
 from twinrank.learning.training.callbacks import TrainingInterrupted
 
@@ -760,27 +758,33 @@ def test_calibration_counts_rows_by_weight():
         assert np.array_equal(found, again) == expected
 
 
-def test_weights_of_rows_on_the_command_line(tmp_path):
+def test_weights_of_rows_on_the_command_line(cli, tmp_path):
     table = pl.DataFrame({"qid": QID, "label": Y, "w": WEIGHT, "a": X[:, 0], "b": X[:, 1]})
     table.write_csv(data := tmp_path / "a.csv")
-
-    def run(*words):
-        command = [sys.executable, "-m", "twinrank", *map(str, words), "--weight", "w"]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
+    own = ["--weight", "w", "--cache-dir", tmp_path / "cache"]
     settings = ["--set", "n_estimators=3", "--set", "ensemble_size=1"]
-    done = run("train", data, "--trees", "--out", tmp_path / "run", *settings)
-    assert done.returncode == 0, done.stderr
+    code, _, err = cli("train", data, "--trees", "--out", tmp_path / "run", *settings, *own)
+    assert code == 0, err
     ranker, loaded = tr.load_model(tmp_path / "run"), tr.load(data, weight="w")
-    done = run("evaluate", tmp_path / "run", data)
-    assert "AP, RR and nERR@10 take no weights that differ within a query" in done.stderr
+    _, out, err = cli("evaluate", tmp_path / "run", data, *own)
+    assert "AP, RR and nERR@10 take no weights that differ within a query" in err
     found = tr.evaluate(ranker.predict(loaded), Y, loaded.lists, weights=WEIGHT)
-    assert f"{found['nDCG@5']:.4f}" in done.stdout
+    assert f"{found['nDCG@5']:.4f}" in out
     for words in (
         ("evaluate", tmp_path / "run", data, "--measure", "AP"),
         ("train", data, "--trees", "--objective", "AP", "--out", tmp_path / "other"),
     ):
-        done = run(*words)
-        assert done.returncode == 2
-        assert "AP is not a sum of gains" in done.stderr
+        code, _, err = cli(*words, *own)
+        assert code == 2
+        assert "AP is not a sum of gains" in err
     assert not (tmp_path / "other").exists()
+
+
+def test_a_search_leaves_out_objectives_without_weights():
+    spaces, without = for_weights_of_rows(spaces_of(["net", "trees", "blend"]))
+    assert without == ["AP", "nERR@10", "LambdaMART"]
+    assert spaces[0].dimensions["objective"].options == ("nDCG", "ListNet", "ApproxNDCG")
+    assert spaces[1].dimensions["objective"].options == ("nDCG",)
+    names = [name for name in spaces[2].dimensions if name.endswith("objective")]
+    assert len(names) == 2
+    assert all("AP" not in spaces[2].dimensions[name].options for name in names)

@@ -1,5 +1,6 @@
 """twinrank tune: a search for good parameters."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from twinrank.cli.output_options import (
     resumable,
     show_done,
     show_json,
+    show_note,
     show_paragraph,
     show_table,
     takes_output,
@@ -100,9 +102,10 @@ def tune(
         raise InputError(
             "Tuning needs Optuna; install it with pip install 'twinrank[tune]'."
         ) from error
+    from twinrank.core.measures import measure as as_measure
     from twinrank.experiments.study.study_source import Split, absolute
     from twinrank.experiments.tuning.search import Tuning
-    from twinrank.experiments.tuning.space import spaces_of
+    from twinrank.experiments.tuning.space import for_weights_of_rows, spaces_of
     from twinrank.support.memory import keep_memory
 
     keep_memory()
@@ -121,7 +124,16 @@ def tune(
         seed,
     )
     with warnings_as_notes(is_quiet()):
-        show_notes(tuning.split.sets()["train"])  # problems show before anything is written
+        train = tuning.split.sets()["train"]
+        show_notes(train)  # problems show before anything is written
+        if train.row_weights is not None:
+            as_measure(measure).check_takes_weights()
+            spaces, without = for_weights_of_rows(tuning.spaces)
+            tuning = replace(tuning, spaces=spaces)
+            if without:
+                show_note(
+                    f"Not searched, since weights differ within queries: {', '.join(without)}."
+                )
     count = trials or default["trials"]
     with resumable(out):
         found = tuning.run(out, count, jobs, ray, timeout, progress=not is_quiet(), force=force)

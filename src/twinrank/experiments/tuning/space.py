@@ -5,11 +5,12 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twinrank.core.measures import measure
 from twinrank.experiments.study.methods import BLEND, MODEL_KINDS, NET, SIZE_PARAMETER, TREES
 from twinrank.experiments.study.units import full_parameters
 from twinrank.learning.estimators.parameters import settings_of
@@ -194,6 +195,37 @@ def spaces_of(
             for model in _models_with(key, models):
                 fixed[model][key] = "none" if value is None and _has_none(key) else value
     return [Space(model, fixed[model], ranges.get(model, {})) for model in models]
+
+
+def for_weights_of_rows(spaces: Sequence[Space]) -> tuple[list[Space], list[str]]:
+    """The spaces without objectives that take no weights of documents, and these objectives."""
+    kept: list[Space] = []
+    removed: list[str] = []
+    for space in spaces:
+        own = dict(space.own)
+        for name, dimension in space.dimensions.items():
+            if name.rpartition("__")[2] == "objective" and isinstance(dimension, Choice):
+                taking = tuple(filter(_takes_weights, dimension.options))
+                removed += [o for o in dimension.options if o not in (*taking, *removed)]
+                own[name] = Choice(taking or dimension.options)  # with an error in each trial
+        kept.append(replace(space, own=own))
+    return kept, removed
+
+
+def _takes_weights(objective: Any) -> bool:
+    """True if weights may differ within a query."""
+    if objective in ENGINE_OBJECTIVES:
+        return False
+    if not has_torch():
+        return measure(objective).takes_weights
+    from twinrank.learning.training.net_settings import check_takes_weights, loss_of
+
+    given = {"objective": objective, "mode": "default", "strategy": "type3", "alpha": 1.0}
+    try:
+        check_takes_weights(loss_of({**given, "perturbation": 0.0, "samples": 1}), differ=True)
+    except InputError:
+        return False
+    return True
 
 
 def known_names(model: str) -> list[str]:
