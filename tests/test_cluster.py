@@ -123,6 +123,11 @@ def test_workers_share_the_codes_of_categories():
     assert model.feature_names == tuple(NAMES)
 
 
+def test_the_mode_per_document_trains():
+    ranker = tr.BoostedRanker(mode="per-document", n_estimators=2, ensemble_size=1)
+    assert not train_in_threads(ranker, halves()).per_query
+
+
 def test_the_paper_leaves_out_short_queries():
     small = {"min_data_in_leaf": 5, "min_sum_hessian_in_leaf": 0.1}
     ranker = tr.BoostedRanker(mode="paper", n_estimators=2, engine_params=small)

@@ -15,7 +15,7 @@ from twinrank.data.from_frames import Columns, as_frame, is_frame, read_columns,
 from twinrank.data.options import ReadOptions, first_repeated
 from twinrank.data.store import BlockSink
 from twinrank.data.table import Table, Texts
-from twinrank.support.arrays import refuse_dask, to_numpy
+from twinrank.support.arrays import refuse_clusters, to_numpy
 from twinrank.support.errors import InputError, Parts
 from twinrank.support.quantities import counted
 
@@ -107,7 +107,7 @@ def _features(
     X: Any, feature_names: Sequence[str] | None, categorical: Sequence[int | str]
 ) -> tuple[Columns, tuple[str, ...] | None]:
     """Return the features and their names."""
-    refuse_dask("X", X)
+    refuse_clusters("X", X)
     if hasattr(X, "toarray"):  # scipy sparse
         X = X.toarray(order="C")
     elif is_frame(X):
@@ -154,7 +154,7 @@ def _names(feature_names: Sequence[str] | None, count: int) -> tuple[str, ...] |
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:
     """Return any values as an array; masked values become NaN."""
-    refuse_dask(name, values)
+    refuse_clusters(name, values)
     try:
         array = to_numpy(values)
     except ValueError as error:  # rows of different lengths
@@ -240,7 +240,7 @@ def _runs(qid: Any, group: Any, rows: int, place: Place) -> Runs:
         if lists.documents != rows:
             raise InputError(f"group adds up to {lists.documents} documents, but X has {rows}.")
         return Runs(lists.offsets[:-1], np.arange(lists.sizes.size))
-    refuse_dask("qid", qid)
+    refuse_clusters("qid", qid)
     ids: Any = nw.from_native(qid, series_only=True, pass_through=True)
     if isinstance(qid, list | tuple) and any(isinstance(value, str) for value in qid):
         ids = np.array([*qid, None], object)[:-1]  # NumPy's text loses NUL characters at the end

@@ -21,7 +21,7 @@ from twinrank.data.block import (
 )
 from twinrank.data.options import ReadOptions, Roles
 from twinrank.data.table import Floats, Texts
-from twinrank.support.arrays import refuse_dask
+from twinrank.support.arrays import refuse_clusters
 from twinrank.support.errors import Argument, InputError
 
 Series = nw.Series[Any]
@@ -49,7 +49,7 @@ def is_frame(value: Any) -> bool:
 
 def as_frame(frame: Any, where: str) -> "nw.DataFrame[Any]":
     """Return any frame as a narwhals frame; a lazy frame is computed."""
-    refuse_dask(where, frame)
+    refuse_clusters(where, frame)
     try:
         native = nw.from_native(frame)
         table = native.collect() if isinstance(native, nw.LazyFrame) else native

@@ -31,14 +31,20 @@ def is_dask(x: object) -> bool:
     return type(x).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
-def refuse_dask(name: str, x: object) -> None:
-    """Raise an error for data on a Dask cluster, which would be copied into this process."""
-    if is_dask(x):
-        raise InputError(
-            f"{name} is on Dask, and this would copy all of it into the memory of this process. "
-            f"Only BoostedRanker.fit takes Dask data. Pass the files themselves (a folder or a "
-            f"pattern), or copy on purpose: {name}.compute()."
-        )
+def is_spark(x: object) -> bool:
+    """True for a Spark DataFrame; pyspark is not imported."""
+    return type(x).__module__.startswith("pyspark.sql.") and hasattr(x, "mapInArrow")
+
+
+def refuse_clusters(name: str, x: object) -> None:
+    """Raise an error for data on a cluster, which would be copied into this process."""
+    for place, there, copy in (("Dask", is_dask, "compute"), ("Spark", is_spark, "toPandas")):
+        if there(x):
+            raise InputError(
+                f"{name} is on {place}, and this would copy all of it into the memory of this "
+                f"process. Only BoostedRanker takes {place} data. Pass the files themselves (a "
+                f"folder or a pattern), or copy on purpose: {name}.{copy}()."
+            )
 
 
 def as_floats(name: str, values: Any) -> Floats:

@@ -119,7 +119,8 @@ def train_part(job: Job, part: Part, group: ProcessGroup) -> Model | None:
 def _train(job: Job, part: Part, group: ProcessGroup) -> Model:
     parameters = dict(job.parameters)
     data, weights = _dataset(part, group)
-    queries = trainable_queries(data, weights, parameters["mode"])
+    papers = parameters["mode"] == "paper"
+    queries = trainable_queries(data, weights, "paper" if papers else "default")
     counts = [int(m) for m in group.all_gather(str(len(queries)))]
     if not any(counts):
         raise InputError(
@@ -139,7 +140,7 @@ def _train(job: Job, part: Part, group: ProcessGroup) -> Model:
             own = as_dataset(rows.X, rows.y, qid=rows.qid, labelled=True)
             what = f"the evaluation set {name!r}"
             other = matched(own, data.features, data.feature_names, "BoostedRanker", what)
-        if parameters["mode"] == "paper":
+        if papers:
             other = other.select(trainable_queries(other, mode="paper"))
         sets[name] = other
     chosen = columns_of(parameters["categorical_features"], data.features, data.feature_names)

@@ -10,13 +10,19 @@ import numpy.typing as npt
 from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.learning.distributed.on_dask import train_on_dask
+from twinrank.learning.distributed.on_spark import (
+    Columns,
+    needs_spark,
+    predict_on_spark,
+    train_on_spark,
+)
 from twinrank.learning.distributed.worker import Job, check_available
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.parameters import saved_parameters
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.fit_arguments import named_sets
 from twinrank.learning.training.run_folder import Run
-from twinrank.support.arrays import is_dask
+from twinrank.support.arrays import is_dask, is_spark
 from twinrank.support.errors import InputError
 
 
@@ -174,6 +180,123 @@ class BoostedRanker(BaseRanker):
         self.verbose = verbose
         self.random_state = random_state
         self.engine_params = engine_params
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        eval_set: Any = None,
+        eval_qid: Any = None,
+        eval_group: Any = None,
+        eval_fraction: float | None = None,
+        callbacks: Sequence[Callback] = (),
+        run: str | os.PathLike[str] | Run | None = None,
+        resume: bool = False,
+        init_model: Any = None,
+        calibrate: Any = None,
+        *,
+        label: str | None = None,
+        query: str | None = None,
+        features: Sequence[str] | None = None,
+        weight: str | None = None,
+        workers: int | None = None,
+    ) -> Self:
+        """Train on features, labels and queries, on a Dataset, or on a Spark DataFrame.
+
+        On Spark, pass the frame as X, evaluation sets as frames with the same columns (one, or a
+        dict of them by name), and the names of the columns. Rows of a query go to the same worker.
+
+        Parameters
+        ----------
+        X, y, qid, group, sample_weight, eval_set, eval_qid, eval_group, eval_fraction
+            As in `Ranker.fit`; X, y, qid and sample_weight may be on Dask.
+        callbacks, run, resume, init_model, calibrate
+            As in `Ranker.fit`; not available on a cluster.
+        label, query : str, optional
+            On Spark: the columns of labels and of query ids.
+        features : list of str, optional
+            On Spark: the columns of features; by default all others.
+        weight : str, optional
+            On Spark: the column of weights, equal within a query.
+        workers : int, optional
+            On Spark: the number of tasks that train together; by default all slots.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If parameters or data cannot be used.
+        """
+        data = (X, y, qid, group, sample_weight)
+        sets = (eval_set, eval_qid, eval_group)
+        others = (callbacks, run, resume, init_model, None, None, calibrate)
+        if is_spark(X):
+            refused = (*data[1:], *sets[1:], eval_fraction, run, init_model, calibrate)
+            columns = Columns(label, query, features, weight)
+            return self._fit_on_spark(X, columns, eval_set, workers, refused, callbacks)
+        if any(v is not None for v in (label, query, features, weight, workers)):
+            raise needs_spark(X)
+        return self._fit(data, sets, eval_fraction, *others)
+
+    def _fit_on_spark(
+        self,
+        frame: Any,
+        columns: Columns,
+        eval_set: Any,
+        workers: int | None,
+        refused: Sequence[Any],
+        callbacks: Sequence[Callback],
+    ) -> Self:
+        if any(v is not None for v in refused) or callbacks:
+            raise InputError(
+                "On Spark, fit takes a frame, label=, query=, features=, weight=, workers= and "
+                "eval_set. Run folders, callbacks, init_model and calibrate are not available "
+                "there."
+            )
+        sets = {"validation": eval_set} if is_spark(eval_set) else dict(eval_set or {})
+        self._adopt(train_on_spark(self._job(), frame, columns, sets, workers))
+        return self
+
+    def predict(
+        self,
+        X: Any,
+        qid: Any = None,
+        group: Any = None,
+        *,
+        output: str = "score",
+        query: str | None = None,
+    ) -> Any:
+        """Score documents; on Spark, the frame with a further column.
+
+        Parameters
+        ----------
+        X, qid, group, output
+            As in `Ranker.predict`. A Spark DataFrame needs the columns of training; the new
+            column has the name of `output`.
+        query : str, optional
+            On Spark: the column of query ids; required if scores depend on them.
+
+        Returns
+        -------
+        array of float32, shape (n_documents,), or Spark DataFrame
+            One score per row, in the order of the rows; higher is better.
+        """
+        if not is_spark(X):
+            if query is not None:
+                raise needs_spark(X)
+            return super().predict(X, qid, group, output=output)
+        self._check_fitted()
+        if qid is not None or group is not None:
+            raise InputError("On Spark, pass query=, the name of a column, not qid or group.")
+        calibration = self._calibration(output)
+        per_query = self.model_.per_query or (calibration is not None and calibration.per_query)
+        return predict_on_spark(self, X, query, output, per_query)
 
     def _fit(
         self,

@@ -18,7 +18,7 @@ from twinrank.data.options import ReadOptions, odd_feature_notes
 from twinrank.data.sources import is_source, is_stream
 from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.settings import FEWEST
-from twinrank.support.arrays import refuse_dask, to_numpy
+from twinrank.support.arrays import refuse_clusters, to_numpy
 from twinrank.support.errors import Argument, DataWarning, InputError, warn
 
 _QUERY = "qid"  # the column of X with the query ids, if neither qid nor group is passed
@@ -68,7 +68,7 @@ def as_dataset(
             raise InputError("A Dataset has its own labels and queries: pass it alone.")
         return X
     for name, values in {"X": X, "y": y, "qid": qid, "group": group}.items():
-        refuse_dask(name, values)
+        refuse_clusters(name, values)
     alone = all(argument is None for argument in (y, qid, group))
     if alone and is_source(X) and (labelled or not is_stream(X)):
         return _loaded(X, labelled, known)
