@@ -123,6 +123,16 @@ def test_workers_share_the_codes_of_categories():
     assert model.feature_names == tuple(NAMES)
 
 
+def test_weights_of_documents():
+    weights = np.where(X[:, 2] == 1, 1.0, 0.05)
+    ranker = tr.BoostedRanker(n_estimators=5, ensemble_size=1, transforms="none", num_leaves=4)
+    ranker.set_params(colsample_bytree=1.0, samples=50)
+    own = halves(weights, sets=False), halves(sets=False)
+    two, plain = (fitted(ranker, train_in_threads(ranker, parts)).predict(X) for parts in own)
+    one = ranker.fit(X, Y, qid=QID, sample_weight=weights).predict(X)
+    assert np.abs(two - one).mean() < 0.3 * np.abs(plain - one).mean()
+
+
 def test_the_mode_per_document_trains():
     ranker = tr.BoostedRanker(mode="per-document", n_estimators=2, ensemble_size=1)
     assert not train_in_threads(ranker, halves()).per_query
@@ -158,7 +168,7 @@ def test_objectives_of_the_engines_are_available():
         (Rows(X[:5], Y[:5] * 0, QID[:5]), "1 of 2 workers have no query"),
         (Rows(X[:5, :2], Y[:5], QID[:5]), "Partitions have different features"),
         (Rows(X[:5], Y[:5] * np.nan, QID[:5]), "label must be a finite number"),
-        (Rows(X[:5], Y[:5], QID[:5], np.array([1, 2, 3, 4, 5])), "the same for all rows of query"),
+        (Rows(X[:5], Y[:5], QID[:5], -np.ones(5)), "must be finite and not negative"),
     ],
 )
 def test_data_that_cannot_be_used(first, message):

@@ -1,1 +1,1 @@
-"""Boosting on several machines: a worker, and front ends for Dask and others. Internal."""
+"""Boosting on several machines: a worker, and front ends for Dask and Spark. Internal."""

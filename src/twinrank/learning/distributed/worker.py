@@ -23,7 +23,7 @@ from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.fit_arguments import (
     TrainingSet,
     as_dataset,
-    list_weights,
+    labelled,
     trainable_queries,
 )
 from twinrank.learning.training.fitting import train_model
@@ -166,8 +166,7 @@ def _dataset(part: Part, group: ProcessGroup) -> tuple[Dataset, Any]:
     """The rows to train on, and the weight of every query or None."""
     about, data, weights = "", None, None
     if (rows := part.train) is not None and len(rows.y):
-        data = as_dataset(rows.X, rows.y, qid=rows.qid, labelled=True)
-        weights = list_weights(rows.weights, data)
+        data, weights = labelled(rows.X, rows.y, rows.qid, None, rows.weights)
         about = json.dumps([data.features, data.feature_names, sorted(data.categories)])
     kinds = group.all_gather(about)
     if data is None or "" in kinds:

@@ -223,18 +223,6 @@ def as_unlabelled(unlabelled: Any, known: KnownColumns = NOTHING_KNOWN) -> Datas
     return as_dataset(unlabelled[0], qid=unlabelled[-1], known=known)
 
 
-def list_weights(sample_weight: Any, data: Dataset) -> Any:
-    """One weight per list, from one per list or one per row (equal within a query)."""
-    own, weights = _weighted(data, sample_weight, own_order=False)
-    if own.row_weights is not None:
-        rows = own.row_weights
-        query = own.query_ids[int(np.argmax(own.lists.min(rows) != own.lists.max(rows)))]
-        raise InputError(
-            f"On a Dask cluster, sample_weight must be the same for all rows of query {query}."
-        )
-    return weights
-
-
 def _weighted(data: Dataset, sample_weight: Any, own_order: bool) -> tuple[Dataset, Any]:
     """The data, and a weight for each list; the data has those of rows that differ in a query.
 
