@@ -12,6 +12,7 @@ from twinrank.support.imports import import_registered, imported
 from twinrank.support.notation import check_options, parse
 
 _OWN: dict[str, Callable[..., Any]] = {}
+_NO_PATHS = ("rank:ndcg",)  # an objective of XGBoost, which looks like an import path
 
 
 def own_names() -> tuple[str, ...]:
@@ -22,7 +23,8 @@ def own_names() -> tuple[str, ...]:
 
 def is_path(name: str) -> bool:
     """True for the import path of a loss, `package.module:name`."""
-    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", name) is not None
+    found = re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", name)
+    return found is not None and name not in _NO_PATHS
 
 
 def is_own_loss(objective: Any) -> bool:

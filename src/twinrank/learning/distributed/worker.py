@@ -29,7 +29,6 @@ from twinrank.learning.training.fit_arguments import (
 from twinrank.learning.training.fitting import train_model
 from twinrank.learning.training.matched_data import matched
 from twinrank.learning.training.process_group import ProcessGroup, ProcessLostError
-from twinrank.learning.training.tree_parameters import ENGINE_OBJECTIVES
 from twinrank.support.compiled import threads_at_most
 from twinrank.support.errors import Argument, InputError
 
@@ -48,8 +47,7 @@ class Job:
 
 def check_available(resolved: Mapping[str, Any]) -> None:
     """Refuse parameters that need all the data in one place; "auto" is resolved."""
-    objective = resolved["objective"]
-    if str(objective) not in ENGINE_OBJECTIVES and is_own_loss(objective):
+    if is_own_loss(resolved["objective"]):
         raise InputError(
             "On a cluster, an objective must be a measure or one of the engine's own, not a loss "
             "of your own. Register a measure, or train on one machine."
