@@ -36,6 +36,7 @@ OBJECTIVE = "nDCG + SigmoidCrossEntropy"
 def main() -> None:
     options = parser((__doc__ or "").partition("\n")[0])
     options.add_argument("data", nargs="+", type=Path, help="folders with folds, or files")
+    options.add_argument("--folds", type=int, default=5, help="the first folds only")
     options.add_argument("--out", type=Path, required=True, help="keeps the predictions")
     given = options.parse_args()
     console.print(describe_environment())
@@ -43,7 +44,7 @@ def main() -> None:
     for path in given.data:
         folds = tr.load_folds(path) if path.is_dir() else tr.load(path).folds()
         parts = []
-        for number, fold in enumerate(folds, start=1):
+        for number, fold in enumerate(list(folds)[: given.folds], start=1):
             kept = given.out / f"{path.stem}-{number}.npz"
             if not kept.exists():
                 begin = time.perf_counter()

@@ -1,7 +1,7 @@
 """The figures of the documentation: `python docs/figures.py` draws them into docs/_static/figures.
 
-The library computes all curves, except the times, which are read from benchmarks.md, and the
-learning curves of text models, which are read from text_curves.json.
+The library computes all curves, except the times, which are read from benchmarks.md, the learning
+curves of text models, which are read from text_curves.json, and variety, a table of goals.md.
 """
 
 import json
@@ -245,8 +245,27 @@ def text_curves(path: Path) -> None:
         axes[0, 0].legend(fontsize=7)
 
 
+def variety(path: Path) -> None:
+    """α-nDCG against nDCG of the rankers in the table under "Variety" in goals.md."""
+    text = (HERE / "goals.md").read_text("utf-8")
+    table = text[text.index("| ranker | trained on |") :].split("\n\n")[0].splitlines()[2:]
+    rows = [_cells(line) for line in table]
+    marks = dict(zip(dict.fromkeys(row[1] for row in rows), "osXDvP", strict=False))
+    colours = dict(zip(dict.fromkeys(row[0] for row in rows), (BLUE, ORANGE, GREEN), strict=False))
+    with drawing(path, 1, 1, (6.5, 3.6)) as axes:
+        for ranker, trained, alpha, _, plain, *_ in rows:
+            point = float(plain), float(alpha)
+            axes[0, 0].plot(*point, marks[trained], color=colours[ranker], ms=7)
+        for name, mark in marks.items():
+            axes[0, 0].plot([], [], mark, color=GREY, label=name)
+        for name, colour in colours.items():
+            axes[0, 0].plot([], [], "-", color=colour, lw=4, label=name)
+        axes[0, 0].set(xlabel="nDCG@10 of relevant documents", ylabel="α-nDCG@10 of sub-topics")
+        axes[0, 0].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
 FIGURES: tuple[Callable[[Path], None], ...] = (
-    idea, twin_sigmoid, pushes, credits, perturbed, long_lists, text_curves,
+    idea, twin_sigmoid, pushes, credits, perturbed, long_lists, text_curves, variety,
 )  # fmt: skip
 
 

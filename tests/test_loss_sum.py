@@ -232,3 +232,11 @@ def test_which_objectives_give_probabilities():
     assert probability_term(tr.LossSum(OBJECTIVE)).relevant == 2
     for objective in ("nDCG", "nDCG + 0.5 * ListNet", "MSE", abs):
         assert probability_term(objective) is None
+
+
+def test_a_search_knows_which_parameters_matter_to_a_sum():
+    from twinrank.experiments.tuning.space import _matters
+
+    for objective in (OBJECTIVE, "nDCG + AP"):
+        assert _matters("strategy", {"objective": objective})
+    assert not _matters("strategy", {"objective": "SigmoidCrossEntropy"})

@@ -18,7 +18,7 @@ from twinrank.learning.models.architecture import Architecture
 from twinrank.learning.training.tree_parameters import ENGINE_OBJECTIVES
 from twinrank.support.errors import InputError, has_torch, unknown
 from twinrank.support.files import read_toml
-from twinrank.support.notation import Term
+from twinrank.support.notation import Term, summands
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -178,7 +178,7 @@ def _matters(name: str, values: Mapping[str, Any]) -> bool:
     if objective and not indirect and has_torch():
         from twinrank.core.losses import is_loss
 
-        indirect = is_loss(objective)
+        indirect = len(summands(objective)) == 1 and is_loss(objective)
     return not (indirect and name in _DIRECT)
 
 
