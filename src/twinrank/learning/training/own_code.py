@@ -8,7 +8,6 @@ from twinrank.core.measures import MEASURES, measure
 from twinrank.core.measures.measure_base import FunctionMeasure, Measure
 from twinrank.core.measures.measure_sum import MeasureSum
 from twinrank.core.own_losses import is_own_loss, own_loss
-from twinrank.learning.training.tree_parameters import ENGINE_OBJECTIVES
 from twinrank.support.code_identity import code_identity
 from twinrank.support.errors import InputError
 from twinrank.support.imports import imported
@@ -40,8 +39,6 @@ def _own(parameter: str, value: Any) -> Iterator[Any]:
 
 def _own_terms(value: Any) -> Iterator[Any]:
     """The own losses, and the classes or functions of own measures, also of a sum."""
-    if isinstance(value, str) and value in ENGINE_OBJECTIVES:  # rank:ndcg looks like a path
-        return
     if is_own_loss(value):
         yield own_loss(value) if isinstance(value, str) else value
     elif isinstance(value, str):
