@@ -1,62 +1,93 @@
-"""Two goals on built-in data with a made-up margin: a sum of measures beside two other ways.
+"""Two goals: a sum of measures beside blended labels and blended scores.
 
-    python benchmarks/goals.py --queries 400 --out results
+    python benchmarks/goals.py --queries 1500 --out results
+    python benchmarks/goals.py --expedia expedia.csv --out results
 
-The margin of a document is a grade from 0 to 3: a random linear function of ten features, with
-noise, cut at its quantiles. For each weight of the margin, three rankers are trained: our sum of
-two nDCG@10; LightGBM's lambdarank on blended labels; and a blend of the scores of two rankers, one
-for each goal. Each is a single model of 100 trees. Values are means over the test queries, which
-are kept in --out by training. The last table compares the margins where the relevance is equal.
+Built-in data gets a made-up margin: a random linear function of ten features, with noise, cut into
+grades from 0 to 3 at its quantiles; 30 % of the queries train, the others test. --expedia takes the
+training data of the Expedia competition, or a part of it: clicks are the first goal, bookings the
+second, and five folds test all queries.
+
+For each weight of the second goal, rankers of 100 trees with the same features are trained: our sum
+of two nDCG@10; LightGBM's lambdarank and XGBoost's rank:ndcg (ndcg_exp_gain=False) on blended
+labels; and two rankers, one for each goal, whose scores are blended: with 50 trees each, which is
+an equal cost, and with 100. Values per query are kept in --out. The table of comparisons is at an
+equal first goal: it interpolates between the two weights of the other method whose first goal is
+just below and just above that of the sum.
+
+On built-in data, "constraints" trains on a third of the test queries as validation data, with
+bounds relative to a ranker of the first goal, and compares the second goal with that of the fixed
+weights at an equal first goal.
 """
 
 import json
+import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import lightgbm as lgb
 import numpy as np
+import polars as pl
 import torch
+import xgboost as xgb
 
 import twinrank as tr
 from common import console, describe_environment, parser, race, show_table
+from real_clicks import NOT_FEATURES
 from twinrank.evaluation.significance import p_value
+from twinrank.experiments.study.units import one_thread
 
-WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4)
-GOALS = ("nDCG@10", "nDCG(label=margin)@10")
-SUM, LABELS, SCORES = "sum of measures", "blended labels, LightGBM", "blended scores"
-SETTINGS = {"n_estimators": 100, "ensemble_size": 1, "early_stopping": None, "random_state": 0}
+WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+SHOWN = (0.1, 0.2, 0.3, 0.4, 0.5)
+SUM, LIGHTGBM, XGBOOST = "sum of measures", "blended labels, LightGBM", "blended labels, XGBoost"
+HALF, TWICE = "blended scores, 2 × 50 trees", "blended scores, 2 × 100 trees"
+METHODS = (SUM, LIGHTGBM, XGBOOST, HALF, TWICE)
+ROUNDS = 100
+Split = tuple[tr.Dataset, tr.Dataset]
+Values = list[np.ndarray]
 
 
 def main() -> None:
     options = parser((__doc__ or "").partition("\n")[0])
-    options.add_argument("--queries", type=int, default=400)
+    options.add_argument("--queries", type=int, default=1500)
+    options.add_argument("--expedia", type=Path, help="the log, instead of built-in data")
     options.add_argument("--out", type=Path, required=True, help="keeps the values per query")
     given = options.parse_args()
     console.print(describe_environment())
     given.out.mkdir(parents=True, exist_ok=True)
-    train, test = with_margin(tr.synthetic_web_search(queries=given.queries)).split(0.5)
-    console.print(f"{train.queries} training queries, {test.queries} test queries")
-    found: dict[tuple[str, float], list[np.ndarray]] = {}
-    singles: dict[str, np.ndarray] = {}
-    for weight in WEIGHTS:
-        for name in (SUM, LABELS, SCORES):
-            kept = given.out / f"{given.queries}-{name.split()[0]}-{name.split()[1]}-{weight}.json"
-            if not kept.exists():
-                scores = scored(name, weight, train, test, singles)
-                values = tr.evaluate(scores, test.labels, test.lists, GOALS).values
-                kept.write_text(json.dumps([values[goal].tolist() for goal in GOALS]))
-            found[name, weight] = [np.array(v, float) for v in json.loads(kept.read_text())]
+    if given.expedia is None:
+        data, prefix = with_margin(tr.synthetic_web_search(queries=given.queries)), given.queries
+        splits = [data.split(0.3)]
+    else:
+        data, prefix = bookings(given.expedia), "expedia"
+        splits = [(train, test) for train, _, test in data.folds(5)]
+    first, second = data.labels
+    goals = ("nDCG@10", f"nDCG(label={second})@10")
+    train, test = splits[0]
+    console.print(
+        f"{train.queries} training queries, {test.queries} test queries, {first}, {second}"
+    )
+    found: dict[tuple[str, float], Values] = {}
+    for number, split in enumerate(splits):
+        for name, weight, scores in rankings(split, goals, given.out, f"{prefix}-{number}"):
+            values = tr.evaluate(scores, split[1].labels, split[1].lists, goals).values
+            before = found.get((name, weight), [np.zeros(0)] * 2)
+            found[name, weight] = [
+                np.append(old, values[goal]) for old, goal in zip(before, goals, strict=True)
+            ]
     rows = [
-        [
-            f"{weight:g}",
-            *(cell for name in (SUM, LABELS, SCORES) for cell in cells(found[name, weight])),
-        ]
+        [f"{weight:g}", *(cell for name in METHODS for cell in cells(found[name, weight]))]
         for weight in WEIGHTS
     ]
-    columns = [f"{name}: {goal}" for name in (SUM, LABELS, SCORES) for goal in ("rel", "margin")]
-    show_table("nDCG@10 by the weight of the margin", ["weight", *columns], rows)
-    compare(found)
-    show_cost(train)
+    columns = [f"{name}: {goal}" for name in METHODS for goal in (first, second)]
+    show_table(f"nDCG@10 by the weight of {second}", ["weight", *columns], rows)
+    compare(found, first, second)
+    if given.expedia is None:
+        sums = {weight: found[SUM, weight] for weight in WEIGHTS}
+        show_constraints(splits[0], goals, sums)
+    show_cost(train, goals)
 
 
 def with_margin(data: tr.Dataset) -> tr.Dataset:
@@ -69,61 +100,139 @@ def with_margin(data: tr.Dataset) -> tr.Dataset:
     return tr.Dataset.from_arrays(data.X, group=data.lists.sizes, labels=labels)
 
 
-def scored(
-    name: str, weight: float, train: tr.Dataset, test: tr.Dataset, singles: dict[str, np.ndarray]
-) -> np.ndarray:
-    """The scores of the test queries by one of the three ways."""
-    if name == LABELS:
-        return by_blended_labels(weight, train, test)
-    if name == SUM and 0 < weight < 1:
-        objective = f"{1 - weight:g} * {GOALS[0]} + {weight:g} * {GOALS[1]}"
-        return tr.BoostedRanker(objective, **SETTINGS).fit(train).predict(test)
-    for goal in GOALS:
-        if goal not in singles:
-            own = tr.BoostedRanker(goal, **SETTINGS).fit(train).predict(test)
-            centred = own - test.lists.spread(test.lists.sum(own) / test.lists.sizes)
-            singles[goal] = centred / centred.std()
-    return (1 - weight) * singles[GOALS[0]] + weight * singles[GOALS[1]]
+def bookings(path: Path) -> tr.Dataset:
+    """Hotel searches with clicks and bookings."""
+    frame = pl.read_csv(path, null_values=["NULL", ""], infer_schema_length=None)
+    names = [name for name in frame.columns if name not in NOT_FEATURES]
+    X = frame.select(pl.col(names).cast(pl.Float64).fill_null(-1.0)).to_numpy()
+    labels = {"click": frame["click_bool"].to_numpy(), "booking": frame["booking_bool"].to_numpy()}
+    return tr.Dataset.from_arrays(X, qid=frame["srch_id"].to_numpy(), labels=labels)
 
 
-def by_blended_labels(weight: float, train: tr.Dataset, test: tr.Dataset) -> np.ndarray:
-    """LambdaMART on (1 − w) · gain of the relevance + w · gain of the margin, as 31 grades."""
-    gains = [2.0 ** train.labels[name] - 1 for name in ("relevance", "margin")]
+def rankings(
+    split: Split, goals: tuple[str, str], out: Path, prefix: str
+) -> Iterator[tuple[str, float, np.ndarray]]:
+    """Method, weight and scores of the test queries; those of trained rankers are kept."""
+
+    def kept(name: str, train: Any) -> np.ndarray:
+        path = out / f"{prefix}-{name}.json"
+        if not path.exists():
+            path.write_text(json.dumps(np.asarray(train(), float).tolist()))
+        return np.array(json.loads(path.read_text()))
+
+    lists = split[1].lists
+    for rounds, name in ((ROUNDS // 2, HALF), (ROUNDS, TWICE)):
+        singles = []
+        for i, goal in enumerate(goals):
+            own = kept(f"single-{i}-{rounds}", partial(by_measure, goal, split, rounds))
+            centred = own - lists.spread(lists.sum(own) / lists.sizes)
+            singles.append(centred / centred.std())
+        for weight in WEIGHTS:
+            yield name, weight, (1 - weight) * singles[0] + weight * singles[1]
+    for weight in WEIGHTS:
+        objective = f"{1 - weight:g} * {goals[0]} + {weight:g} * {goals[1]}"
+        own = partial(by_measure, objective if weight else goals[0], split)
+        yield SUM, weight, kept(f"sum-{weight}", own)
+        grades = blended_grades(split[0], weight)
+        for name, train in ((LIGHTGBM, by_lightgbm), (XGBOOST, by_xgboost)):
+            yield name, weight, kept(f"{name[-8:]}-{weight}", partial(train, grades, split))
+
+
+def by_measure(objective: str, split: Split, rounds: int = ROUNDS) -> np.ndarray:
+    settings = {"learning_rate": 0.1, "ensemble_size": 1, "early_stopping": None, "n_jobs": 1}
+    ranker = tr.BoostedRanker(objective, n_estimators=rounds, **settings).fit(split[0])
+    return ranker.predict(split[1])
+
+
+def blended_grades(data: tr.Dataset, weight: float) -> np.ndarray:
+    """(1 − w) · gain of the first goal + w · gain of the second, as 31 grades."""
+    gains = [2.0**column - 1 for column in data.labels.values()]
     blended = (1 - weight) * gains[0] / gains[0].max() + weight * gains[1] / gains[1].max()
-    grades = np.rint(30 * blended / blended.max()).astype(int)
+    return np.rint(30 * blended / blended.max()).astype(int)
+
+
+def features(split: Split) -> list[np.ndarray]:
+    """The features that our trees see: as they are, and as z-scores within the query."""
     transform = tr.transform("QueryZScore")
-    sets = [np.column_stack([d.X, transform(d.X, d.lists)]) for d in (train, test)]
-    data = lgb.Dataset(sets[0], grades, group=train.lists.sizes)
+    return [np.column_stack([d.X, transform(d.X, d.lists)]) for d in split]
+
+
+def by_lightgbm(grades: np.ndarray, split: Split) -> np.ndarray:
+    train, test = features(split)
+    data = lgb.Dataset(train, grades, group=split[0].lists.sizes)
     parameters = {"objective": "lambdarank", "learning_rate": 0.1, "num_leaves": 15, "verbose": -1}
     parameters |= {"label_gain": list(range(31)), "feature_fraction": 0.5, "seed": 0}
-    return lgb.train(parameters, data, 100).predict(sets[1])
+    return lgb.train({**parameters, "num_threads": 1}, data, ROUNDS).predict(test)
 
 
-def cells(values: list[np.ndarray]) -> list[str]:
+def by_xgboost(grades: np.ndarray, split: Split) -> np.ndarray:
+    train, test = features(split)
+    data = xgb.DMatrix(train, grades, group=split[0].lists.sizes)
+    parameters = {"objective": "rank:ndcg", "ndcg_exp_gain": False, "learning_rate": 0.1}
+    parameters |= {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 15}
+    parameters |= {"colsample_bytree": 0.5, "seed": 0, "nthread": 1}
+    return xgb.train(parameters, data, ROUNDS).predict(xgb.DMatrix(test))
+
+
+def cells(values: Values) -> list[str]:
     return [f"{np.nanmean(value):.4f}" for value in values]
 
 
-def compare(found: dict[tuple[str, float], list[np.ndarray]]) -> None:
-    """The margin of the sum against that of the others at an equal relevance, by interpolation."""
+def compare(found: dict[tuple[str, float], Values], first: str, second: str) -> None:
+    """The second goal of the sum against that of the others at an equal first one."""
     rows = []
-    for name in (LABELS, SCORES):
-        for weight in WEIGHTS[1:-1]:
-            goal = np.nanmean(found[SUM, weight][0])
-            points = sorted((np.nanmean(found[name, w][0]), w) for w in WEIGHTS)
-            above = next((i for i, (value, _) in enumerate(points) if value >= goal), 0)
-            if above == 0:
-                continue
-            (low, a), (high, b) = points[above - 1 : above + 1]
-            share = (goal - low) / (high - low)
-            other = (1 - share) * found[name, a][1] + share * found[name, b][1]
-            gain = np.nanmean(found[SUM, weight][1] - other)
-            p = p_value(found[SUM, weight][1], other)
-            rows.append([name, f"{weight:g}", f"{goal:.4f}", f"{gain:+.4f}", f"{p:.2g}"])
-    columns = ["against", "weight", "nDCG@10 of relevance", "margin of the sum", "p"]
+    for name in METHODS[1:]:
+        others = {weight: found[name, weight] for weight in WEIGHTS}
+        for weight in SHOWN:
+            own = found[SUM, weight]
+            rows.append([name, f"{weight:g}", cells(own)[0], *at_equal(*own, others)])
+    columns = ["against", "weight", first, f"{second} of the sum", "p"]
     show_table("the second goal at an equal first one", columns, rows)
 
 
-def show_cost(data: tr.Dataset) -> None:
+def at_equal(first: np.ndarray, second: np.ndarray, others: dict[float, Values]) -> tuple[str, str]:
+    """The gain in the second goal, and its p-value, where others have an equal first goal."""
+    goal = np.nanmean(first)
+    points = sorted((np.nanmean(values[0]), weight) for weight, values in others.items())
+    above = next((i for i, (value, _) in enumerate(points) if value >= goal), None)
+    if above is None:
+        return f"first goal ≤ {points[-1][0]:.4f}", ""
+    if above == 0:
+        return f"first goal ≥ {points[0][0]:.4f}", ""
+    (low, a), (high, b) = points[above - 1 : above + 1]
+    share = (goal - low) / (high - low)
+    other = (1 - share) * others[a][1] + share * others[b][1]
+    return f"{np.nanmean(second - other):+.4f}", f"{p_value(second, other):.2g}"
+
+
+def show_constraints(split: Split, goals: tuple[str, str], sums: dict[float, Values]) -> None:
+    """Constrained rankers beside fixed weights, on the test queries that they did not see."""
+    train, (valid, test) = split[0], split[1].split(1 / 3)
+    own = {query: row for row, query in enumerate(split[1].query_ids.tolist())}
+    kept = [own[query] for query in test.query_ids.tolist()]
+    fixed = {w: [value[kept] for value in values] for w, values in sums.items()}
+    settings = {"learning_rate": 0.1, "ensemble_size": 1, "n_estimators": ROUNDS, "n_jobs": 1}
+    sets = {"validation": valid, "test": test}
+    current = tr.BoostedRanker(goals[0], **settings, validation_measure=goals[0])
+    current.fit(train, eval_set=sets)
+    rows = []
+    for slack in (0.002, 0.01, 0.03):
+        objective = f"{goals[1]} subject to {goals[0]} >= current - {slack}"
+        began = time.perf_counter()
+        ranker = tr.BoostedRanker(objective, **settings)
+        ranker.fit(train, eval_set=sets, current=current)
+        seconds = time.perf_counter() - began
+        values = tr.evaluate(ranker.predict(test), test.labels, test.lists, goals).values
+        gain, p = at_equal(values[goals[0]], values[goals[1]], fixed)
+        checks = [f"{c.margin:+.4f}, {c.verdict}" for c in ranker.constraints_]
+        weight = next(iter(ranker.history_[ranker.best_iteration_ - 1]["weights"].values()))
+        mean = f"{np.nanmean(values[goals[1]]):.4f}"
+        rows.append([f"{slack:g}", *checks, f"{weight:.1f}", mean, gain, p, f"{seconds:.0f} s"])
+    columns = ["bound", "validation", "test", "weight", goals[1], "− fixed weights", "p", "time"]
+    show_table("constraints: margins and verdicts", columns, rows)
+
+
+def show_cost(data: tr.Dataset, goals: tuple[str, str]) -> None:
     """The time of the gradient of a sum, relative to that of one measure."""
     from twinrank.data.label_columns import training_labels
     from twinrank.learning.boosting.newton import Newton
@@ -131,7 +240,7 @@ def show_cost(data: tr.Dataset) -> None:
     scores = np.random.default_rng(0).normal(size=data.documents).astype(np.float32)
     y = torch.tensor(scores, requires_grad=True)
     calls = {}
-    for objective in (GOALS[0], f"0.5 * {GOALS[0]} + 0.5 * {GOALS[1]}"):
+    for objective in (goals[0], f"0.5 * {goals[0]} + 0.5 * {goals[1]}"):
         newton, loss = Newton.of(objective), tr.DirectLoss(objective)
         labels = training_labels(newton.measure, data)
         calls["trees", objective] = partial(newton, scores, labels, data.lists)
@@ -144,4 +253,5 @@ def show_cost(data: tr.Dataset) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_thread():
+        main()

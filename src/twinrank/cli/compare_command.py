@@ -1,5 +1,6 @@
 """twinrank compare: a cross-validated comparison of methods."""
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from twinrank.cli.output_options import (
 from twinrank.support.errors import InputError, rendered
 
 if TYPE_CHECKING:
+    from twinrank.experiments.study.goal_sweep import Sweep
     from twinrank.experiments.study.study import Results, Study
 
 
@@ -40,6 +42,8 @@ def compare(
     *,
     methods: str | None = None,
     measures: str | None = None,
+    goals: str | None = None,
+    goal_weights: str | None = None,
     folds: Folds = None,
     cut: AtLeastOne = None,
     seeds: str | None = None,
@@ -65,6 +69,9 @@ def compare(
     it significantly. Every training is saved when it ends: the same command
     continues after an interruption, and trains only what has changed.
 
+    With --goals, weighted sums of two measures are trained, and the Pareto front
+    of the two goals is drawn (front.png).
+
     Example: twinrank compare MQ2008 --methods "AP-type3; LambdaMART"
 
     Parameters
@@ -78,6 +85,11 @@ def compare(
         nDCG-type3 (Small(ensemble_size=5))'. 'Clicks(learner=ips)' learns from simulated clicks.
     measures
         Measures, separated by ';': 'nDCG@5; AP; nERR@10'.
+    goals
+        Two measures, separated by ';': 'nDCG@10; nDCG(label=order)@10'. Their weighted sums are
+        trained instead of --methods, which then names models: 'Boosted; Small' (default: Boosted).
+    goal_weights
+        With --goals, the weights of the second measure (default: 0,0.1,0.3,0.5,0.7,0.9,1).
     cut
         Number of folds for data without folds; 1 is a single split (default: 5, or 3 for the
         built-in data).
@@ -112,9 +124,13 @@ def compare(
     chosen |= {"test": test, "significance": significance, "correction": correction}
     from twinrank.experiments.study.method_comparison import note_on_left_out
 
-    folder = (out or _default_folder(data, quick)).expanduser()
-    study = _study(data, chosen, _shared(settings, epochs), quick, reading or {})
-    show_notes(study.source.sets(study.chosen_folds[0])["train"])
+    sweep = _sweep(goals, goal_weights, chosen, quick, data)
+    folder = (out or _default_folder(data, quick, goals is not None)).expanduser()
+    study = _study(data, chosen, _shared(settings, epochs), quick, reading or {}, sweep)
+    training = study.source.sets(study.chosen_folds[0])["train"]
+    show_notes(training)
+    if sweep is not None:
+        sweep.check(training)
     if note := note_on_left_out(study):
         show_note(rendered(note, as_option))
     part = None if shard is None else _shard(shard)
@@ -123,7 +139,26 @@ def compare(
     if part is not None:
         _finish_shard(results, part)
         return
-    _finish(results, folder, queries)
+    _finish(results, folder, queries, sweep)
+
+
+def _sweep(
+    goals: str | None, weights: str | None, chosen: dict[str, Any], quick: bool, data: Path | None
+) -> "Sweep | None":
+    """The goals to sweep, if there are any; its models take the place of methods."""
+    if goals is None:
+        if weights is not None:
+            raise InputError("--goal-weights needs --goals.")
+        return None
+    if data is not None and data.suffix == ".toml":
+        raise InputError("--goals takes data, not a study file.")
+    from twinrank.experiments.study.goal_sweep import Sweep
+
+    try:
+        numbers = None if weights is None else [float(part) for part in weights.split(",")]
+    except ValueError:
+        raise InputError(f"--goal-weights {weights}: write numbers, such as 0,0.5,1.") from None
+    return Sweep.of(names(goals) or [], numbers, chosen.pop("methods"), quick)
 
 
 def _study(
@@ -132,6 +167,7 @@ def _study(
     shared: dict[str, Any],
     quick: bool,
     reading: dict[str, Any],
+    sweep: "Sweep | None",
 ) -> "Study":
     """The study to run; options replace the values of a study file."""
     from twinrank.experiments.study import method_comparison as defaults
@@ -150,8 +186,11 @@ def _study(
     if data is None:
         queries = defaults.QUICK_QUERIES if quick else defaults.BUILT_IN_QUERIES
         cut = {"cut": defaults.BUILT_IN_FOLDS, "queries": queries, **cut}
+    source = source_of(data, reading, **cut)
+    if sweep is not None:
+        return sweep.study(source, **chosen, shared=shared, quick=quick, testing=testing)
     return defaults.comparison_study(
-        source_of(data, reading, **cut),
+        source,
         **chosen,
         shared={**file.get("parameters", {}), **shared},
         own=file.get("method"),
@@ -194,15 +233,15 @@ def _finish_shard(results: "Results", part: tuple[int, int]) -> None:
         raise typer.Exit(1)
 
 
-def _default_folder(data: Path | None, quick: bool) -> Path:
+def _default_folder(data: Path | None, quick: bool, goals: bool = False) -> Path:
     """A folder in the current one, named after the data."""
-    parts = ["comparison"]
+    parts = ["goals" if goals else "comparison"]
     if data is not None:
         parts.append(data.absolute().name.partition(".")[0])
     return Path("-".join([*parts, *(["quick"] if quick else [])]))
 
 
-def _finish(results: "Results", folder: Path, queries: int) -> None:
+def _finish(results: "Results", folder: Path, queries: int, sweep: "Sweep | None") -> None:
     """Print the table, write files and the report; exit with code 1 if trainings failed."""
     from twinrank.experiments.report.report_page import write_report
     from twinrank.experiments.study.method_comparison import (
@@ -214,17 +253,29 @@ def _finish(results: "Results", folder: Path, queries: int) -> None:
         write_comparison,
     )
 
-    comparison = results.comparison()
-    show_table(table_of(results, comparison))
-    show_paragraph(headline(comparison, main_measure(results)))
+    comparison, swept = results.comparison(), {}
     write_comparison(results, comparison, folder)
     content = report_content(results, comparison, command_line(), queries)
+    if sweep is None:
+        show_table(table_of(results, comparison))
+        show_paragraph(headline(comparison, main_measure(results)))
+    else:
+        from twinrank.experiments.study.goal_sweep import front_figure, write_front
+
+        table, points = write_front(folder, sweep, comparison)
+        show_table(table)
+        show_done(f"Plot: {folder / 'front.png'}")
+        figures, tables = [front_figure(sweep, points)], [("Pareto front", table)]
+        content = replace(content, figures=figures, tables=tables)
+        swept = {"front": [asdict(point) for point in points]}
     write_report(folder / "report.html", content)
     if note := note_on_missing(results.study):
         show_paragraph(note)
     show_done(f"Report: {folder / 'report.html'}")
     failures = [str(failure) for failure in results.failures]
-    show_json({**comparison.to_json(), "report": folder / "report.html", "failures": failures})
+    show_json(
+        {**comparison.to_json(), **swept, "report": folder / "report.html", "failures": failures}
+    )
     show_failures(failures)
     if failures:
         missing = [name for name in results.study.method_names if name not in results.methods]

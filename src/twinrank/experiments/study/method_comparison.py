@@ -317,8 +317,10 @@ def _data_summary(results: Results) -> list[tuple[str, str]]:
 
 def _settings(results: Results) -> list[tuple[str, str]]:
     study = results.study
+    selecting = {str(unit.parameters.get("validation_measure")) for unit in study.units}
+    selected_by = "the objective of each method" if len(selecting) > 1 else selecting.pop()
     lines = [
-        ("Epoch or round selected by", f"{study.validation_measure} on the validation queries"),
+        ("Epoch or round selected by", f"{selected_by} on the validation queries"),
         ("Seeds", ", ".join(map(str, study.seeds))),
     ]
     parameters = {unit.method: unit.parameters for unit in study.units}
