@@ -540,8 +540,8 @@ def measured(monkeypatch):
 
     def set_values(**values):
         series = {name: iter(numbers) for name, numbers in values.items()}
-        measure = lambda _, name, scores: np.array([next(series[name])])  # noqa: E731
-        monkeypatch.setattr(Validation, "_values", measure)
+        measured = lambda _, name, *__: {"nDCG@5": np.array([next(series[name])])}  # noqa: E731
+        monkeypatch.setattr(Validation, "_measured", measured)
 
     return set_values
 

@@ -58,6 +58,8 @@ from .evaluation.calibration_error import CalibrationEvaluation as CalibrationEv
 from .evaluation.calibration_error import evaluate_calibration as evaluate_calibration
 from .evaluation.comparison import Comparison as Comparison
 from .evaluation.comparison import compare as compare
+from .evaluation.constraint_check import ConstraintCheck as ConstraintCheck
+from .evaluation.constraint_check import check_constraints as check_constraints
 from .evaluation.evaluate import evaluate as evaluate
 from .evaluation.evaluation_values import Evaluation as Evaluation
 from .evaluation.metric_plots import draw_cutoffs as draw_cutoffs

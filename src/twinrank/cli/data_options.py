@@ -109,19 +109,10 @@ def _reading(
 _NAMES = list(inspect.signature(_reading).parameters)
 _READING = declared(_reading, {"Options for reading data": _NAMES})
 _RENAMED = {"data": "check", "docids": "docid", "init_model": "from", "random_state": "seed"}
-_OWN_OPTIONS = (  # arguments of rankers and of `evaluate` that are options
+_OWN_OPTIONS = (  # arguments of rankers, studies and of `evaluate` that are options
     *("architecture", "convention", "curve", "empty", "epochs", "estimator", "min_overlap"),
-    *(
-        "objective",
-        "positions",
-        "sample_queries",
-        "score",
-        "strategy",
-        "teacher",
-        "ties",
-        "unlabelled",
-        *_RENAMED,
-    ),
+    *("current", "goal_weights", "goals", "objective", "positions", "sample_queries", "score"),
+    *("strategy", "teacher", "ties", "unlabelled", *_RENAMED),
 )
 
 

@@ -25,7 +25,7 @@ PANELS = {
         *("propensities", "estimator", "safe"),
     ),
     "Model and training": (
-        *("start", "objective", "strategy", "architecture", "trees", "per_document"),
+        *("start", "objective", "current", "strategy", "architecture", "trees", "per_document"),
         *("blend", "epochs", "paper", "calibrate", "seed", "config", "settings"),
     ),
     "Run": ("out", "gate", "resume", "save_every", "tensorboard", "log"),
@@ -49,6 +49,7 @@ def train(
     blend: bool = False,
     unlabelled: Path | None = None,
     teacher: Path | None = None,
+    current: Path | None = None,
     clicks: Path | None = None,
     propensities: Path | None = None,
     estimator: str | None = None,
@@ -92,7 +93,8 @@ def train(
         does not fit into memory. Default: all.
     objective
         The measure to optimise: nDCG (default), AP, P@5, …; or a loss by name: ListNet, …; or a
-        weighted sum.
+        weighted sum, also with constraints: "nDCG(label=order)@10 subject to nDCG@10 >= current
+        - 0.002".
     strategy
         The gradient of a measure: type1, type2, type3 (default) or swap.
     architecture
@@ -110,6 +112,8 @@ def train(
         Lists with the same features to pre-train a net on; labels are ignored.
     teacher
         The folder of a model or run whose scores a net also learns from.
+    current
+        The folder of the current model, with which constraints of --objective compare.
     clicks
         Learn from this log of clicks on DATA instead of labels: .csv, .tsv, .parquet, or a folder
         as for inspect. A fifth of its queries validates.
@@ -178,6 +182,7 @@ def train(
     trees = trees or per_document
     files = {"data": data, "valid": valid, "test": test}
     files |= {"unlabelled": unlabelled, "teacher": teacher, "from": start, "gate": gate}
+    files |= {} if current is None else {"current": current}
     if clicks is None and (propensities or estimator or safe is not None):
         raise InputError("--propensities, --estimator and --safe need --clicks.")
     if clicks is not None:

@@ -70,6 +70,8 @@ def run_training(
         more["unlabelled"] = sets.pop("unlabelled")
     if source.get("calibrate") is not None:
         more["calibrate"] = source["calibrate"]
+    if source.get("current") is not None:
+        more["current"] = source["current"]
     if source.get("from") is not None:
         more["init_model"] = source["from"]
     evaluation = {name: data for name, data in sets.items() if name != "train"}
@@ -105,6 +107,8 @@ def run_training(
     if group.is_main:
         if not is_quiet():
             show(f"Model in {out / 'model'} ({_outcome(ranker)})", err=log is not None)
+            for check in ranker.constraints_:
+                show(str(check), err=log is not None)
         if result and (worse or not is_quiet()):
             show(gate_text(result["gate"]), err=worse or log is not None)
         show_json({**_result(ranker, out), **result})
@@ -114,14 +118,16 @@ def run_training(
 
 def _result(ranker: "BaseRanker", folder: Path) -> dict[str, Any]:
     """The outcome of a training for JSON."""
+    checks = [check.to_json() for check in ranker.constraints_]
     return {
         "model": folder / "model",
         "kind": ranker.kind,
         "unit": ranker.iteration_name(),
         "iterations": len(ranker.history_),
         "best_iteration": ranker.best_iteration_,
-        "measure": str(ranker.validation_measure),
+        "measure": ranker.selected_by,
         "best_score": ranker.best_score_,
+        **({"constraints": checks} if checks else {}),
         **({"weights": ranker.weights_} if hasattr(ranker, "weights_") else {}),
     }
 
@@ -138,7 +144,7 @@ def _outcome(ranker: "BaseRanker") -> str:
         kept = ""
     if ranker.best_score_ is None:
         return length
-    return f"{length}, {ranker.validation_measure} {ranker.best_score_:.4f}{kept}"
+    return f"{length}, {ranker.selected_by} {ranker.best_score_:.4f}{kept}"
 
 
 def _load(source: dict[str, Any], group: "ProcessGroup") -> "dict[str, Dataset]":

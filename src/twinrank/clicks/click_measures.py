@@ -6,6 +6,7 @@ import numpy as np
 
 from twinrank.core.lists import Lists
 from twinrank.core.measures import Measure, MeasureSum, measure
+from twinrank.core.measures.constraints import starting
 from twinrank.support.errors import Argument, InputError
 
 _INSTEAD = {"P": "P(gain=linear)", "RBP": "RBP(gain=linear)"}
@@ -59,7 +60,7 @@ def check_click_objective(objective: Any, what: str = "objective") -> None:
     if isinstance(objective, str) and objective in _LINEAR_LOSSES:
         return
     try:
-        known = measure(objective)
+        known = measure(starting(objective))
     except (InputError, TypeError):
         raise InputError(
             "The labels are credits of clicks, for which ",

@@ -14,6 +14,8 @@ _TERM = re.compile(
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 _PLUS_OUTSIDE_BRACKETS = re.compile(r"(?!(?<=[\d.][eE])\+\d)\+(?![^()]*\))")  # not that of 1e+06
 _MINUS_OUTSIDE_BRACKETS = re.compile(r"(?<=[\s\d)])-(?![^()]*\))")
+SUBJECT_TO = re.compile(r"\s+subject\s+to\s+")
+"""What separates a goal from its constraints."""
 _WORDS: dict[str, Value] = {"none": None, "true": True, "false": False}
 
 
@@ -64,6 +66,11 @@ def summands(text: str) -> list[tuple[float, str]]:
     >>> summands("0.7 * nDCG(label=click)@10 + P@5")
     [(0.7, 'nDCG(label=click)@10'), (1.0, 'P@5')]
     """
+    if SUBJECT_TO.search(text):
+        raise InputError(
+            f"{text!r} has constraints, which only the objective of a ranker can have. Write a "
+            f"measure here."
+        )
     found = []
     for part in _PLUS_OUTSIDE_BRACKETS.split(text):
         weight, star, term = part.rpartition("*")

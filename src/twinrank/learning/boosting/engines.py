@@ -115,6 +115,8 @@ class Grower(Protocol):
     """True if training continues from `state` with the same bits."""
     count: int
     """The number of rounds that added a tree, in all parts of the training."""
+    objective: Any
+    """What the next tree is grown on; None for the engine's own objective."""
 
     def grow(self, round_number: int) -> bool:
         """Add a tree; False, and no tree, if no split helps."""

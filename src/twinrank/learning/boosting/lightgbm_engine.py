@@ -157,7 +157,7 @@ class Grower:
     def __init__(
         self, settings: TreeSettings, objective: Any, data: Data, state: bytes | None = None
     ) -> None:
-        self._settings, self._objective, self._data = settings, objective, data
+        self._settings, self.objective, self._data = settings, objective, data
         self._earlier = "" if state is None else state.decode()
         self.count = len(_parsed(self._earlier)[1])
         params = params_of(settings)
@@ -176,7 +176,7 @@ class Grower:
     def grow(self, round_number: int) -> bool:
         """Add a tree; False if no split helps."""
         self._scores.clear()
-        objective = self._objective
+        objective = self.objective
         if objective is not None:
             queries = draw_queries(self._settings, len(self._data.rows.lists), round_number)
             objective = replace(objective, queries=queries)
@@ -231,7 +231,7 @@ class Grower:
         words = np.random.SeedSequence(seeds).generate_state(2) >> 1
         names = ("feature_fraction_seed", "extra_seed")
         self._booster.reset_parameter(dict(zip(names, words.tolist(), strict=True)))
-        if self._grown and self._objective is not None:
+        if self._grown and self.objective is not None:
             self._booster.reset_parameter({"verbosity": -1})
 
 

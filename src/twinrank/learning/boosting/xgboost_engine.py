@@ -129,7 +129,7 @@ class Grower:
     def __init__(
         self, settings: TreeSettings, objective: Any, data: Data, state: bytes | None = None
     ) -> None:
-        self._settings, self._objective, self._data = settings, objective, data
+        self._settings, self.objective, self._data = settings, objective, data
         # XGBoost chooses bins by the weights, and so the sample, of the first round it sees.
         resamples = objective is None and settings.subsample < 1 and settings.subsample_freq > 0
         self.exact = _EXACT.issuperset(settings.engine_params) and not resamples
@@ -172,8 +172,8 @@ class Grower:
         """The objective on the queries of this round; XGBoost's own gets weights of 0."""
         lists, weights = self._data.rows.lists, self._data.rows.weights
         queries = draw_queries(self._settings, len(lists), round_number)
-        if self._objective is not None:
-            return replace(self._objective, queries=queries)
+        if self.objective is not None:
+            return replace(self.objective, queries=queries)
         if queries is not None:
             own = np.zeros(len(lists))
             own[queries] = 1.0 if weights is None else np.asarray(weights)[queries]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from twinrank.core.measures.constraints import constrained
 from twinrank.core.own_losses import is_own_loss
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import transform
@@ -47,6 +48,8 @@ class Job:
 
 def check_available(resolved: Mapping[str, Any]) -> None:
     """Refuse parameters that need all the data in one place; "auto" is resolved."""
+    if constrained(resolved["objective"]) is not None:
+        raise InputError("Constraints are not available on a cluster: train on one machine.")
     if is_own_loss(resolved["objective"]):
         raise InputError(
             "On a cluster, an objective must be a measure or one of the engine's own, not a loss "

@@ -15,8 +15,10 @@ from sklearn.exceptions import NotFittedError
 
 from twinrank.clicks.click_measures import check_click_objective
 from twinrank.core.measures import Measure
+from twinrank.core.measures.constraints import constrained
 from twinrank.data.dataset import Dataset
 from twinrank.data.sources import is_source, is_stream
+from twinrank.evaluation.constraint_check import ConstraintCheck, checks_from_json
 from twinrank.learning.estimators.calibration import Calibration, CalibrationOptions
 from twinrank.learning.estimators.data_warnings import warn_about_training
 from twinrank.learning.estimators.parameters import loaded_parameters, own_net, saved_parameters
@@ -82,6 +84,8 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         The number of features.
     feature_names_in_ : array of str
         Their names, if the training data had names.
+    constraints_ : list of ConstraintCheck
+        Whether the constraints of the objective hold on each evaluation set.
     """
 
     kind: ClassVar[str]
@@ -126,6 +130,7 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         resume: bool = False,
         init_model: Any = None,
         calibrate: Any = None,
+        current: Any = None,
     ) -> Self:
         """Train on features, labels and queries, or on a Dataset.
 
@@ -172,6 +177,9 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         calibrate : str or dict, optional
             Learn on the evaluation set what scores mean: "probability", "grade", or with options
             "probability(relevant=2, query_features=true)"; see `calibrate`.
+        current : fitted ranker, path of a saved one, or array, optional
+            The current ranker of constraints such as "… subject to nDCG@10 >= current - 0.002";
+            or its scores, one per row of the evaluation set, by name if there are several sets.
 
         Returns
         -------
@@ -184,7 +192,7 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         """
         data = (X, y, qid, group, sample_weight)
         sets = (eval_set, eval_qid, eval_group)
-        others = (callbacks, run, resume, init_model, None, None, calibrate)
+        others = (callbacks, run, resume, init_model, None, None, calibrate, current)
         return self._fit(data, sets, eval_fraction, *others)
 
     def _fit(
@@ -199,12 +207,13 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         unlabelled: Any = None,
         teacher: Any = None,
         calibrate: Any = None,
+        current: Any = None,
     ) -> Self:
         """Read the arguments of `fit`, and train."""
         check_callbacks(callbacks)
         calibration = CalibrationOptions.of(calibrate)
         previous = initial_model(init_model, self.kind, own_net(self))
-        more = (eval_fraction, previous, unlabelled, teacher)
+        more = (eval_fraction, previous, unlabelled, teacher, current)
         train, sets = training_data(self, training, evaluation, *more)
         if calibration is not None:
             self._check_calibration(sets, calibration)
@@ -223,6 +232,18 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         """Raise InputError if a training with these parameters cannot continue from a model."""
         own = self._parameters()
         check_same_training(own, saved_parameters(own), previous, data)
+
+    @property
+    def constraints_(self) -> list[ConstraintCheck]:
+        """Whether the constraints of the objective hold on each evaluation set."""
+        self._check_fitted()
+        return checks_from_json(self.model_.provenance.get("constraints", ()))
+
+    @property
+    def selected_by(self) -> str:
+        """The measure of `best_score_`: `validation_measure`, or the goal that constraints have."""
+        own = constrained(getattr(self, "objective", None))
+        return str(self.validation_measure if own is None else own.goal)
 
     def _known_columns(self) -> KnownColumns:
         """The columns that the fitted model knows as categories or text, by name if possible."""

@@ -11,7 +11,9 @@ import numpy.typing as npt
 from sklearn.base import clone
 
 from twinrank.core.lists import Lists
+from twinrank.core.measures.constraints import ConstrainedObjective, constrained
 from twinrank.data.dataset import Dataset
+from twinrank.evaluation.constraint_check import checked
 from twinrank.evaluation.evaluate import evaluate_data
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.blend_rankers import (
@@ -22,6 +24,7 @@ from twinrank.learning.estimators.blend_rankers import (
 )
 from twinrank.learning.estimators.blend_weights import (
     best_weights,
+    constrained_weights,
     equal_weights,
     explicit_weights,
 )
@@ -40,7 +43,12 @@ from twinrank.learning.models.saved_model import (
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.console import Bar, Lines
 from twinrank.learning.training.fit_arguments import TrainingSet
-from twinrank.learning.training.fitting import continued, described, fingerprints
+from twinrank.learning.training.fitting import (
+    check_constraints_of,
+    continued,
+    described,
+    fingerprints,
+)
 from twinrank.learning.training.learner import learner_class
 from twinrank.learning.training.matched_data import matched_sets, trainable_part
 from twinrank.learning.training.own_code import identities
@@ -228,6 +236,7 @@ class Blend(BaseRanker):
         self.check_parameters(trainable.data.documents)
         plan, rankers = self._plan(), self._prepared()
         selecting = selecting_set(plan, sets)
+        check_constraints_of(plan, train, sets)
         for ranker in rankers.values():
             chosen = columns_of(ranker.categorical_features, data.features, data.feature_names)
             for part in (trainable.data, *sets.values()):
@@ -249,9 +258,12 @@ class Blend(BaseRanker):
             own_callbacks = [callback.for_ranker(name) for callback in callbacks]
             earlier = None if previous is None else previous.models[name]  # type: ignore[attr-defined]
             train_ranker(ranker, name, train, sets, own_callbacks, run, earlier)
+        source = train
         if selecting is not None:
-            train = TrainingSet(sets[selecting], sets[selecting].weights)
-        model = self._blended(rankers, train, sets, plan)
+            source = TrainingSet(sets[selecting], sets[selecting].weights)
+        model = self._blended(rankers, source, sets, plan, train.current)
+        if plan.constrained is not None:
+            about["constraints"] = _checks(plan.constrained, model, rankers, sets, train.current)
         model = replace(model, feature_names=data.feature_names, provenance=about)
         if run is not None:
             if run.resume:
@@ -283,6 +295,7 @@ class Blend(BaseRanker):
         source: TrainingSet,
         sets: dict[str, Dataset],
         plan: Plan,
+        current: Mapping[str, Any],
     ) -> BlendModel:
         """The model: `source` gives the scales and, if it is an evaluation set, the weights."""
         measure, data = plan.validation_measure, source.data
@@ -302,6 +315,9 @@ class Blend(BaseRanker):
         chosen = explicit_weights(self.weights, list(rankers))
         if chosen is None and selecting is None:
             chosen = equal_weights(len(rankers))
+        elif chosen is None and plan.constrained is not None:
+            old = current.get(selecting or "")
+            chosen = constrained_weights(selected, scales, data, plan.constrained, old)
         elif chosen is None:
             chosen = best_weights(selected, scales, data, measure)
         encoded = [each for r in rankers.values() for each in r.model_.encoding.columns.items()]
@@ -343,6 +359,11 @@ class Blend(BaseRanker):
     def _plan(self) -> Plan:
         """The measure and the evaluation set that select."""
         fixed = {"validate_every": 1, "early_stopping": None, "tolerance": 0.0, "stages": 1}
+        objectives = {str(r.objective): r.objective for r in named_rankers(self.rankers).values()}
+        if any(constrained(own) for own in objectives.values()):
+            if len(objectives) > 1:
+                raise InputError("The rankers of a blend with constraints need the same objective.")
+            fixed["objective"] = next(iter(objectives.values()))
         return Plan.of({**super()._parameters(), **fixed}, "stages")
 
     def _prepared(self) -> dict[str, BaseRanker]:
@@ -393,3 +414,25 @@ class Blend(BaseRanker):
                 ranker.__sklearn_tags__().input_tags.allow_nan for ranker in rankers
             )
         return tags
+
+
+def _checks(
+    objective: ConstrainedObjective,
+    model: BlendModel,
+    rankers: Mapping[str, BaseRanker],
+    sets: Mapping[str, Dataset],
+    current: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Whether a blend keeps the constraints on each evaluation set, as JSON."""
+    measures = [constraint.measure for constraint in objective.constraints]
+    found = []
+    for name, data in sets.items():
+        if objective.needs_current and name not in current:
+            continue
+        own = model.combined([ranker._scores(data) for ranker in rankers.values()])
+        new, old = (
+            None if scores is None else evaluate_data(scores, data, measures).values
+            for scores in (own, current.get(name))
+        )
+        found += [check.to_json() for check in checked(objective, new or {}, old, name)]
+    return found

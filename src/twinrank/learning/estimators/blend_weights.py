@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.core.measures import Measure
+from twinrank.core.measures.constraints import ConstrainedObjective
 from twinrank.data.dataset import Dataset
+from twinrank.evaluation.constraint_check import missed
 from twinrank.evaluation.evaluate import evaluate_data
 from twinrank.learning.models.blend_model import Scores, weighted_sum
 from twinrank.learning.training.settings import is_auto
@@ -36,6 +38,27 @@ def best_weights(
     loss = values[values.mean(axis=1).argmax()] - values
     error = loss.std(axis=1, ddof=1) / np.sqrt(queries)
     return tuple(grid[loss.mean(axis=1) <= _ERRORS * error].mean(axis=0).tolist())
+
+
+def constrained_weights(
+    scores: Sequence[Scores],
+    scales: Sequence[float],
+    data: Dataset,
+    objective: ConstrainedObjective,
+    current: Scores | None,
+) -> tuple[float, ...]:
+    """The weights with the best goal that keep the constraints, or miss them least."""
+    measures = [objective.goal, *(constraint.measure for constraint in objective.constraints)]
+    best = None
+    old = None if current is None else evaluate_data(current, data, measures).values
+    for point in simplex(len(scores)):
+        blended = weighted_sum(scores, point.tolist(), scales)
+        found = evaluate_data(blended, data, measures)
+        key = -missed(objective, found.values, old), found[str(objective.goal)]
+        if best is None or key > best[0]:
+            best = key, point
+    assert best is not None
+    return tuple(best[1].tolist())
 
 
 def explicit_weights(weights: Any, names: Sequence[str]) -> tuple[float, ...] | None:

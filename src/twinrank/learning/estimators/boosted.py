@@ -319,8 +319,8 @@ class BoostedRanker(BaseRanker):
         if any(v is not None for v in refused) or callbacks:
             raise InputError(
                 "On a Dask cluster, fit takes X, y, qid, sample_weight and eval_set, as Dask "
-                "arrays or frames. Run folders, callbacks, init_model and calibrate are not "
-                "available there."
+                "arrays or frames. Run folders, callbacks, init_model, calibrate and current are "
+                "not available there."
             )
         sets = {name: _dask_set(*own) for name, own in named_sets(eval_set, eval_qid).items()}
         self._adopt(train_on_dask(self._job(), (X, y, qid, sample_weight), sets))

@@ -219,6 +219,7 @@ class Ranker(BaseRanker):
         resume: bool = False,
         init_model: Any = None,
         calibrate: Any = None,
+        current: Any = None,
         unlabelled: Any = None,
         teacher: Any = None,
     ) -> Self:
@@ -238,6 +239,8 @@ class Ranker(BaseRanker):
             Start from its weights, as in `BoostedRanker.fit`.
         calibrate : str or dict, optional
             Learn on the evaluation set what scores mean, as in `BoostedRanker.fit`.
+        current : fitted ranker, path of a saved one, or array, optional
+            The current ranker of constraints, as in `BoostedRanker.fit`.
         unlabelled : Dataset, (X, qid) or (X, y, qid), optional
             Lists with the same features, for contrastive pre-training of the hidden layers (Hou et
             al. 2023). Labels in it are ignored. The transforms are fitted on the training data.
@@ -255,7 +258,7 @@ class Ranker(BaseRanker):
             If parameters or data cannot be used.
         """
         data, sets = (X, y, qid, group, sample_weight), (eval_set, eval_qid, eval_group)
-        others = (callbacks, run, resume, init_model, unlabelled, teacher, calibrate)
+        others = (callbacks, run, resume, init_model, unlabelled, teacher, calibrate, current)
         return self._fit(data, sets, eval_fraction, *others)
 
     def partial_fit(

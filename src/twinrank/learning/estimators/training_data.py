@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinrank.clicks.click_log import ClickLog
+from twinrank.data.batches import rows_of
 from twinrank.data.dataset import Dataset
 from twinrank.learning.estimators.parameters import named_columns
 from twinrank.learning.estimators.saved_ranker import load_model
@@ -17,6 +18,7 @@ from twinrank.learning.training.fit_arguments import (
     TrainingSet,
     as_evaluation_sets,
     as_unlabelled,
+    current_scores,
     known_columns,
     labelled,
     split_queries,
@@ -38,6 +40,7 @@ def training_data(
     previous: Model | None,
     unlabelled: Any,
     teacher: Any,
+    current: Any = None,
 ) -> tuple[TrainingSet, dict[str, Dataset]]:
     """The training set and the evaluation sets of a call of `fit`."""
     if isinstance(training[0], ClickLog):
@@ -62,12 +65,14 @@ def training_data(
         ranker._check_continues(previous, data)
     train = TrainingSet(data, weights, scores, lists)
     sets = as_evaluation_sets(*evaluation, known)
-    if eval_fraction is None:
-        return train, sets
-    if sets:
-        raise InputError("Pass eval_set or eval_fraction, not both.")
-    kept, held = split_queries(data, eval_fraction, ranker.random_state)
-    return train.select(kept), {"validation": data.select(held)}
+    if eval_fraction is not None:
+        if sets:
+            raise InputError("Pass eval_set or eval_fraction, not both.")
+        kept, held = split_queries(data, eval_fraction, ranker.random_state)
+        train, sets = train.select(kept), {"validation": data.select(held)}
+    if isinstance(current, str | os.PathLike):
+        current = load_model(current)
+    return replace(train, current=current_scores(current, sets, evaluation[0])), sets
 
 
 def opened_run(run: str | os.PathLike[str] | Run | None, resume: bool) -> Run | None:
@@ -92,8 +97,13 @@ def papers_data(
     (kept, *others), note = papers_queries([("training", train.data), *sets.items()])
     if note:
         warn(DataWarning(*note))
-    pairs = zip(sets, others, strict=True)
-    return train.select(kept), {name: sets[name].select(queries) for name, queries in pairs}
+    chosen = dict(zip(sets, others, strict=True))
+    current = {
+        name: scores[rows_of(sets[name].lists, chosen[name])]
+        for name, scores in train.current.items()
+    }
+    train = replace(train.select(kept), current=current)
+    return train, {name: sets[name].select(queries) for name, queries in chosen.items()}
 
 
 def encoded_data(

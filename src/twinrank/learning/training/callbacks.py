@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 """One iteration in the history: `iteration`, `seconds`, one value per evaluation set, and for nets
-`loss` and `learning_rate`."""
+`loss` and `learning_rate`. With several goals, `goals` has the value of each by evaluation set, and
+with constraints `weights` the weight of each."""
 
 
 class TrainingInterrupted(TwinRankError):  # noqa: N818 (an event, not an error)
@@ -140,7 +141,11 @@ class EarlyStopping(Callback):
         if record["iteration"] - best.iteration < self.patience:
             return
         measure, name = trainer.plan.validation_measure, trainer.iteration_name
-        what = f"no better {measure} than {best.tops[0]:.4f} ({name} {best.iteration})"
+        what = (
+            f"no smaller violation of constraints than {best.missed:.4f} ({name} {best.iteration})"
+        )
+        if not best.missed:
+            what = f"no better {measure} than {best.tops[0]:.4f} ({name} {best.iteration})"
         if len(best.tops) > 1:
             what = f"no model of the ensemble improved its {measure} after {name} {best.iteration}"
         trainer.stop_reason = f"{what} for {self.patience} {name}s"
@@ -272,6 +277,10 @@ class TensorBoard(Callback):
         measure = trainer.plan.validation_measure
         values = {name: record.get(name) for name in ("loss", "learning_rate")}
         values |= {f"{measure}/{name}": record.get(name) for name in trainer.validation.sets}
+        for name, goals in record.get("goals", {}).items():
+            values |= {f"{goal}/{name}": value for goal, value in goals.items()}
+        for name, weight in record.get("weights", {}).items():
+            values[f"weight/{name}"] = weight
         # The wall time without interruptions: the history only has seconds of training.
         when = time.time() - trainer.seconds + record["seconds"]
         for tag, value in values.items():

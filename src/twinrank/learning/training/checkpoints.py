@@ -77,7 +77,7 @@ def save_checkpoint(trainer: "Trainer", path: Path) -> None:
     arrays |= {f"{_KEPT}{name}": scores for name, scores in trainer.validation.kept.items()}
     if trainer.validation.top is not None:
         arrays[_TOP] = trainer.validation.top
-    best = trainer.best
+    best, dual = trainer.best, trainer.validation.dual
     about = {
         "format": FORMAT,
         "version": VERSION,
@@ -88,6 +88,7 @@ def save_checkpoint(trainer: "Trainer", path: Path) -> None:
         "progress": asdict(trainer.progress) | {"seconds": trainer.seconds},
         "stop_reason": trainer.stop_reason,
         "best": None if best is None else asdict(best),
+        "dual": None if dual is None else dual.state(),
     }
     content = save(arrays, metadata={"twinrank": json.dumps(sealed(about))})
     with replacing(path) as partial:
@@ -161,3 +162,4 @@ def _restore(trainer: "Trainer", about: dict[str, Any], arrays: dict[str, Any]) 
     trainer.validation.kept = {
         name.removeprefix(_KEPT): array for name, array in arrays.items() if name.startswith(_KEPT)
     }
+    trainer.validation.restore(about.get("dual"))

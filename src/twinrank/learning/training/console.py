@@ -21,6 +21,9 @@ def values_of(trainer: "Trainer", record: Record) -> list[str]:
         for name in trainer.validation.sets
         if record.get(name) is not None
     ]
+    goals = record.get("goals", {}).get(trainer.validation.selecting, {})
+    parts += [f"{name} {value:.4f}" for name, value in goals.items() if value is not None]
+    parts += [f"weight {value:.2f}" for value in record.get("weights", {}).values()]
     return parts if trainer.best is None else [*parts, trainer.best.text(trainer.iteration_name)]
 
 

@@ -1,7 +1,7 @@
 """Input of `fit` and `predict` as datasets: arrays, frames, evaluation sets, a teacher's scores."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -294,13 +294,15 @@ class TrainingSet:
     """Labelled queries and what belongs to them.
 
     `weights` has a weight for each query, `teacher` a score for each document. `unlabelled` holds
-    lists for pre-training. If weights differ within a query, the data has those of its rows.
+    lists for pre-training, `current` the current ranker's scores of evaluation sets. If weights
+    differ within a query, the data has those of its rows.
     """
 
     data: Dataset
     weights: npt.NDArray[np.float64] | None = None
     teacher: npt.NDArray[np.float32] | None = None
     unlabelled: Dataset | None = None
+    current: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
 
     def select(self, queries: Any) -> Self:
         """The queries with these numbers, in this order; all unlabelled lists stay."""
@@ -316,34 +318,67 @@ class TrainingSet:
 def teacher_scores(
     teacher: Any, data: Dataset, own_order: bool = False
 ) -> npt.NDArray[np.float32] | None:
-    """One score per document, in the order of the dataset; None without a teacher.
+    """One score of the teacher per document, in the order of the dataset; None without one."""
+    if teacher is None:
+        return None
+    return scores_of("teacher", teacher, data, "the training data", own_order)
+
+
+def current_scores(
+    current: Any, sets: Mapping[str, Dataset], eval_set: Any
+) -> dict[str, npt.NDArray[np.float32]]:
+    """The scores of the current ranker on every evaluation set that they are known for."""
+    if current is None:
+        return {}
+    if not isinstance(current, Mapping):
+        alone = not hasattr(current, "check_parameters") and len(sets) > 1
+        if alone:
+            raise InputError(
+                Argument("current"),
+                f" must be a ranker, or scores by evaluation set: {', '.join(sets)}.",
+            )
+        current = dict.fromkeys(sets, current)
+    for name in current:
+        if name not in sets:
+            raise InputError(argument="current", value=name, choices=list(sets))
+    given = list(eval_set.values()) if isinstance(eval_set, Mapping) else [eval_set]
+    found = {}
+    for name, own in current.items():
+        own_order = any(sets[name] is data for data in given)
+        found[name] = scores_of("current", own, sets[name], f"evaluation set {name!r}", own_order)
+    return found
+
+
+def scores_of(
+    argument: str, given: Any, data: Dataset, place: str, own_order: bool
+) -> npt.NDArray[np.float32]:
+    """One score per document, in the order of the dataset, by a ranker or from an array.
 
     Scores in an array are in the order of the source, or with `own_order` in that of the dataset.
     """
-    if teacher is None:
-        return None
-    if hasattr(teacher, "check_parameters"):  # a ranker
+    if hasattr(given, "check_parameters"):  # a ranker
         try:
-            return np.asarray(teacher.predict(data), np.float32)
+            return np.asarray(given.predict(data), np.float32)
         except InputError as error:
-            raise InputError(
-                "The teacher cannot score the training data: ", *error.parts
-            ) from error
+            noun = "current ranker" if argument == "current" else argument
+            raise InputError(f"The {noun} cannot score {place}: ", *error.parts) from error
     try:
-        scores = np.asarray(to_numpy(teacher), np.float32)
+        scores = np.asarray(to_numpy(given), np.float32)
     except (TypeError, ValueError) as error:
         raise InputError(
-            Argument("teacher"),
+            Argument(argument),
             f" must be a fitted ranker, the path of a saved one, or scores, not "
-            f"{type(teacher).__name__}.",
+            f"{type(given).__name__}.",
         ) from error
     if scores.shape != (data.documents,):
         raise InputError(
-            Argument("teacher"),
-            f" has shape {scores.shape} but the training data has {data.documents} "
-            f"documents; it needs one score per document.",
+            Argument(argument),
+            f" has shape {scores.shape} but {place} has {data.documents} documents; it needs one "
+            f"score per document.",
         )
     if not np.isfinite(scores).all():
         row = int(np.argmin(np.isfinite(scores)))
-        raise InputError(f"The teacher's score of row {row} is {scores[row]}; it must be finite.")
+        raise InputError(
+            Argument(argument), f": the score of row {row} is {scores[row]}; it must be finite."
+        )
     return scores if own_order else np.asarray(data.from_source_order(scores), np.float32)

@@ -22,7 +22,7 @@ from twinrank.learning.training.run_folder import Run, explaining_resume
 from twinrank.learning.training.settings import Plan, is_auto
 from twinrank.learning.training.validation import selecting_set
 from twinrank.support.compiled import threads
-from twinrank.support.errors import InputError
+from twinrank.support.errors import Argument, InputError
 from twinrank.support.versions import versions
 
 
@@ -69,7 +69,7 @@ def train_model(
         group = ProcessGroup() if run is None else run.group
     documents = int(group.add_parts([train.data.documents])[0])
     resolved, plan = _checked(kind, parameters, documents, calls)
-    selecting_set(plan, evaluation)
+    check_constraints_of(plan, train, evaluation)
     if run is not None and group.size > 1 and not learner_type.distributed:
         raise InputError("Train trees without torchrun, which trains nets only.")
     # A continued training has the earlier values, and an architecture that is no JSON.
@@ -113,6 +113,8 @@ def train_model(
     with explaining_resume(run):
         trainer.run()
     best, history = trainer.best, trainer.progress.history
+    if checks := [check.to_json() for check in trainer.validation.checks()]:
+        about["constraints"] = checks
     model = replace(
         learner.finish(),
         encoding=encoding,
@@ -126,6 +128,31 @@ def train_model(
             model = with_earlier_calibration(model, run.folder / RUN_MODEL, run.calibrated)
         run.complete(model, learner.iteration_name, str(plan.validation_measure))
     return model
+
+
+def check_constraints_of(plan: Plan, train: TrainingSet, evaluation: Mapping[str, Dataset]) -> None:
+    """Raise InputError if constraints cannot be checked, or if nothing needs `current`."""
+    selecting, own = selecting_set(plan, evaluation), plan.constrained
+    if train.current and (own is None or not own.needs_current):
+        raise InputError(
+            Argument("current"),
+            " needs an objective with a constraint on it, such as 'AP subject to nDCG@10 >= "
+            "current - 0.002'.",
+        )
+    if own is None:
+        return
+    if selecting is None:
+        raise InputError(
+            f"{own} needs validation queries, on which its constraints are checked: pass eval_set "
+            f"or eval_fraction."
+        )
+    if own.needs_current and selecting not in train.current:
+        raise InputError(
+            f"{own} compares with the current ranker: pass it, or its scores of evaluation set "
+            f"{selecting!r}, as ",
+            Argument("current"),
+            ".",
+        )
 
 
 def described(train: TrainingSet, group: ProcessGroup | None = None) -> dict[str, Any]:
@@ -160,6 +187,7 @@ def fingerprints(
         prints["unlabelled"] = fingerprint(train.unlabelled)
     if train.teacher is not None:
         prints["teacher"] = _crc(train.teacher)
+    prints |= {f"{name} current": _crc(scores) for name, scores in train.current.items()}
     if previous is not None:
         prints["init_model"] = _model_crc(previous)
     return prints

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from twinrank.core.measures import Measure
 from twinrank.data.dataset import Dataset
 from twinrank.learning.models.kinds import class_of
 from twinrank.learning.training.settings import Plan, resolve
@@ -129,6 +130,13 @@ class Learner(ABC):
     def record(self) -> dict[str, float]:
         """What to add to the history after an iteration, such as the loss."""
         return {}
+
+    def optimise(self, measure: Measure) -> None:
+        """Learn this measure from now on: constraints change the weights of a sum.
+
+        The labels that it needs are those of the measure that `prepare` got.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot learn {measure}.")
 
     @abstractmethod
     def scores(self, name: str) -> Scores:

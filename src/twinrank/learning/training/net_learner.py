@@ -16,6 +16,8 @@ from twinrank.core.lists import Lists
 from twinrank.core.losses import probability_term
 from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.losses.ranking_loss import RankingLoss
+from twinrank.core.measures import Measure
+from twinrank.core.measures.constraints import starting
 from twinrank.data.batches import Batch, Batches, rows_of
 from twinrank.data.label_columns import training_labels
 from twinrank.data.transforms import Transform, transform
@@ -142,7 +144,7 @@ class NetLearner(Learner):
     @classmethod
     def needs_relevant(cls, parameters: Mapping[str, Any]) -> bool:
         """Probabilities are also learned from queries without a relevant document."""
-        return probability_term(parameters["objective"]) is None
+        return probability_term(starting(parameters["objective"])) is None
 
     @classmethod
     def depends_on_threads(cls, parameters: Mapping[str, Any]) -> bool:  # noqa: ARG003
@@ -208,6 +210,13 @@ class NetLearner(Learner):
         loss = self._loss_sum / max(self._queries, 1)
         self._loss_sum, self._queries = 0.0, 0
         return {"loss": loss, "learning_rate": self.optimiser.param_groups[0]["lr"]}
+
+    def optimise(self, measure: Measure) -> None:
+        """Take the next steps on this measure."""
+        assert isinstance(self.loss, DirectLoss)
+        own, labels = training_labels(measure, self.task.train.data)
+        self.loss = self.loss.on_measure(own)
+        self._goals = None if labels is self.task.train.data.y else labels
 
     def scores(self, name: str) -> Scores:
         """The scores of each net on an evaluation set."""

@@ -16,6 +16,7 @@ from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.losses.loss_sum import LossSum
 from twinrank.core.losses.ranking_loss import RankingLoss
 from twinrank.core.measures import Measure, names
+from twinrank.core.measures.constraints import starting
 from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.data.transforms.combined import except_columns
@@ -109,6 +110,7 @@ def loss_of(parameters: Mapping[str, Any]) -> Any:
     options = {n: parameters[n] for n in ("strategy", "alpha", "perturbation", "samples")}
     if callable(objective) and not isinstance(objective, Measure):
         return objective() if isinstance(objective, type) else objective
+    objective = starting(objective)
     if isinstance(objective, str):
         terms = [part for _, part in summands(objective)]
         if len(terms) == 1 and is_loss(objective):

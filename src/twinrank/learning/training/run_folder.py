@@ -35,6 +35,7 @@ from twinrank.support.plots import COLOURS, drawing, use_whole_numbers
 
 FORMAT, VERSION = "twinrank-run", RUN_VERSION
 CHECKPOINT = "checkpoint.safetensors"
+_NOT_DATA = ("objective", "architecture", "teacher", "init_model", "current")
 PARTS = "rankers"
 """The folder with the runs of the rankers of a blend."""
 
@@ -150,7 +151,7 @@ class Run:
                 )
         for name in data.keys() | before["data"].keys():
             if data.get(name) != before["data"].get(name):
-                own = name.endswith(("objective", "architecture", "teacher", "init_model"))
+                own = name.endswith(_NOT_DATA)
                 what = name if own else f"{name} data"
                 raise InputError(
                     f"The {what} has changed since the run in {self.folder} started. Pass the "

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.core.measures import Measure, measure
+from twinrank.core.measures import Measure, MeasureSum, measure
+from twinrank.core.measures.constraints import ConstrainedObjective, constrained
 from twinrank.support.errors import Argument, InputError, check_number
 
 AUTO = "auto"
-RESERVED = ("iteration", "loss", "learning_rate", "seconds")
+RESERVED = ("iteration", "loss", "learning_rate", "seconds", "goals", "weights")
 """The keys of every history record. An evaluation set cannot have one of these names."""
 SMALL_DATA = 60_000
 """Documents; the defaults of more data follow from its ratio to this number (docs/choosing.md)."""
@@ -256,6 +257,10 @@ class Plan:
     select: str | None = None
     """The evaluation set that selects the iteration; None: "validation", else the first."""
     seed: int = 0
+    objective: MeasureSum | None = None
+    """A sum of measures that is learned: the history has its terms."""
+    constrained: ConstrainedObjective | None = None
+    """An objective with constraints: its goal is the validation measure."""
 
     def __post_init__(self) -> None:
         check_number("iterations", self.iterations, whole=True)
@@ -272,21 +277,39 @@ class Plan:
         """The plan in an estimator's resolved parameters."""
         iterations = parameters[iterations_parameter]
         check_number(iterations_parameter, iterations, whole=True)
-        patience = parameters["early_stopping"]
+        patience, objective = parameters["early_stopping"], parameters.get("objective")
+        own = constrained(objective)
+        measure(parameters["validation_measure"])
         return cls(
             iterations=int(iterations),
             early_stopping=as_plain(patience),
             tolerance=as_plain(parameters["tolerance"]),
-            validation_measure=parameters["validation_measure"],
+            validation_measure=parameters["validation_measure"] if own is None else own.goal,
             validate_every=as_plain(parameters["validate_every"]),
             select=parameters["select"],
             seed=seed_of(parameters["random_state"], calls),
+            objective=_sum_of(objective),
+            constrained=own,
         )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        left_out = ("objective", "constrained")  # which are among the parameters
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left_out}
         return {**plain, "validation_measure": str(self.validation_measure)}
+
+
+def _sum_of(objective: Any) -> MeasureSum | None:
+    """The objective if it is a sum of measures."""
+    if isinstance(objective, MeasureSum):
+        return objective
+    if not isinstance(objective, str) or "+" not in objective or constrained(objective) is not None:
+        return None
+    try:
+        own = measure(objective)
+    except InputError:  # a loss
+        return None
+    return own if isinstance(own, MeasureSum) else None
 
 
 OTHER_NET = (

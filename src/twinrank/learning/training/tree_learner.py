@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from twinrank.core.measures import Measure
 from twinrank.data.label_columns import training_labels
 from twinrank.data.transforms import Transform, transform
 from twinrank.learning.boosting.engines import (
@@ -228,6 +229,13 @@ class TreeLearner(Learner):
         self._rounds = iteration + 1
         self._deviations = [0.0] * self.selected_models
         yield self._task.train.data.documents
+
+    def optimise(self, measure: Measure) -> None:
+        """Grow the next trees on this measure."""
+        own, labels = training_labels(measure, self._task.train.data)
+        for grower in self._growers:
+            newton = replace(grower.objective.newton, measure=own, labels=labels)
+            grower.objective = replace(grower.objective, newton=newton)
 
     def scores(self, name: str) -> Scores:
         """The scores of an evaluation set; those of each model of an ensemble are standardised."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from twinrank.core.measures import Measure, measure, names
+from twinrank.core.measures.constraints import constrained, starting
 from twinrank.core.own_losses import is_own_loss, own_loss
 from twinrank.data.transforms import transform
 from twinrank.learning.boosting.engines import ENGINES, TreeSettings
@@ -111,7 +112,7 @@ def newton_of(parameters: Mapping[str, Any]) -> Newton | None:
     objective, settings = parameters["objective"], [parameters[name] for name in _NEWTON]
     if is_own_loss(objective):
         return _own_objective(objective, Newton.of("nDCG", *settings).random_state)
-    return Newton.of(objective, *settings)
+    return Newton.of(starting(objective), *settings)
 
 
 def _own_objective(objective: Any, random_state: int) -> OwnObjective:
@@ -227,6 +228,8 @@ def _check_objective(name: Any, engine_name: str) -> None:
         needed = ENGINE_OBJECTIVES[str(name)][0]
         if needed != engine_name:
             raise InputError(f"Objective {name!r} needs ", Argument("engine", needed), ".")
+        return
+    if constrained(name) is not None:
         return
     if isinstance(name, str):
         for known, (_, theirs) in ENGINE_OBJECTIVES.items():
