@@ -10,6 +10,7 @@ import twinrank as tr
 from twinrank.core.measures.constraints import constrained, starting
 from twinrank.evaluation.constraint_check import verdict_of
 from twinrank.learning.training.dual_ascent import DualAscent
+from twinrank.learning.training.own_code import identities
 from twinrank.learning.training.settings import Plan
 from twinrank.training import Callback
 
@@ -78,6 +79,11 @@ def test_constraints_that_cannot_be_read(text, message):
     for ranker in (tr.BoostedRanker, tr.Ranker):
         with pytest.raises(tr.InputError, match=message):
             ranker(objective=text).check_parameters()
+
+
+def test_names_in_constraints_are_no_code_of_the_user():
+    for objective in (OBJECTIVE, "rank:ndcg", "AP subject to RR >= 0.1"):
+        assert identities({"objective": objective}) == {}
 
 
 def test_a_constraint_is_no_measure():

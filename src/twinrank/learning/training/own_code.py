@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from twinrank.core.measures import MEASURES, measure
+from twinrank.core.measures.constraints import starting
 from twinrank.core.measures.measure_base import FunctionMeasure, Measure
 from twinrank.core.measures.measure_sum import MeasureSum
 from twinrank.core.own_losses import is_own_loss, own_loss
@@ -34,7 +35,10 @@ def _own(parameter: str, value: Any) -> Iterator[Any]:
         elif callable(value):
             yield value
     elif parameter in ("objective", "validation_measure"):
-        yield from _own_terms(value)
+        from twinrank.learning.training.tree_parameters import ENGINE_OBJECTIVES  # imports numba
+
+        if str(value) not in ENGINE_OBJECTIVES:  # "rank:ndcg" looks like an import path
+            yield from _own_terms(starting(value))
 
 
 def _own_terms(value: Any) -> Iterator[Any]:
