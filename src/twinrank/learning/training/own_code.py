@@ -35,10 +35,7 @@ def _own(parameter: str, value: Any) -> Iterator[Any]:
         elif callable(value):
             yield value
     elif parameter in ("objective", "validation_measure"):
-        from twinrank.learning.training.tree_parameters import ENGINE_OBJECTIVES  # imports numba
-
-        if str(value) not in ENGINE_OBJECTIVES:  # "rank:ndcg" looks like an import path
-            yield from _own_terms(starting(value))
+        yield from _own_terms(starting(value))
 
 
 def _own_terms(value: Any) -> Iterator[Any]:
