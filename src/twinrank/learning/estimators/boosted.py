@@ -197,6 +197,7 @@ class BoostedRanker(BaseRanker):
         resume: bool = False,
         init_model: Any = None,
         calibrate: Any = None,
+        current: Any = None,
         *,
         label: str | None = None,
         query: str | None = None,
@@ -213,7 +214,7 @@ class BoostedRanker(BaseRanker):
         ----------
         X, y, qid, group, sample_weight, eval_set, eval_qid, eval_group, eval_fraction
             As in `Ranker.fit`; X, y, qid and sample_weight may be on Dask.
-        callbacks, run, resume, init_model, calibrate
+        callbacks, run, resume, init_model, calibrate, current
             As in `Ranker.fit`; not available on a cluster.
         label, query : str, optional
             On Spark: the columns of labels and of query ids.
@@ -235,9 +236,9 @@ class BoostedRanker(BaseRanker):
         """
         data = (X, y, qid, group, sample_weight)
         sets = (eval_set, eval_qid, eval_group)
-        others = (callbacks, run, resume, init_model, None, None, calibrate)
+        others = (callbacks, run, resume, init_model, None, None, calibrate, current)
         if is_spark(X):
-            refused = (*data[1:], *sets[1:], eval_fraction, run, init_model, calibrate)
+            refused = (*data[1:], *sets[1:], eval_fraction, run, init_model, calibrate, current)
             columns = Columns(label, query, features, weight)
             return self._fit_on_spark(X, columns, eval_set, workers, refused, callbacks)
         if any(v is not None for v in (label, query, features, weight, workers)):
@@ -256,8 +257,8 @@ class BoostedRanker(BaseRanker):
         if any(v is not None for v in refused) or callbacks:
             raise InputError(
                 "On Spark, fit takes a frame, label=, query=, features=, weight=, workers= and "
-                "eval_set. Run folders, callbacks, init_model and calibrate are not available "
-                "there."
+                "eval_set. Run folders, callbacks, init_model, calibrate and current are not "
+                "available there."
             )
         sets = {"validation": eval_set} if is_spark(eval_set) else dict(eval_set or {})
         self._adopt(train_on_spark(self._job(), frame, columns, sets, workers))

@@ -240,7 +240,8 @@ class Ranker(BaseRanker):
         calibrate : str or dict, optional
             Learn on the evaluation set what scores mean, as in `BoostedRanker.fit`.
         current : fitted ranker, path of a saved one, or array, optional
-            The current ranker of constraints, as in `BoostedRanker.fit`.
+            The current ranker of constraints such as "… subject to nDCG@10 >= current - 0.002";
+            or its scores, one per row of the evaluation set, by name if there are several sets.
         unlabelled : Dataset, (X, qid) or (X, y, qid), optional
             Lists with the same features, for contrastive pre-training of the hidden layers (Hou et
             al. 2023). Labels in it are ignored. The transforms are fitted on the training data.
