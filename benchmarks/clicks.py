@@ -9,7 +9,7 @@ moves documents between positions (--temperature). Users see position k with pro
 
 `twinrank.experiments.study.click_learners` lists the methods; `net` is a net on the credits of
 `ips`, and `net-two-tower` one with a net as its tower. `logger` is the ranker that collected the
-log, and `safe` is `ips` that stays near it.
+log, and `safe` is `known` that stays near it.
 `twinrank compare --methods "Clicks(learner=ips); …"` compares them in a study.
 
 All trees have the same number of rounds, leaves and learning rate, and none stops early, because
@@ -31,6 +31,7 @@ import numpy as np
 
 import twinrank as tr
 from common import console, show_table
+from twinrank.clicks.simulation import examination
 from twinrank.experiments.study.click_learners import LEARNERS, ClickSetting, learn
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import one_thread
@@ -58,8 +59,8 @@ def trained(name: str, log: tr.ClickLog, setting: ClickSetting, train: tr.Datase
     if name == "logger":
         return setting.logger(train)
     if name == "safe":
-        found = tr.estimate_propensities(log, resamples=0)
-        return setting.ranker().fit(log.to_dataset(found, safe=SAFE))
+        known = examination(np.arange(1, log.positions + 1), setting.eta)
+        return setting.ranker().fit(log.to_dataset(known, safe=SAFE))
     if name.startswith("net"):
         own = name.removeprefix("net").removeprefix("-") or "ips"
         return learn(own, log, replace(setting, model="net"))
@@ -136,6 +137,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--temperature", type=float, default=0.3)
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--against", default=OURS, help="the method that others are compared with")
     parser.add_argument("--out", type=Path, default=Path("results/clicks.jsonl"))
     options = parser.parse_args()
     options.methods = options.methods.split(",")
@@ -162,11 +164,11 @@ def main() -> None:
         [[*text, *(f"{own[m].mean():.4f}" for m in options.methods)]
          for text, own in zip(texts, rows.values(), strict=True)],
     )  # fmt: skip
-    if OURS in options.methods:
-        others = [m for m in options.methods if m != OURS]
+    if (base := options.against) in options.methods:
+        others = [m for m in options.methods if m != base]
         show_table(
-            f"{OURS} − each method, with the 95 % interval over test queries", [*label, *others],
-            [[*text, *(difference(own[OURS], own[m]) for m in others)]
+            f"{base} − each method, with the 95 % interval over test queries", [*label, *others],
+            [[*text, *(difference(own[base], own[m]) for m in others)]
              for text, own in zip(texts, rows.values(), strict=True)],
         )  # fmt: skip
 
