@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import twinrank as tr
 from cluster_data import NAMES, check_same_quality, queries
 from twinrank.learning.distributed import on_spark
 from twinrank.learning.distributed.on_spark import Columns, _rows, _scored
+from twinrank.learning.training.learner import TrainingError
 
 pa = pytest.importorskip("pyarrow")
 
@@ -184,6 +186,13 @@ def test_scores_are_a_column(spark, mode):
 def test_invalid_data_on_spark(spark):
     frame = frame_of(spark, (X, Y, QID))
     ranker = tr.BoostedRanker(n_estimators=2)
+    with pytest.raises(tr.InputError, match="eval_set is a frame, or a dict of frames"):
+        ranker.fit(frame, **COLUMNS, eval_set=VALID[:3])
+    with pytest.raises(tr.InputError, match="Evaluation set 'a' must be a Spark DataFrame"):
+        ranker.fit(frame, **COLUMNS, eval_set={"a": X})
+    broken = frame.selectExpr("raise_error('no disk') as grade", "qid", *NAMES)
+    with pytest.raises(TrainingError, match=r"Training with 2 Spark workers failed: .*no disk"):
+        ranker.fit(broken, **COLUMNS)
     nothing = frame.withColumn("grade", frame["grade"] * 0)
     with pytest.raises(tr.InputError, match="Cannot train on any query"):
         ranker.fit(nothing, **COLUMNS)
@@ -212,13 +221,12 @@ def test_training_survives_the_death_of_an_executor(spark, engine):
             infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             busy = any(info and info.numActiveTasks == 2 for info in infos)
             before = before + 0.5 if busy else 0
-        pids = [
-            int(folder.name)
-            for folder in Path("/proc").iterdir()
-            if folder.name.isdecimal()
-            and b"CoarseGrainedExecutorBackend" in (folder / "cmdline").read_bytes()
-            and spark.sparkContext.applicationId.encode() in (folder / "cmdline").read_bytes()
-        ]
+        own, pids = spark.sparkContext.applicationId.encode(), []
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # the process has ended
+                command = file.read_bytes()
+                if b"CoarseGrainedExecutorBackend" in command and own in command:
+                    pids.append(int(file.parent.name))
         os.kill(min(pids), signal.SIGKILL)
         killed.append(time.monotonic())
 

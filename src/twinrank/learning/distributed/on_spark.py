@@ -156,10 +156,7 @@ def _explained(error: Exception, workers: int) -> TrainingError:
     """An error of Spark: a worker was lost again and again, or there are too few slots."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = next((line for line in lines if "Exception: " in line), lines[0])
-    return TrainingError(
-        f"Training with {workers} Spark workers failed, also when Spark started it again: "
-        f"{cause[:500]}"
-    )
+    return TrainingError(f"Training with {workers} Spark workers failed: {cause[:500]}")
 
 
 def _work(

@@ -260,7 +260,9 @@ class BoostedRanker(BaseRanker):
                 "eval_set. Run folders, callbacks, init_model, calibrate and current are not "
                 "available there."
             )
-        sets = {"validation": eval_set} if is_spark(eval_set) else dict(eval_set or {})
+        sets = {"validation": eval_set} if is_spark(eval_set) else eval_set or {}
+        if not isinstance(sets, Mapping):
+            raise InputError("On Spark, eval_set is a frame, or a dict of frames by name.")
         self._adopt(train_on_spark(self._job(), frame, columns, sets, workers))
         return self
 
