@@ -308,6 +308,12 @@ def test_the_history_has_every_goal(sets):
     assert 0.5 * sum(goals.values()) == pytest.approx(own.history_[-1]["validation"])
 
 
+def test_a_search_takes_no_constraints(cli):
+    code, _, err = cli("tune", "--trials", 1, "--model", "trees", "--fix", f"objective={OBJECTIVE}")
+    assert code == 2
+    assert "A search takes no constraints: search with the goal as objective" in err
+
+
 def test_the_command_line(cli, sets, tmp_path):
     train, valid = sets
     train.save(tmp_path / "train.csv")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinrank.core.measures import measure
+from twinrank.core.measures.constraints import constrained
 from twinrank.experiments.study.methods import BLEND, MODEL_KINDS, NET, SIZE_PARAMETER, TREES
 from twinrank.experiments.study.units import full_parameters
 from twinrank.learning.estimators.parameters import settings_of
@@ -94,6 +95,12 @@ class Space:
     """Dimensions that replace or extend the default ones."""
 
     def __post_init__(self) -> None:
+        for name, value in self.fixed.items():
+            if name.rpartition("__")[2] == "objective" and constrained(value) is not None:
+                raise InputError(
+                    "A search takes no constraints: search with the goal as objective, and train "
+                    "with the best parameters and the constraints: twinrank train --config."
+                )
         for name in _NESTED.get(self.model, ()):
             if name not in {*self.fixed, *self.own} or not self._excludes_nested:
                 continue
