@@ -192,6 +192,7 @@ def test_a_net_and_a_blend_keep_a_constraint(sets, current):
     rankers = {"trees": tr.BoostedRanker(objective, **TREES), "net": tr.Ranker(objective, **NET)}
     blend = tr.Blend(rankers).fit(train, **given)
     check = blend.constraints_[0]
+    assert blend.selected_by == GOAL
     assert check.value == pytest.approx(measured(blend, valid, "nDCG@5"), abs=1e-6)
     assert check.margin >= 0
     best = max(

@@ -242,7 +242,9 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
     @property
     def selected_by(self) -> str:
         """The measure of `best_score_`: `validation_measure`, or the goal that constraints have."""
-        own = constrained(getattr(self, "objective", None))
+        parameters = self.get_params()
+        found = [constrained(parameters[name]) for name in self._named("objective")]
+        own = next(filter(None, found), None)
         return str(self.validation_measure if own is None else own.goal)
 
     def _known_columns(self) -> KnownColumns:
