@@ -73,11 +73,14 @@ def test_dask_data_is_recognised():
     [
         ({"eval_fraction": 0.2}, "takes X, y, qid, sample_weight and eval_set"),
         ({"eval_set": {"a": (X, Y)}}, r"an evaluation set is \(X, y, qid\)"),
-        ({"run": "run"}, "Run folders, callbacks, init_model and calibrate are not available"),
+        (
+            {"run": "run"},
+            "Run folders, callbacks, init_model, calibrate and current are not available",
+        ),
         ({"group": SIZES}, "takes X, y, qid, sample_weight"),
         (
             {"callbacks": [object()]},
-            "Run folders, callbacks, init_model and calibrate are not available",
+            "Run folders, callbacks, init_model, calibrate and current are not available",
         ),
     ],
 )

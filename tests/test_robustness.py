@@ -143,13 +143,15 @@ class TestErrors:
             ),
             (
                 direct_loss,
-                {"weights": torch.ones(3)},
-                "weights has shape (3,) but there are 2 lists; weights needs one entry per list.",
+                {"weights": torch.ones(4)},
+                "weights has shape (4,) but there are 2 lists; "
+                "weights needs one entry per list, or per document.",
             ),
             (
                 direct_loss,
                 {"weights": torch.ones(2, 1)},
-                "weights has shape (2, 1) but there are 2 lists; weights needs one entry per list.",
+                "scores has shape (3,) but weights has shape (2, 1); "
+                "both need one entry per document.",
             ),
         ],
     )

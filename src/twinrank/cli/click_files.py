@@ -85,8 +85,11 @@ def click_sets(
     try:
         log = load_log(Path(source["clicks"]), data, reading, features=True)
     except InputError as error:
-        hint = " DATA is the built-in data; name the file with the features." if not data else ""
-        raise InputError(*error.parts, hint) from error
+        if data:
+            raise
+        raise InputError(
+            *error.parts, " DATA is the built-in data; name the file with the features."
+        ) from error
     path = source.get("propensities")
     log, found = with_propensities(log, None if path is None else Path(path))
     train, valid = log.split(0.8)

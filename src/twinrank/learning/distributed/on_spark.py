@@ -65,15 +65,15 @@ _TYPES = (
 
 def needs_spark(X: object) -> InputError:
     """The error for names of columns without a Spark frame; says what is not installed."""
-    message = (
-        f"label, query, features, weight and workers are for a Spark DataFrame, but X is of type "
-        f"{type(X).__name__}."
-    )
+    missing = ""
     if find_spec("pyspark") is None:
-        message += " Spark is not installed: pip install 'twinrank[spark]'."
+        missing = "Spark is not installed: pip install 'twinrank[spark]'. "
     if "JAVA_HOME" not in environ and shutil.which("java") is None:
-        message += " Spark needs Java 17, which is not installed either or not on the PATH."
-    return InputError(message)
+        missing += "Spark needs Java 17, which is not installed or not on the PATH. "
+    return InputError(
+        f"{missing}label, query, features, weight and workers are for a Spark DataFrame, but X is "
+        f"of type {type(X).__name__}."
+    )
 
 
 def train_on_spark(
@@ -156,7 +156,7 @@ def _explained(error: Exception, workers: int) -> TrainingError:
     """An error of Spark: a worker was lost again and again, or there are too few slots."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = next((line for line in lines if "Exception: " in line), lines[0])
-    return TrainingError(f"Training with {workers} Spark workers failed: {cause[:500]}")
+    return TrainingError(f"Training with {workers} Spark workers failed ({cause[:500]}).")
 
 
 def _work(
