@@ -9,14 +9,16 @@ import torch
 
 import twinrank as tr
 from twinrank.core import measures, own_losses
+from twinrank.core.loss_names import METHODS
 from twinrank.core.losses import NAMES, is_loss, loss
 from twinrank.core.own_losses import is_own_loss
 from twinrank.experiments.study.method_comparison import comparison_study
-from twinrank.experiments.study.methods import method
+from twinrank.experiments.study.methods import ESTIMATORS, method
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import Unit
 from twinrank.learning.training.net_settings import loss_of
 from twinrank.learning.training.own_code import identities
+from twinrank.learning.training.tree_parameters import ENGINE_OBJECTIVES
 
 DATA = tr.synthetic_web_search(queries=24)
 TRAIN, VALID = DATA.split(0.7, random_state=0)
@@ -74,13 +76,19 @@ def test_names_and_paths():
         with pytest.raises(tr.InputError, match=complaint):
             loss(name)
     for name, own, complaint in (
-        ("ListNet", squares, "built-in loss or a measure"),
-        ("nDCG", squares, "built-in loss or a measure"),
+        ("ListNet", squares, "built-in loss, a measure or a method"),
+        ("nDCG", squares, "built-in loss, a measure or a method"),
+        ("LambdaMART", squares, "built-in loss, a measure or a method"),
         ("two words", squares, "Can't read"),
         ("seven", 7, "takes a function or a class, not 7"),
     ):
         with pytest.raises(tr.InputError, match=complaint):
             tr.register_loss(name, own)
+
+
+def test_a_method_is_no_name_of_a_loss():
+    names = {*ESTIMATORS, *ENGINE_OBJECTIVES}
+    assert set(METHODS) == {name for name in names if ":" not in name}
 
 
 @pytest.mark.parametrize("name", ["squares", "my_losses:squares", "scaled(factor=1.0)"])

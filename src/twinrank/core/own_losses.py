@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from twinrank.core.loss_names import BUILT_IN_LOSSES, OWN_LOSSES
+from twinrank.core.loss_names import BUILT_IN_LOSSES, METHODS, OWN_LOSSES
 from twinrank.core.measures import names as measure_names
 from twinrank.support.errors import InputError
 from twinrank.support.imports import import_registered, imported
@@ -70,7 +70,7 @@ def register_loss(name: str, own: Callable[..., Any]) -> None:
     Raises
     ------
     InputError
-        If the name is that of a built-in loss or measure, or is not a word.
+        If the name is that of a built-in loss, a measure or a method, or is not a word.
 
     Examples
     --------
@@ -80,8 +80,8 @@ def register_loss(name: str, own: Callable[..., Any]) -> None:
     """
     if parse(name).name != name:
         raise InputError(f"The name of a loss must be a word, not {name!r}.")
-    if name in BUILT_IN_LOSSES or name in measure_names():
-        raise InputError(f"{name} is a built-in loss or a measure; choose another name.")
+    if name in BUILT_IN_LOSSES or name in METHODS or name in measure_names():
+        raise InputError(f"{name} is a built-in loss, a measure or a method; choose another name.")
     if not callable(own):
         raise InputError(f"register_loss takes a function or a class, not {own!r}.")
     _OWN[name] = own
