@@ -52,6 +52,11 @@ def test_the_notation():
         "AP subject to nDCG(label=b)@5 >= current - 0.01 and P@1 >= 0.3 and RR >= current"
     )
     assert constrained(str(own)) == own
+    for bound in ("1e-06", "0.1234567", "current - 1e-06", "current + 0.1234567"):
+        own_bound = constrained(f"AP subject to RR >= {bound}")
+        assert str(own_bound) == f"AP subject to RR >= {bound}"
+        assert constrained(str(own_bound)) == own_bound
+    assert constrained("AP subject to RR >= current − 0.1").constraints[0].bound == -0.1
     assert [c.relative for c in own.constraints] == [True, False, True]
     assert own.needs_current
     assert not constrained("AP subject to P@1 >= 0.3").needs_current
@@ -69,6 +74,10 @@ def test_the_notation():
         ("AP subject to nDCG@5 >= old", "Can't read the constraint"),
         ("AP subject to nDCG@5 >= 0.1.2", "Can't read the constraint"),
         ("AP subject to nDCG@5 <= 0.3", "Can't read the constraint"),
+        *(
+            (f"AP subject to nDCG@5 >= {bound}", "Can't read the constraint")
+            for bound in ("current / 2", "current x 0.9", "current 0.5", "current * 0.9")
+        ),
         ("AP subject to nDGC@5 >= 0.3", "Did you mean 'nDCG'"),
         ("APP subject to nDCG@5 >= 0.3", "Did you mean 'AP'"),
         ("AP subject to P@1 >= 0.3 subject to RR >= 0.1", "'subject to' twice"),
@@ -121,6 +130,8 @@ def test_the_verdict_follows_the_interval():
     (fixed,) = tr.check_constraints("AP subject to RR >= 0.2", old, labels, lists)
     assert (fixed.verdict, fixed.current) == ("holds", None)
     assert verdict_of([fixed, check]) == "cannot be told"
+    with pytest.raises(tr.InputError, match=r"^current: .* needs one entry per document"):
+        tr.check_constraints(same, old, labels, lists, old[:3])
     with pytest.raises(tr.InputError, match="pass its scores as current"):
         tr.check_constraints(same, old, labels, lists)
     with pytest.raises(tr.InputError, match="has no constraints"):

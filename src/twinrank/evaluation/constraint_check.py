@@ -122,11 +122,14 @@ def check_constraints(
             ".",
         )
     measures = [constraint.measure for constraint in known.constraints]
-    new, old = (
-        None if own is None else evaluate(own, labels, lists, measures, weights=weights).values
-        for own in (scores, current)
-    )
-    return checked(known, new or {}, old, level=level)
+    new = evaluate(scores, labels, lists, measures, weights=weights).values
+    old = None
+    if current is not None:
+        try:
+            old = evaluate(current, labels, lists, measures, weights=weights).values
+        except InputError as error:
+            raise InputError(Argument("current"), ": ", *error.parts) from error
+    return checked(known, new, old, level=level)
 
 
 def margins(

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from twinrank.core.measures import Measure, MeasureSum, measure
-from twinrank.core.measures.measure_sum import Goal
+from twinrank.core.measures.measure_sum import Goal, number_text
 from twinrank.support.errors import InputError
 from twinrank.support.notation import SUBJECT_TO
 
 _AND = re.compile(r"\s+and\s+")
 _AT_LEAST = re.compile(r"(?P<measure>.+?)\s*(?:>=|≥)\s*(?P<bound>.+)")
-_BOUND = re.compile(r"current(?:\s*(?P<sign>[+-−])\s*(?P<change>[\d.]+))?|(?P<value>[\d.]+)")
+_NUMBER = r"[\d.]+(?:[eE][+-]?\d+)?"
+_BOUND = re.compile(rf"current(?:\s*(?P<sign>[+−-])\s*(?P<change>{_NUMBER}))?|(?P<value>{_NUMBER})")
 _EXAMPLE = "nDCG(label=order)@10 subject to nDCG@10 >= current - 0.002"
 
 
@@ -26,10 +27,10 @@ class Constraint:
     """True if `bound` is a difference from the current ranker."""
 
     def __str__(self) -> str:
-        bound = f"{self.bound:g}"
+        bound = number_text(self.bound)
         if self.relative:
             sign = "-" if self.bound < 0 else "+"
-            bound = f"current {sign} {abs(self.bound):g}" if self.bound else "current"
+            bound = f"current {sign} {number_text(abs(self.bound))}" if self.bound else "current"
         return f"{self.measure} >= {bound}"
 
 

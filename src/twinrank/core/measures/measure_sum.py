@@ -249,7 +249,7 @@ class MeasureSum(Measure):
     def __str__(self) -> str:
         if len(self.goals) == 1 and self.goals[0].weight == 1:
             return str(self.goals[0])
-        return " + ".join(f"{_number(goal.weight)} * {goal}" for goal in self.goals)
+        return " + ".join(f"{number_text(goal.weight)} * {goal}" for goal in self.goals)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,8 +272,8 @@ def _column(labels: Array, number: int) -> Array:
     return own.contiguous() if is_tensor(own) else own.copy()
 
 
-def _number(weight: float) -> str:
-    """A weight in full precision, 2 for 2.0."""
+def number_text(weight: float) -> str:
+    """A number in full precision, 2 for 2.0."""
     return repr(float(weight)).removesuffix(".0")
 
 
