@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import twinrank as tr
+from twinrank.cli.promotion_gate import gate_result
 from twinrank.core.measures.constraints import constrained, starting
 from twinrank.evaluation.constraint_check import verdict_of
 from twinrank.learning.training.dual_ascent import DualAscent
@@ -288,6 +289,11 @@ def test_what_constraints_need(sets, current):
     ):
         with pytest.raises(tr.InputError, match=message):
             ranker.fit(train, **given)
+    ranker.fit(train, eval_set=valid, current=current)
+    with pytest.raises(tr.InputError, match=r"^cross_fit trains copies .* without the current one"):
+        ranker.calibrate(train, cross_fit=2)
+    fixed = tr.BoostedRanker("AP subject to P@1 >= 0.1", **small).fit(train, eval_set=valid)
+    assert fixed.calibrate(train, cross_fit=2).model_.calibration
     plain = tr.BoostedRanker("nDCG", **small)
     with pytest.raises(tr.InputError, match="current needs an objective with a constraint"):
         plain.fit(train, eval_set=valid, current=current)
@@ -343,7 +349,21 @@ def test_the_command_line(cli, sets, tmp_path):
     assert f"{GOAL} 0." in out
     assert "nDCG@5 >= current - 0.05 " in out
     assert "on validation: 0." in out
+    code, _, err = cli(
+        "calibrate", tmp_path / "new", tmp_path / "train.csv", *columns[:4], "--cross-fit", 2
+    )
+    assert code == 2
+    assert "--cross-fit trains copies of the ranker without the current one" in err
     more = ["--current", tmp_path / "old", "--json"]
     code, out, _ = cli(*words[:-1], tmp_path / "again", *more)
     assert json.loads(out)["constraints"][0]["verdict"] in ("holds", "fails", "cannot be told")
     assert json.loads(out)["measure"] == GOAL
+
+
+def test_the_gate_measures_the_goal(sets, current):
+    train, valid = sets
+    new = tr.BoostedRanker(OBJECTIVE, **TREES).fit(train, eval_set=valid, current=current)
+    result = gate_result(current, new, valid)
+    assert result["measure"] == GOAL
+    assert result["new"] == pytest.approx(measured(new, valid, GOAL))
+    assert result["passed"]  # although nDCG@5 is lower

@@ -780,6 +780,13 @@ def test_weights_of_rows_on_the_command_line(cli, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_distillation_compares_with_weights():
+    teacher = tr.BoostedRanker(n_estimators=3, ensemble_size=1).fit(DATA)
+    student = teacher.distill(DATA, OTHER, max_trees=2, max_leaves=3)
+    own = tr.evaluate(teacher.predict(OTHER), OTHER.y, OTHER.lists, weights=OTHER.row_weights)
+    assert student.distillation_.means["teacher"] == {n: own[n] for n in own.values}
+
+
 def test_a_search_leaves_out_objectives_without_weights():
     spaces, without = for_weights_of_rows(spaces_of(["net", "trees", "blend"]))
     assert without == ["AP", "nERR@10", "LambdaMART"]

@@ -110,9 +110,9 @@ _NAMES = list(inspect.signature(_reading).parameters)
 _READING = declared(_reading, {"Options for reading data": _NAMES})
 _RENAMED = {"data": "check", "docids": "docid", "init_model": "from", "random_state": "seed"}
 _OWN_OPTIONS = (  # arguments of rankers, studies and of `evaluate` that are options
-    *("architecture", "convention", "curve", "empty", "epochs", "estimator", "min_overlap"),
-    *("current", "goal_weights", "goals", "objective", "positions", "sample_queries", "score"),
-    *("strategy", "teacher", "ties", "unlabelled", *_RENAMED),
+    *("architecture", "convention", "cross_fit", "curve", "cv", "empty", "epochs", "estimator"),
+    *("current", "goal_weights", "goals", "min_overlap", "objective", "positions"),
+    *("sample_queries", "score", "strategy", "teacher", "ties", "unlabelled", *_RENAMED),
 )
 
 

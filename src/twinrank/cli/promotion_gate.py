@@ -45,9 +45,10 @@ def gate_result(old: "BaseRanker", new: "BaseRanker", data: "Dataset") -> dict[s
     """Both models on the newest queries, and whether the new one is significantly worse."""
     from twinrank.evaluation.comparison import compare
 
-    measure = str(new.validation_measure)
+    measure = new.selected_by
     scores = {"old": old.predict(data), "new": new.predict(data)}
-    labels, measures = data.labels or data.y, [new.validation_measure]
+    labels = data.labels or data.y
+    measures = [measure if new.constraints_ else new.validation_measure]
     rows = data.row_weights
     tested = compare(scores, labels, data.lists, measures, test=_TEST, weights=rows)
     queries = tested.lists_in_means[measure]

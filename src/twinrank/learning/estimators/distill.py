@@ -75,7 +75,9 @@ def distilled(
         print("Distilled trees", file=sys.stderr, flush=True)
     ranker.fit(with_labels(data, labels), eval_set=validation, callbacks=student.callbacks)
     scores = {TEACHER: teacher.predict(validation), STUDENT: ranker.predict(validation)}
-    ranker.distillation_ = compare(scores, validation.y, validation.lists)
+    ranker.distillation_ = compare(
+        scores, validation.y, validation.lists, weights=validation.row_weights
+    )
     return ranker
 
 

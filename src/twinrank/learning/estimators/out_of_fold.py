@@ -38,6 +38,14 @@ def out_of_fold_scores(
         raise InputError(
             Argument(argument, folds), f" needs as many queries, but there are {data.queries}."
         )
+    if any(check.current is not None for check in ranker.constraints_):
+        raise InputError(
+            Argument(argument),
+            " trains copies of the ranker without the current one, with which its constraints "
+            "compare: use queries that it has not learned from, without ",
+            Argument(argument),
+            ".",
+        )
     fold_of = np.random.default_rng(random_state).permutation(data.queries) % folds
     own_weights = data.weights is None and weights is not None
     scores = np.empty(data.documents, np.float32)
