@@ -59,8 +59,8 @@ def test_the_methods_of_a_sweep():
         (["AP", "AP"], None, "takes two different measures"),
         (["AP", "nDGC"], None, "Did you mean 'nDCG'"),
         (["AP", "RR"], [0, 2], "must lie from 0 to 1"),
-        (["AP", "RR"], [0, 0], "must be different"),
-        (["AP", "RR"], [0.5], "must be different"),
+        (["AP", "RR"], [0, 0], "must be two or more different"),
+        (["AP", "RR"], [0.5], "must be two or more different"),
     ],
 )
 def test_sweeps_that_cannot_be(goals, weights, message):
@@ -129,6 +129,8 @@ def test_the_command_sweeps_and_continues(cli, shop, tmp_path):
         (["--goals", "nDCG@5; nDCG(label=x)@5"], "column of labels called 'x'"),
         (["--goals", "nDCG@5"], "--goals takes two different measures"),
         (["--goal-weights", "a"], "write numbers, such as 0,0.5,1"),
+        (["--goal-weights", "0.5"], "--goal-weights must be two or more different numbers"),
+        (["--methods", "LambdaMART"], "LambdaMART is a method, not the model of one"),
     ):
         code, _, err = cli(*words, *wrong, "--out", tmp_path / "other")
         assert code == 2

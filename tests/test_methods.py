@@ -36,6 +36,8 @@ def test_methods_are_read_and_written(name, expected):
         ("nDGC-type3", "Unknown measure 'nDGC'. Did you mean 'nDCG'"),
         ("AP-type4", "Unknown strategy 'type4'"),
         ("AP-type3 (CE6)", "Unknown architecture 'CE6'"),
+        ("AP-type3 (LambdaMART)", "LambdaMART is a method, not the model of one: write Boosted"),
+        ("AP-type3 (Ranker)", "Ranker is a method, not the model of one: write Boosted"),
         (
             "AP-type3 (Boosted(ensemble_size=0))",
             "ensemble_size must be a whole number of at least 1, not 0",

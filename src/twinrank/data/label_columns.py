@@ -97,9 +97,9 @@ def label_array(measure: Any, data: "Dataset") -> npt.NDArray[Any]:
         known = f"; its columns: {', '.join(data.labels)}" if data.labels else ""
         raise InputError(
             f"{measure} needs a column of labels called {missing[0]!r}, which the data lacks"
-            f"{known}. Name the columns: ",
+            f"{known}. Load it with ",
             Argument("label", ["click", missing[0]]),
-            " of load, or labels={…} of Dataset.from_arrays.",
+            ", or pass it in labels={…} of Dataset.from_arrays.",
         )
     return np.column_stack([data.y, *(data.labels[name] for name in measure.labels)])
 

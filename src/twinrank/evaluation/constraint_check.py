@@ -26,8 +26,8 @@ class ConstraintCheck:
     constraint : str
         The constraint, such as "nDCG@10 >= current - 0.002".
     verdict : str
-        "holds" if the interval is not below the bound, "fails" if it is below it, else "cannot be
-        told".
+        "holds" if the whole interval of the margin is at 0 or above, "fails" if it is below 0,
+        else "cannot be told".
     value : float
         The mean of the measure.
     current : float or None

@@ -59,7 +59,10 @@ class Sweep:
                 Argument("goal_weights"), f" must lie from 0 to 1, not {list(chosen)}."
             )
         if len(set(chosen)) < 2 or len(set(chosen)) < len(chosen):
-            raise InputError(Argument("goal_weights"), f" must be different, not {list(chosen)}.")
+            raise InputError(
+                Argument("goal_weights"),
+                f" must be two or more different numbers, not {list(chosen)}.",
+            )
         own = tuple(MODELS if models is None else models)
         return cls((names[0], names[1]), tuple(sorted(chosen)), own)
 

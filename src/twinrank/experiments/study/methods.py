@@ -214,6 +214,11 @@ def _model(name: str | None) -> str:
         from twinrank.learning.models.ensemble import resolve_architecture
 
         resolve_architecture(chosen)
+    elif chosen.partition("(")[0] in {*ENGINE_OBJECTIVES, *ESTIMATORS} - {"Blend"}:
+        raise InputError(
+            f"{chosen} is a method, not the model of one: write {_BOOSTED}, Blend, or an "
+            f"architecture such as {_ARCHITECTURE}."
+        )
     else:
         architecture(chosen)
     _check_options(options)
