@@ -83,3 +83,10 @@ def test_names_and_mistakes():
         ClickMethod(impressions=0).check_parameters()
     with pytest.raises(tr.InputError, match="Unknown option of Clicks 'lerner'"):
         method("Clicks(lerner=ips)")
+
+
+def test_a_logger_of_a_few_queries_ranks():
+    X = np.random.default_rng(0).normal(size=(24, 3))
+    few = tr.Dataset.from_arrays(X, X[:, 0] > 0.5, group=[8, 8, 8])
+    scores = ClickSetting(share=0.01, rounds=5, leaves=3).logger(few).predict(few)
+    assert len(np.unique(scores)) > 1

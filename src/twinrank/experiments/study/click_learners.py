@@ -33,6 +33,7 @@ _CUTOFF = 10
 _EPOCHS = 20
 MODELS = ("trees", "net")
 _FEWEST = 2.5  # queries of the logger
+_LEAF = 20  # documents of a leaf, as in LightGBM
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,11 @@ class ClickSetting:
 
         return Ranker(_OBJECTIVE, epochs=_EPOCHS, random_state=self.seed)
 
-    def trees(self, objective: str = _OBJECTIVE) -> BoostedRanker:
+    def trees(self, objective: str = _OBJECTIVE, **engine_params: Any) -> BoostedRanker:
         """Our trees."""
         return BoostedRanker(
             objective, n_estimators=self.rounds, num_leaves=self.leaves, learning_rate=self.rate,
-            n_jobs=1, random_state=self.seed,
+            n_jobs=1, random_state=self.seed, engine_params=engine_params or None,
         )  # fmt: skip
 
     def logger(self, train: Dataset) -> BoostedRanker:
@@ -73,7 +74,8 @@ class ClickSetting:
         share = max(self.share, _FEWEST / max(useful.queries, 1))
         if share < 1:
             useful = useful.split(share, 1 - share, random_state=self.seed)[0]
-        return self.trees("LambdaMART").fit(useful)
+        least = max(1, min(_LEAF, useful.documents // 8))  # a few queries must suffice for trees
+        return self.trees("LambdaMART", min_data_in_leaf=least).fit(useful)
 
     def log(self, train: Dataset) -> ClickLog:
         """The log of the logger on training queries."""
