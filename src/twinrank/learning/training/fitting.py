@@ -72,6 +72,17 @@ def train_model(
     check_constraints_of(plan, train, evaluation)
     if run is not None and group.size > 1 and not learner_type.distributed:
         raise InputError("Train trees without torchrun, which trains nets only.")
+
+    def report(record: dict[str, float]) -> None:
+        for callback in callbacks if group.is_main else ():
+            callback.on_pretrain_epoch(record)
+
+    def announce(note: str) -> None:
+        for callback in callbacks if group.is_main else ():
+            callback.on_prepare(note)
+
+    task = Task(train, evaluation, plan, group, previous, report, encoding.counts, announce)
+    resolved = learner_type.decide(parameters, resolved, task)
     # A continued training has the earlier values, and an architecture that is no JSON.
     replaced = {
         name: value
@@ -93,17 +104,7 @@ def train_model(
     if run is not None:
         run.check(kind, about, prints)
         if run.resume and run.checkpoint.exists():  # which holds the pre-trained weights
-            train = replace(train, unlabelled=None)
-
-    def report(record: dict[str, float]) -> None:
-        for callback in callbacks if group.is_main else ():
-            callback.on_pretrain_epoch(record)
-
-    def announce(note: str) -> None:
-        for callback in callbacks if group.is_main else ():
-            callback.on_prepare(note)
-
-    task = Task(train, evaluation, plan, group, previous, report, encoding.counts, announce)
+            task = replace(task, train=replace(train, unlabelled=None))
     learner = learner_type.prepare(resolved, task)
     if run is not None:  # after all errors in data and parameters, so that they leave no folder
         run.begin(kind, about, prints)

@@ -84,6 +84,16 @@ class Learner(ABC):
         return resolve(cls.kind, parameters, documents)
 
     @classmethod
+    def decide(
+        cls,
+        parameters: Mapping[str, Any],  # noqa: ARG003
+        resolved: dict[str, Any],
+        task: "Task",  # noqa: ARG003
+    ) -> dict[str, Any]:
+        """The resolved parameters, where "auto" is not up to the number of documents alone."""
+        return resolved
+
+    @classmethod
     @abstractmethod
     def check(cls, parameters: Mapping[str, Any]) -> None:
         """Raise InputError for parameters that cannot be used, before data is read."""

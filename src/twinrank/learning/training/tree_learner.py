@@ -25,6 +25,7 @@ from twinrank.learning.boosting.tree_features import check_grades, rows_of, tree
 from twinrank.learning.boosting.tree_memory import check_memory
 from twinrank.learning.boosting.tree_model import TreeModel
 from twinrank.learning.models.blend_model import deviation
+from twinrank.learning.training.feature_trial import LARGE_DATA, raw_features_suffice
 from twinrank.learning.training.learner import (
     Learner,
     LearnerExhausted,
@@ -51,6 +52,15 @@ from twinrank.support.errors import Argument, InputError
 _WORTH_THREADS = 2_000_000
 """Feature values. With fewer, a second thread gains little, and on busy cores, where the engine's
 threads wait for each other, training takes up to a hundred times as long."""
+
+_RAW_SUFFICES = (
+    "On a sample of the queries, raw features ranked better than with z-scores beside them: "
+    "transforms='none'."
+)
+_Z_SCORES_HELP = (
+    "On a sample of the queries, raw features were not better without z-scores: each feature has "
+    "both."
+)
 
 _PATIENCE = 20
 """Rounds in a row without a split that end the growth of a model whose rounds draw columns, queries
@@ -122,6 +132,24 @@ class TreeLearner(Learner):
                     ".",
                 )
             resolved["engine_params"] = {**PAPER_PARAMS, **own["engine_params"]}
+        return resolved
+
+    @classmethod
+    def decide(
+        cls, parameters: Mapping[str, Any], resolved: dict[str, Any], task: Task
+    ) -> dict[str, Any]:
+        """On large data, a trial decides whether the default transforms have z-scores."""
+        default = TREE_PARAMETERS["transforms"].default
+        if (
+            is_auto(parameters["transforms"])
+            and resolved["transforms"] == default
+            and task.train.data.documents >= LARGE_DATA
+            and task.previous is None
+            and task.group.size == 1
+        ):
+            raw = raw_features_suffice(cls.prepare, resolved, task)
+            task.announce(_RAW_SUFFICES if raw else _Z_SCORES_HELP)
+            resolved = {**resolved, "transforms": "none" if raw else default}
         return resolved
 
     @classmethod
