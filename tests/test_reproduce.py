@@ -29,7 +29,6 @@ from twinrank.experiments.paper.paper_report import notes_of
 from twinrank.experiments.paper.paper_tables import Measured, PaperTable, architecture_table, choose
 from twinrank.experiments.paper.published import (
     ARCHITECTURES,
-    FIGURE_2,
     PAPER_MEASURES,
     PUBLISHED,
     architectures,
@@ -125,7 +124,6 @@ def test_what_is_trained():
     assert methods_of([8])[0] == "LambdaMART(L)"
     assert architectures("all") == list(ARCHITECTURES)
     assert architectures("paper") is None
-    assert methods_of([], [2]) == [name for name in PUBLISHED if name in FIGURE_2]
     source = Source(queries=40, min_documents=10, min_relevant=1)
     asked = Reproduction(source, (7,), True, (1, 3), ["R5", "CE5"])
     figure, tables = asked.studies

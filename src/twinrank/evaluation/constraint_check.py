@@ -1,6 +1,6 @@
 """Whether a ranker keeps the constraints of an objective, on queries that it did not learn from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -185,9 +185,3 @@ def checks_from_json(content: Any) -> list[ConstraintCheck]:
         return [ConstraintCheck(**entry) for entry in content]
     except TypeError as error:
         raise InputError(f"The constraints of the model are damaged ({error}).") from error
-
-
-def verdict_of(checks: Sequence[ConstraintCheck]) -> str:
-    """The verdict on all constraints: the worst of them."""
-    verdicts = [check.verdict for check in checks]
-    return next((v for v in (FAILS, UNKNOWN) if v in verdicts), HOLDS)

@@ -117,10 +117,9 @@ def in_table(method: str, number: int) -> bool:
     return ROWS[method].table == number or (number == 8 and method == TREES_METHOD)
 
 
-def methods_of(tables: Sequence[int], figures: Sequence[int] = ()) -> list[str]:
-    """The paper's names of the methods that some tables and figures need."""
-    shown = FIGURE_2 if 2 in figures else ()
-    return [n for n in ROWS if n in shown or any(in_table(n, number) for number in tables)]
+def methods_of(tables: Sequence[int]) -> list[str]:
+    """The paper's names of the methods in some tables."""
+    return [name for name in ROWS if any(in_table(name, number) for number in tables)]
 
 
 def system(method: str, model: str | None, wassrank_cost: str = AUTHORS_COST) -> str:

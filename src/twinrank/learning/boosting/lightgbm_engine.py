@@ -257,12 +257,6 @@ def _has_split(tree: str) -> bool:
     return not tree.startswith("num_leaves=1\n")
 
 
-def joined_trees(first: str, second: str) -> str:
-    """The trees of two models, one after the other."""
-    header, trees, tail = _parsed(second)
-    return _joined(header, [*_parsed(first)[1], *trees], tail)
-
-
 def first_rounds(model: str, rounds: int) -> str:
     """The trees of the first rounds."""
     header, trees, tail = _parsed(model)
