@@ -78,6 +78,7 @@ def test_dask_data_is_recognised():
             "Run folders, callbacks, init_model, calibrate and current are not available",
         ),
         ({"group": SIZES}, "takes X, y, qid, sample_weight"),
+        ({"resume": True}, "Run folders"),
         (
             {"callbacks": [object()]},
             "Run folders, callbacks, init_model, calibrate and current are not available",

@@ -24,6 +24,7 @@ from twinrank.learning.estimators.data_warnings import warn_about_training
 from twinrank.learning.estimators.parameters import loaded_parameters, own_net, saved_parameters
 from twinrank.learning.estimators.saved_ranker import estimator_class
 from twinrank.learning.estimators.training_data import (
+    FitArguments,
     encoded_data,
     opened_run,
     papers_data,
@@ -190,40 +191,27 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         InputError
             If parameters or data cannot be used.
         """
-        data = (X, y, qid, group, sample_weight)
-        sets = (eval_set, eval_qid, eval_group)
-        others = (callbacks, run, resume, init_model, None, None, calibrate, current)
-        return self._fit(data, sets, eval_fraction, *others)
+        call = FitArguments(
+            X, y, qid, group, sample_weight, eval_set, eval_qid, eval_group, eval_fraction,
+            callbacks, run, resume, init_model, calibrate, current,
+        )  # fmt: skip
+        return self._fit(call)
 
-    def _fit(
-        self,
-        training: tuple[Any, Any, Any, Any, Any],
-        evaluation: tuple[Any, Any, Any],
-        eval_fraction: float | None,
-        callbacks: Sequence[Callback],
-        run: str | os.PathLike[str] | Run | None,
-        resume: bool,
-        init_model: Any = None,
-        unlabelled: Any = None,
-        teacher: Any = None,
-        calibrate: Any = None,
-        current: Any = None,
-    ) -> Self:
+    def _fit(self, call: FitArguments) -> Self:
         """Read the arguments of `fit`, and train."""
-        check_callbacks(callbacks)
-        calibration = CalibrationOptions.of(calibrate)
-        previous = initial_model(init_model, self.kind, own_net(self))
-        more = (eval_fraction, previous, unlabelled, teacher, current)
-        train, sets = training_data(self, training, evaluation, *more)
+        check_callbacks(call.callbacks)
+        calibration = CalibrationOptions.of(call.calibrate)
+        previous = initial_model(call.init_model, self.kind, own_net(self))
+        train, sets = training_data(self, call, previous)
         if calibration is not None:
             self._check_calibration(sets, calibration)
-        folder = opened_run(run, resume)
+        folder = opened_run(call.run, call.resume)
         if folder is not None and calibration is not None:
             folder = replace(folder, calibrated=calibration.target)
         warn_about_training(self, train.data, sets)
         with nullcontext() if folder is None else folder.locked():
             calls = 0 if previous is None else continuations(previous) + 1
-            self._train(train, sets, callbacks, folder, previous, calls)
+            self._train(train, sets, call.callbacks, folder, previous, calls)
             if calibration is not None:
                 self._calibrate_fitted(sets, calibration, folder)
         return self

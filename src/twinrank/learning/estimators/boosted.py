@@ -19,6 +19,7 @@ from twinrank.learning.distributed.on_spark import (
 from twinrank.learning.distributed.worker import Job, check_available
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.parameters import saved_parameters
+from twinrank.learning.estimators.training_data import FitArguments
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.fit_arguments import named_sets
 from twinrank.learning.training.run_folder import Run
@@ -236,36 +237,41 @@ class BoostedRanker(BaseRanker):
         InputError
             If parameters or data cannot be used.
         """
-        data = (X, y, qid, group, sample_weight)
-        sets = (eval_set, eval_qid, eval_group)
-        others = (callbacks, run, resume, init_model, None, None, calibrate, current)
+        call = FitArguments(
+            X, y, qid, group, sample_weight, eval_set, eval_qid, eval_group, eval_fraction,
+            callbacks, run, resume, init_model, calibrate, current,
+        )  # fmt: skip
         if is_spark(X):
-            refused = (*data[1:], *sets[1:], eval_fraction, run, init_model, calibrate, current)
-            columns = Columns(label, query, features, weight)
-            return self._fit_on_spark(X, columns, eval_set, workers, refused, callbacks)
+            return self._fit_on_spark(call, Columns(label, query, features, weight), workers)
         if any(v is not None for v in (label, query, features, weight, workers)):
             raise needs_spark(X)
-        return self._fit(data, sets, eval_fraction, *others)
+        return self._fit_on_dask(call) if is_dask(X) else self._fit(call)
 
-    def _fit_on_spark(
-        self,
-        frame: Any,
-        columns: Columns,
-        eval_set: Any,
-        workers: int | None,
-        refused: Sequence[Any],
-        callbacks: Sequence[Callback],
-    ) -> Self:
-        if any(v is not None for v in refused) or callbacks:
+    def _fit_on_spark(self, call: FitArguments, columns: Columns, workers: int | None) -> Self:
+        if call.passes_more_than("X", "eval_set"):
             raise InputError(
                 "On Spark, fit takes a frame, label=, query=, features=, weight=, workers= and "
                 "eval_set. Run folders, callbacks, init_model, calibrate and current are not "
                 "available there."
             )
+        eval_set = call.eval_set
         sets = {"validation": eval_set} if is_spark(eval_set) else eval_set or {}
         if not isinstance(sets, Mapping):
             raise InputError("On Spark, eval_set is a frame, or a dict of frames by name.")
-        self._adopt(train_on_spark(self._job(), frame, columns, sets, workers))
+        self._adopt(train_on_spark(self._job(), call.X, columns, sets, workers))
+        return self
+
+    def _fit_on_dask(self, call: FitArguments) -> Self:
+        if call.passes_more_than("X", "y", "qid", "sample_weight", "eval_set", "eval_qid"):
+            raise InputError(
+                "On a Dask cluster, fit takes X, y, qid, sample_weight and eval_set, as Dask "
+                "arrays or frames. Run folders, callbacks, init_model, calibrate and current are "
+                "not available there."
+            )
+        named = named_sets(call.eval_set, call.eval_qid)
+        sets = {name: _dask_set(*own) for name, own in named.items()}
+        training = (call.X, call.y, call.qid, call.sample_weight)
+        self._adopt(train_on_dask(self._job(), training, sets))
         return self
 
     def predict(
@@ -302,34 +308,6 @@ class BoostedRanker(BaseRanker):
         calibration = self._calibration(output)
         per_query = self.model_.per_query or (calibration is not None and calibration.per_query)
         return predict_on_spark(self, X, query, output, per_query)
-
-    def _fit(
-        self,
-        training: tuple[Any, Any, Any, Any, Any],
-        evaluation: tuple[Any, Any, Any],
-        eval_fraction: float | None,
-        callbacks: Sequence[Callback],
-        run: str | os.PathLike[str] | Run | None,
-        resume: bool,
-        init_model: Any = None,
-        *others: Any,
-    ) -> Self:
-        """Train here, or on the workers that hold the data."""
-        X, y, qid, group, sample_weight = training
-        if not is_dask(X):
-            more = (run, resume, init_model, *others)
-            return super()._fit(training, evaluation, eval_fraction, callbacks, *more)
-        eval_set, eval_qid, eval_group = evaluation
-        refused = (group, run, eval_group, eval_fraction, init_model, *others)
-        if any(v is not None for v in refused) or callbacks:
-            raise InputError(
-                "On a Dask cluster, fit takes X, y, qid, sample_weight and eval_set, as Dask "
-                "arrays or frames. Run folders, callbacks, init_model, calibrate and current are "
-                "not available there."
-            )
-        sets = {name: _dask_set(*own) for name, own in named_sets(eval_set, eval_qid).items()}
-        self._adopt(train_on_dask(self._job(), (X, y, qid, sample_weight), sets))
-        return self
 
     def _job(self) -> Job:
         """The training of this ranker on a cluster."""

@@ -13,6 +13,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.data.transforms import Transform, transform
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.parameters import named_columns
+from twinrank.learning.estimators.training_data import FitArguments
 from twinrank.learning.estimators.warm_start import continuations
 from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.callbacks import Callback
@@ -258,9 +259,11 @@ class Ranker(BaseRanker):
         InputError
             If parameters or data cannot be used.
         """
-        data, sets = (X, y, qid, group, sample_weight), (eval_set, eval_qid, eval_group)
-        others = (callbacks, run, resume, init_model, unlabelled, teacher, calibrate, current)
-        return self._fit(data, sets, eval_fraction, *others)
+        call = FitArguments(
+            X, y, qid, group, sample_weight, eval_set, eval_qid, eval_group, eval_fraction,
+            callbacks, run, resume, init_model, calibrate, current, unlabelled, teacher,
+        )  # fmt: skip
+        return self._fit(call)
 
     def partial_fit(
         self, X: Any, y: Any = None, qid: Any = None, group: Any = None, sample_weight: Any = None

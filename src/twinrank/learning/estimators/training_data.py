@@ -1,7 +1,8 @@
 """The data of a training, from the arguments of `fit` to encoded columns."""
 
 import os
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from twinrank.learning.estimators.saved_ranker import load_model
 from twinrank.learning.estimators.warm_start import continued_data
 from twinrank.learning.models.encoding import Encoding, columns_of
 from twinrank.learning.models.saved_model import Model
+from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.fit_arguments import (
     KnownColumns,
     TrainingSet,
@@ -32,30 +34,50 @@ if TYPE_CHECKING:
     from twinrank.learning.estimators.base_ranker import BaseRanker
 
 
+@dataclass(frozen=True, eq=False)
+class FitArguments:
+    """The arguments of a call of `fit`; those that only nets take come last."""
+
+    X: Any
+    y: Any
+    qid: Any
+    group: Any
+    sample_weight: Any
+    eval_set: Any
+    eval_qid: Any
+    eval_group: Any
+    eval_fraction: float | None
+    callbacks: Sequence[Callback]
+    run: str | os.PathLike[str] | Run | None
+    resume: bool
+    init_model: Any
+    calibrate: Any
+    current: Any
+    unlabelled: Any = None
+    teacher: Any = None
+
+    def passes_more_than(self, *names: str) -> bool:
+        """True if the call has other arguments than these."""
+        others = {own.name for own in fields(self)} - {*names, "callbacks", "resume"}
+        plain = bool(self.callbacks) or self.resume
+        return plain or any(getattr(self, name) is not None for name in others)
+
+
 def training_data(
-    ranker: "BaseRanker",
-    training: tuple[Any, Any, Any, Any, Any],
-    evaluation: tuple[Any, Any, Any],
-    eval_fraction: float | None,
-    previous: Model | None,
-    unlabelled: Any,
-    teacher: Any,
-    current: Any = None,
+    ranker: "BaseRanker", call: FitArguments, previous: Model | None
 ) -> tuple[TrainingSet, dict[str, Dataset]]:
     """The training set and the evaluation sets of a call of `fit`."""
-    if isinstance(training[0], ClickLog):
+    if isinstance(call.X, ClickLog):
         raise InputError(
             "fit takes documents with labels, not a log: pass log.to_dataset(propensities)."
         )
     known = KnownColumns(named_columns(ranker)) if previous is None else known_columns(previous)
-    data, weights = labelled(*training, known)
+    data, weights = labelled(call.X, call.y, call.qid, call.group, call.sample_weight, known)
     names = data.feature_names
     if names is not None:
         known = known._replace(text=tuple(names[column] for column in data.categories))
-    lists = as_unlabelled(unlabelled, known)
-    if isinstance(teacher, str | os.PathLike):
-        teacher = load_model(teacher)
-    scores = teacher_scores(teacher, data, own_order=isinstance(training[0], Dataset))
+    lists = as_unlabelled(call.unlabelled, known)
+    scores = teacher_scores(_ranker_of(call.teacher), data, own_order=isinstance(call.X, Dataset))
     if previous is not None:
         if lists is not None:
             raise InputError(
@@ -64,15 +86,19 @@ def training_data(
         data = continued_data(data, previous)
         ranker._check_continues(previous, data)
     train = TrainingSet(data, weights, scores, lists)
-    sets = as_evaluation_sets(*evaluation, known)
-    if eval_fraction is not None:
+    sets = as_evaluation_sets(call.eval_set, call.eval_qid, call.eval_group, known)
+    if call.eval_fraction is not None:
         if sets:
             raise InputError("Pass eval_set or eval_fraction, not both.")
-        kept, held = split_queries(data, eval_fraction, ranker.random_state)
+        kept, held = split_queries(data, call.eval_fraction, ranker.random_state)
         train, sets = train.select(kept), {"validation": data.select(held)}
-    if isinstance(current, str | os.PathLike):
-        current = load_model(current)
-    return replace(train, current=current_scores(current, sets, evaluation[0])), sets
+    current = current_scores(_ranker_of(call.current), sets, call.eval_set)
+    return replace(train, current=current), sets
+
+
+def _ranker_of(value: Any) -> Any:
+    """A ranker that is passed as the folder of a saved one; other values unchanged."""
+    return load_model(value) if isinstance(value, str | os.PathLike) else value
 
 
 def opened_run(run: str | os.PathLike[str] | Run | None, resume: bool) -> Run | None:
