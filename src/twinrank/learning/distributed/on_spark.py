@@ -18,7 +18,7 @@ from twinrank.learning.distributed.worker import Job, Part, Rows, outcome, resul
 from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.learner import TrainingError
 from twinrank.support.arrays import is_spark
-from twinrank.support.errors import Argument, InputError, unknown
+from twinrank.support.errors import Argument, InputError, check_number, unknown
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,8 @@ def _selected(frame: Any, columns: Columns, number: int) -> Any:
 
 def _workers(frame: Any, workers: int | None) -> int:
     """The number of tasks that train; Spark would wait ten minutes for slots that it lacks."""
-    if workers is not None and (
-        isinstance(workers, bool) or workers != int(workers) or workers < 1
-    ):
-        raise InputError(Argument("workers", workers), " must be a whole number of at least 1.")
+    if workers is not None:
+        check_number("workers", workers, whole=True, least=1)
     context = getattr(frame.sparkSession, "sparkContext", None)
     if context is None:  # Spark Connect
         if workers is None:

@@ -12,7 +12,7 @@ from twinrank.data.dataset import Dataset, with_features
 from twinrank.evaluation.evaluate import evaluate_data
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.training.fit_arguments import as_dataset, labelled
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, check_number, unknown
 
 
 def permutation_importances(
@@ -69,8 +69,7 @@ def permutation_importances(
     >>> found.importances.shape
     (2, 2)
     """
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
-        raise InputError(f"repeats must be a whole number of at least 1, not {repeats!r}.")
+    check_number("repeats", repeats, whole=True, least=1)
     data, _ = labelled(X, y, qid, group, None, ranker._known_columns())
     name = str(ranker.validation_measure if measure is None else measure)
     chosen = feature_numbers(ranker, data, features)
@@ -188,8 +187,7 @@ def partial_dependence(
     data = as_dataset(X, qid=qid, group=group, known=ranker._known_columns())
     (column,) = feature_numbers(ranker, data, [feature])
     values, shown = _values_to_try(ranker, data, column, grid)
-    if isinstance(documents, bool) or not isinstance(documents, int) or documents < 1:
-        raise InputError(f"documents must be a whole number of at least 1, not {documents!r}.")
+    check_number("documents", documents, whole=True, least=1)
     relative, ranks = [], []
     for rows in _changed(data, documents, random_state):
         results = [_with_value(ranker, data, column, rows, value) for value in values]
