@@ -119,11 +119,3 @@ def training_labels(
     if isinstance(measure, MeasureSum):
         labels = measure.prepared(labels, data.lists)
     return measure, labels
-
-
-def check_goals(measure: Measure | Any, data: "Dataset", what: str) -> None:
-    """Raise InputError if the data lacks a column that a measure needs."""
-    try:
-        label_array(measure, data)
-    except InputError as error:
-        raise InputError(Argument(what), ": ", *error.parts) from None

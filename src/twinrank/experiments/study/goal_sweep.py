@@ -9,7 +9,7 @@ import numpy as np
 
 from twinrank.core.measures import measure
 from twinrank.data.dataset import Dataset
-from twinrank.data.label_columns import check_goals
+from twinrank.data.label_columns import label_array
 from twinrank.evaluation.comparison import Comparison
 from twinrank.evaluation.evaluation_values import mean_of
 from twinrank.evaluation.significance import confidence_interval, differences
@@ -69,7 +69,10 @@ class Sweep:
     def check(self, data: Dataset) -> None:
         """Raise InputError if the data lacks a column of labels."""
         for goal in self.goals:
-            check_goals(measure(goal), data, "goals")
+            try:
+                label_array(measure(goal), data)
+            except InputError as error:
+                raise InputError(Argument("goals"), ": ", *error.parts) from None
 
     def objective(self, weight: float) -> str:
         """The weighted sum of the goals, or one of them."""
