@@ -589,6 +589,8 @@ def test_select_names_the_set_that_selects(name, measured):
     assert ranker.best_score_ == 0.1
     with pytest.raises(tr.InputError, match=r"Unknown evaluation set 'tset'. Did you mean 'test'"):
         make(name, select="tset").fit(TRAIN, eval_set=sets)
+    with pytest.raises(tr.InputError, match="select must be the name of an evaluation set, not 3"):
+        make(name, select=3).fit(TRAIN, eval_set=sets)
 
 
 def test_validate_every(name, measured):

@@ -235,7 +235,7 @@ class Blend(BaseRanker):
         sets = matched_sets(sets, data, type(self).__name__)
         self.check_parameters(trainable.data.documents)
         plan, rankers = self._plan(), self._prepared()
-        selecting = selecting_set(plan, sets)
+        selecting = selecting_set(self.select, sets)
         check_constraints_of(plan, train, sets)
         for ranker in rankers.values():
             chosen = columns_of(ranker.categorical_features, data.features, data.feature_names)
@@ -303,7 +303,7 @@ class Blend(BaseRanker):
             name: [ranker._scores(part) for ranker in rankers.values()]
             for name, part in sets.items()
         }
-        selecting = selecting_set(plan, sets)
+        selecting = selecting_set(self.select, sets)
         selected = (
             [ranker._scores(data) for ranker in rankers.values()]
             if selecting is None

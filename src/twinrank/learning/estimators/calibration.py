@@ -12,6 +12,7 @@ from twinrank.learning.models.saved_model import RUN_MODEL, save_model
 from twinrank.learning.models.score_map import TARGETS, ScoreMap, check_labels, fit_map
 from twinrank.learning.training.fit_arguments import labelled
 from twinrank.learning.training.run_folder import Run
+from twinrank.learning.training.validation import selecting_set
 from twinrank.support.errors import Argument, InputError, check_number
 from twinrank.support.notation import check_options, parse
 
@@ -58,6 +59,7 @@ class Calibration:
 
     model_: Any
     best_score_: float | None
+    select: str | None
 
     def calibrate(
         self,
@@ -158,11 +160,7 @@ class Calibration:
 
     def _calibration_set(self, sets: Mapping[str, Dataset]) -> Dataset:
         """The set that selects the iteration."""
-        first = "validation" if "validation" in sets else next(iter(sets))
-        chosen = getattr(self, "select", None) or first
-        if chosen not in sets:
-            raise InputError(argument="select", value=chosen, choices=list(sets))
-        return sets[chosen]
+        return sets[str(selecting_set(self.select, sets))]
 
     def _calibrate_fitted(
         self, sets: Mapping[str, Dataset], options: CalibrationOptions, run: Run | None

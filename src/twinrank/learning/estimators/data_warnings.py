@@ -7,11 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from twinrank.clicks.click_measures import check_click_objective
-from twinrank.core.measures import MeasureSum, measure
+from twinrank.core.measures import Measure, MeasureSum, measure
 from twinrank.core.measures.dcg import GainMeasure
 from twinrank.core.measures.measure_sum import Goal
 from twinrank.core.measures.variety import VarietyMeasure
 from twinrank.data.dataset import Dataset
+from twinrank.learning.training.validation import selecting_set
 from twinrank.support.errors import Argument, DataWarning, InputError, warn
 from twinrank.support.quantities import counted
 
@@ -29,8 +30,7 @@ _SHOWN = 5  # features in a message
 def warn_about_training(ranker: "BaseRanker", data: Dataset, sets: Mapping[str, Dataset]) -> None:
     """Warn about training data that is valid but looks wrong; refuse measures that clicks lack."""
     own = ranker.get_params()
-    first = "validation" if "validation" in sets else next(iter(sets), "")
-    validation = sets.get(own.get("select") or first)
+    validation = sets[str(selecting_set(own["select"], sets))] if sets else None
     objectives = []
     for name, part in (("objective", data), ("validation_measure", validation)):
         for key in ranker._named(name):
@@ -129,13 +129,12 @@ def _shared(data: Dataset, validation: Dataset) -> DataWarning | None:
 
 def _variety(objective: Any, strategy: Any) -> DataWarning | None:
     """The warning if a measure of variety is optimised by a strategy that compares relevance."""
-    try:
-        known = measure(objective)
-    except (InputError, TypeError):
-        return None  # a loss, an objective of an engine, or a function
+    known = _measure_of(objective)
+    if known is None or strategy == "swap":
+        return None
     goals = known.goals if isinstance(known, MeasureSum) else (Goal(1.0, known),)
     found = [str(goal) for goal in goals if isinstance(goal.measure, VarietyMeasure)]
-    if not found or strategy == "swap":
+    if not found:
         return None
     return DataWarning(
         f"{found[0]} with ",
@@ -144,6 +143,14 @@ def _variety(objective: Any, strategy: Any) -> DataWarning | None:
         Argument("strategy", "swap"),
         ".",
     )
+
+
+def _measure_of(objective: Any) -> Measure | None:
+    """The measure; None for a loss, an objective of an engine, or a function."""
+    try:
+        return measure(objective)
+    except (InputError, TypeError):
+        return None
 
 
 def _rows(data: Dataset, query: int) -> set[bytes]:
@@ -155,10 +162,7 @@ def _gains(data: Dataset, objectives: Iterable[Any]) -> DataWarning | None:
     if highest <= _HIGHEST_LABEL:
         return None
     for objective in objectives:
-        try:
-            known = measure(objective)
-        except (InputError, TypeError):
-            continue  # a loss, an objective of an engine, or a function
+        known = _measure_of(objective)
         if isinstance(known, GainMeasure) and known.gain == "exponential":
             return DataWarning(
                 f"The highest label is {highest:g}, and {known} has an exponential gain: 2ʸ − 1 "

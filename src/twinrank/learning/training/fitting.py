@@ -133,7 +133,7 @@ def train_model(
 
 def check_constraints_of(plan: Plan, train: TrainingSet, evaluation: Mapping[str, Dataset]) -> None:
     """Raise InputError if constraints cannot be checked, or if nothing needs `current`."""
-    selecting, own = selecting_set(plan, evaluation), plan.constrained
+    selecting, own = selecting_set(plan.select, evaluation), plan.constrained
     if train.current and (own is None or not own.needs_current):
         raise InputError(
             Argument("current"),

@@ -268,8 +268,6 @@ class Plan:
         if self.early_stopping is not None:
             check_number("early_stopping", self.early_stopping, whole=True)
         check_number("tolerance", self.tolerance, least=0)
-        if not isinstance(self.select, str | None):
-            raise InputError(f"select must be the name of an evaluation set, not {self.select!r}.")
         measure(self.validation_measure)
 
     @classmethod

@@ -71,7 +71,7 @@ class Validation:
     def __init__(self, learner: Learner, task: Task) -> None:
         plan = task.plan
         self.sets = dict(task.evaluation)
-        self.selecting = selecting_set(plan, self.sets)
+        self.selecting = selecting_set(plan.select, self.sets)
         self.best: Best | None = None
         self.kept: dict[str, Scores] = {}
         """Of an ensemble, or with constraints: the scores of the snapshots on every set."""
@@ -248,7 +248,7 @@ def _naming(name: str) -> Iterator[None]:
         raise InputError(f"Evaluation set {name!r}: ", *error.parts) from error
 
 
-def selecting_set(plan: Plan, sets: Mapping[str, Dataset]) -> str | None:
+def selecting_set(select: str | None, sets: Mapping[str, Dataset]) -> str | None:
     """The name of the evaluation set that selects the best iteration, or None without sets."""
     for name in sets:
         if name in RESERVED:
@@ -256,17 +256,19 @@ def selecting_set(plan: Plan, sets: Mapping[str, Dataset]) -> str | None:
                 f"An evaluation set cannot be called {name!r}: the history uses that name. "
                 f"Choose another name."
             )
-    if plan.select is None:
+    if not isinstance(select, str | None):
+        raise InputError(
+            Argument("select"), f" must be the name of an evaluation set, not {select!r}."
+        )
+    if select is None:
         return "validation" if "validation" in sets else next(iter(sets), None)
     if not sets:
+        raise InputError(Argument("select", select), " needs an evaluation set; pass eval_set.")
+    if select not in sets:
         raise InputError(
-            Argument("select", plan.select), " needs an evaluation set; pass eval_set."
-        )
-    if plan.select not in sets:
-        raise InputError(
-            unknown("evaluation set", plan.select, sets),
+            unknown("evaluation set", select, sets),
             argument="select",
-            value=plan.select,
+            value=select,
             choices=sets,
         )
-    return plan.select
+    return select
