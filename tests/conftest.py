@@ -65,6 +65,17 @@ def _cache_of_our_own(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="module")
+def one_thread():
+    """One thread of torch: batches of tests are tiny, so that a second thread costs time."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def folds_in_miniature(tmp_path):
     """A folder with three folds; the first two documents of every query are alike."""

@@ -17,6 +17,8 @@ from twinrank.learning.models.net_model import NetModel
 from twinrank.learning.models.saved_model import read_model, save_model
 from twinrank.learning.models.scorer import Scorer, SharedEnsemble
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LISTS = tr.Lists.from_sizes([3, 1, 7, 0, 2, 12, 13])
 FEATURES, CATEGORIES = 5, {1: 3}
 OPTIONS = (
@@ -32,15 +34,6 @@ OPTIONS = (
 )
 VARIANTS = [*ARCHITECTURES, *(f"Small(width=8, {options})" for options in OPTIONS)]
 variants = pytest.mark.parametrize("name", VARIANTS)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Batches are tiny here: a second thread costs more than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def seeded(number=0):

@@ -15,16 +15,10 @@ from twinrank.learning.estimators.saved_ranker import load_model
 from twinrank.learning.training.callbacks import TrainingInterrupted
 from twinrank.training import Callback
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TRAIN, NEW = tr.synthetic_web_search(queries=16).split(0.7, 0.3, random_state=0)
 FEATURES = TRAIN.features
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Plain(nn.Module):

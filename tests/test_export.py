@@ -22,6 +22,8 @@ from twinrank.learning.models.net_model import NetModel
 from twinrank.learning.models.scorer import Scorer, score_all
 from twinrank.learning.training.settings import DEFAULTS
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 ReferenceEvaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
@@ -36,15 +38,6 @@ UNIONS = (
     "Quantile(n_quantiles=9, output_distribution=normal) + PiecewiseLinear(bins=3) + QueryZScore",
 )
 CATEGORIES = {2: 3, 7: 40}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Lists are small here: a second thread is slower."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def model_of(net, transform):

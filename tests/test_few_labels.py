@@ -14,6 +14,8 @@ from twinrank.learning.training.distillation import DistilledLoss, standardised
 from twinrank.learning.training.pretraining import TEMPERATURE, Views, contrast, view
 from twinrank.training import Callback
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = {
     "architecture": "MLP(width=8, depth=2, dropout=0.1)",
     "epochs": 1,
@@ -22,15 +24,6 @@ SMALL = {
 }
 DATA = tr.synthetic_web_search(queries=24)
 TRAIN, MORE, NEW = DATA.split(0.4, 0.4, 0.2)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Batches are tiny here: a second thread costs more than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

@@ -579,15 +579,20 @@ def test_polars_is_asked_for_where_it_is_needed(monkeypatch, csv):
 # Round trips
 
 
-@settings(max_examples=30)
-@given(datasets(), st.permutations(FORMS))
-def test_every_form_into_every_other(data, forms):
+def check_round_trips(data, forms):
+    """The data is the same after it was saved and read in each form, one after the other."""
     with tempfile.TemporaryDirectory() as folder:
         now = data
         for form in forms:
             now.save(f"{folder}/data{form}")
             now = quietly(f"{folder}/data{form}")
             assert_same(data, now)
+
+
+@settings(max_examples=30)
+@given(datasets(), st.permutations(FORMS))
+def test_every_form_into_every_other(data, forms):
+    check_round_trips(data, forms)
 
 
 anything = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
@@ -596,12 +601,7 @@ anything = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 @settings(max_examples=30)
 @given(datasets(st.floats(width=32), letters=anything), st.permutations((*FRAMES, "")))
 def test_ids_of_any_letters_and_values_of_any_kind(data, forms):
-    with tempfile.TemporaryDirectory() as folder:
-        now = data
-        for form in forms:
-            now.save(f"{folder}/data{form}")
-            now = quietly(f"{folder}/data{form}")
-            assert_same(data, now)
+    check_round_trips(data, forms)
 
 
 @settings(max_examples=10)

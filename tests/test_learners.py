@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -29,6 +28,8 @@ from twinrank.training import (
     TensorBoard,
     TrainingInterrupted,
 )
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 ITERATIONS = 5
 RANKERS = {
@@ -57,15 +58,6 @@ def _small(data):
 (TRAIN, TRAIN_MISSING), (NEW, NEW_MISSING) = map(
     _small, tr.synthetic_web_search(queries=30).split(0.7, 0.3, random_state=0)
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Batches are tiny here: a second thread costs more than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 DRAW = run_folder.draw_history

@@ -19,18 +19,11 @@ from twinrank.learning.models.saved_model import read_model, save_model
 from twinrank.learning.models.scorer import QueryNorm, Scorer, score_all
 from twinrank.support.random import random_word
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LISTS = tr.Lists.from_sizes([3, 1, 5, 0, 2])
 NAMES = ["config.json", "history.jsonl", "model.safetensors"]
 PAPER = ("R5", "CE5", "R4.L", "CE4.L")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Batches are tiny here: a second thread costs more than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def seeded(number=0):

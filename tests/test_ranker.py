@@ -41,6 +41,8 @@ from twinrank.learning.models.architecture import Architecture, architecture
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.net_settings import loss_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = {"architecture": "CE4.L(width=4, depth=1)", "epochs": 2, "learning_rate": 0.05}
 NAMES = ["bm25", "length", "clicks"]
 random = np.random.default_rng(0)
@@ -56,15 +58,6 @@ SCATTERED = random.permutation(QID.size)
 
 
 AP = measure("AP")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Batches are tiny here: a second thread costs more than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def small(**changes):

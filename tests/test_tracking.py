@@ -4,7 +4,6 @@ import json
 import sys
 
 import pytest
-import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import twinrank as tr
@@ -13,13 +12,7 @@ from twinrank.learning.training.callbacks import TrainingInterrupted
 from twinrank.support.errors import FileError, InputError
 from twinrank.training import TensorBoard
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def curves(folder):

@@ -26,17 +26,10 @@ from twinrank.learning.training.process_group import ProcessGroup
 from twinrank.learning.training.run_folder import Run
 from twinrank.support.files import _temporary
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = ["--set", "architecture=CE4.L(width=8, depth=2, dropout=0.2)"]
 STEPS = [*SMALL, "--set", "batch_documents=200", "--set", "perturbation=0.1", "--seed", "5"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Batches are tiny here: a second thread costs more than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

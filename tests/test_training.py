@@ -30,21 +30,14 @@ from twinrank.learning.training.settings import Plan
 from twinrank.support.plots import use_whole_numbers
 from twinrank.training import Callback, EarlyStopping, HistoryFile
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DATA = tr.synthetic_web_search(queries=12)
 EVALUATION = tr.synthetic_web_search(queries=6, seed=1)
 PLAN = {
     "iterations", "early_stopping", "tolerance", "validation_measure", "validate_every", "select",
     "seed",
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Batches are tiny here: a second thread costs more than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_trainer(

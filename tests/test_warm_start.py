@@ -16,6 +16,8 @@ import twinrank as tr
 from twinrank.learning.boosting.engines import engine
 from twinrank.training import Callback, TrainingInterrupted
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 OLD, NEW, LATEST = (
     tr.Dataset.from_arrays(part.X[:, :10], part.y, qid=part.qid)
     for part in tr.synthetic_web_search(queries=60).split(0.4, 0.4, 0.2)
@@ -32,15 +34,6 @@ SMALL = {
     "xgboost ensemble": lambda **more: SMALL["xgboost"](ensemble_size=3, **more),
     "blend": lambda **more: tr.Blend([SMALL["lightgbm"](), SMALL["net"]()], **more),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Batches are tiny here: a second thread costs more than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
