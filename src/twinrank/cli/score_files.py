@@ -11,7 +11,7 @@ import numpy as np
 from twinrank.cli.output_options import STANDARD_OUTPUT, check_free
 from twinrank.core.ranks.exact import exact_ranks
 from twinrank.data.dataset import Dataset
-from twinrank.support.errors import InputError, unknown
+from twinrank.support.errors import InputError, needing, unknown
 from twinrank.support.files import replacing
 
 SCORE_FORMATS = ("txt", "run", "trec", "jsonl", "csv", "parquet")
@@ -65,12 +65,8 @@ def _content(scores: Any, data: Dataset, kind: str, tag: str) -> bytes:
         return _lines(_json_lines(scores, ranks, data, docids))
     columns = {"qid": data.qid, "docid": docids, "score": scores, "rank": ranks}
     ordered_columns = {name: data.in_source_order(values) for name, values in columns.items()}
-    try:
+    with needing(f"The format {kind}", "polars", "frames"):
         import polars as pl
-    except ImportError as error:
-        raise InputError(
-            f"The format {kind} needs polars; install it with pip install 'twinrank[frames]'."
-        ) from error
     frame, content = pl.DataFrame(ordered_columns), io.BytesIO()
     (frame.write_csv if kind == "csv" else frame.write_parquet)(content)
     return content.getvalue()

@@ -18,7 +18,7 @@ from twinrank.cli.output_options import (
     show_table,
     takes_output,
 )
-from twinrank.support.errors import InputError, TwinRankError, unknown
+from twinrank.support.errors import InputError, TwinRankError, needing, unknown
 
 if TYPE_CHECKING:
     from twinrank.experiments.tuning.search import TrialRecord, Tuning
@@ -96,12 +96,8 @@ def tune(
     force
         Replace an existing search in this folder.
     """
-    try:
+    with needing("Tuning", "Optuna", "tune"):
         import optuna  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            "Tuning needs Optuna; install it with pip install 'twinrank[tune]'."
-        ) from error
     from twinrank.core.measures import measure as as_measure
     from twinrank.experiments.study.study_source import Split, absolute
     from twinrank.experiments.tuning.search import Tuning

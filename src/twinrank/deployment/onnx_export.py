@@ -11,7 +11,7 @@ from twinrank.data.dataset import Dataset
 from twinrank.deployment.check_rows import random_query, sample
 from twinrank.deployment.export_format import Format, Written
 from twinrank.deployment.onnx_graph import Graph, onnx_library
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, needing
 
 if TYPE_CHECKING:
     from twinrank.learning.models.saved_model import Model
@@ -114,12 +114,8 @@ def session(runtime: Any, content: bytes) -> Any:
 
 def _runtime() -> Any:
     onnx_library()
-    try:
+    with needing("This export", "onnxruntime", "onnx"):
         import onnxruntime
-    except ImportError as missing:
-        raise InputError(
-            "ONNX needs two packages; install them with pip install 'twinrank[onnx]'."
-        ) from missing
     return onnxruntime
 
 

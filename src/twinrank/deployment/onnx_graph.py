@@ -24,7 +24,7 @@ from twinrank.data.transforms import (
     Union,
 )
 from twinrank.data.transforms.combined import ExceptColumns
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, needing
 
 if TYPE_CHECKING:
     from twinrank.learning.models.saved_model import Model
@@ -44,12 +44,8 @@ _ZERO, _ONE, _INFINITY = np.float64(0), np.float64(1), np.float64(np.inf)
 
 def onnx_library() -> Any:
     """The package `onnx`, an optional dependency."""
-    try:
+    with needing("This export", "onnx", "onnx"):
         import onnx
-    except ImportError as missing:
-        raise InputError(
-            "ONNX needs two packages; install them with pip install 'twinrank[onnx]'."
-        ) from missing
     return onnx
 
 

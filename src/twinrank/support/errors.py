@@ -11,7 +11,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -126,15 +126,20 @@ def has_torch() -> bool:
 
 
 @contextmanager
-def needing_torch(what: str) -> Iterator[None]:
-    """Say how to install torch if an import within the context fails because it is missing."""
+def needing(what: str, package: str, extra: str) -> Iterator[None]:
+    """Say how to install an optional package if it is missing for an import within the context."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "torch":
+        if error.name is None or error.name.partition(".")[0] != package.lower():
             raise
-        install = "install it with pip install 'twinrank[nets]'"
-        raise MissingPackageError(f"{what} needs torch; {install}.") from error
+        install = f"install it with pip install 'twinrank[{extra}]'"
+        raise MissingPackageError(f"{what} needs {package}; {install}.") from error
+
+
+def needing_torch(what: str) -> AbstractContextManager[None]:
+    """As `needing`, for torch."""
+    return needing(what, "torch", "nets")
 
 
 class FileError(TwinRankError, OSError):

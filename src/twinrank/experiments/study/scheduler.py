@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
-from twinrank.support.errors import InputError, TwinRankError
+from twinrank.support.errors import InputError, TwinRankError, needing
 from twinrank.support.quantities import duration
 from twinrank.support.terminal import polling, printable
 
@@ -162,13 +162,9 @@ def _run_on_ray(pending: Sequence[Job], address: str, jobs: int | None) -> None:
     Addresses are those of Ray: "auto" finds a running cluster, "local" starts one on this machine,
     "host:port" and "ray://host:port" name one. By default all its cores are used.
     """
-    try:
+    with needing("--ray", "Ray", "cluster"):
         import ray
         from ray.util.joblib import register_ray
-    except ImportError as error:
-        raise InputError(
-            "--ray needs Ray; install it with pip install 'twinrank[cluster]'."
-        ) from error
     from joblib import Parallel, delayed, parallel_config
 
     started = not ray.is_initialized()

@@ -22,14 +22,10 @@ from twinrank.learning.boosting.engines import (
 )
 from twinrank.learning.boosting.tree_check import check_xgboost
 from twinrank.learning.boosting.tree_features import STREAMED
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, needing
 
-try:
+with needing("This", "XGBoost", "xgboost"):
     import xgboost as xgb
-except ImportError as missing:
-    raise InputError(
-        "This needs XGBoost; install it with pip install 'twinrank[xgboost]'."
-    ) from missing
 
 NAME, FILE, SUFFIXES = "XGBoost", "model.json", (".json", ".ubj")
 SHARES_DATA = False  # its data changes while a booster grows

@@ -13,7 +13,7 @@ import numpy as np
 
 from twinrank.learning.boosting.engines import explained_by
 from twinrank.learning.distributed.socket_group import SocketGroup
-from twinrank.support.errors import InputError
+from twinrank.support.errors import InputError, needing
 
 _LEAVING_SECONDS = 60
 _PORTS = range(12_400, 32_700)  # below those that systems give to outgoing connections
@@ -53,13 +53,9 @@ def _lightgbm(group: SocketGroup) -> Iterator[None]:
 
 @contextmanager
 def _xgboost(group: SocketGroup) -> Iterator[None]:
-    try:
+    with needing("This", "XGBoost", "xgboost"):
         from xgboost import RabitTracker, collective
         from xgboost.core import XGBoostError
-    except ImportError as missing:
-        raise InputError(
-            "This needs XGBoost; install it with pip install 'twinrank[xgboost]'."
-        ) from missing
 
     message, tracker = "", None
     if not group.rank:

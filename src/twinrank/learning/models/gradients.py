@@ -77,17 +77,22 @@ def pair_attributions(model: "NetModel", data: Dataset, a: int, b: int) -> Float
     places = (torch.arange(_STEPS).to(weight)[:, None] + 0.5) / _STEPS
     for part in torch.split(places, max(_TOGETHER // len(others), 1)):
         points = (start + part * (end - start)).requires_grad_()
-        gradient = None
         with torch.enable_grad():
-            total = scores(points).sum()
-            if total.requires_grad:
-                (gradient,) = torch.autograd.grad(total, points, allow_unused=True)
-        if gradient is None:
-            raise InputError("The net has no gradient by its features.")
+            gradient = _gradient(scores(points), points)
         values += _numpy(gradient).sum(axis=0) * _numpy(end - start) / _STEPS
     sums = np.zeros(model.features)
     np.add.at(sums, model.transform.sources(model.features), values)
     return sums
+
+
+def _gradient(scores: Tensor, inputs: Tensor) -> Tensor:
+    """The gradient of the sum of the scores."""
+    gradient: Tensor | None = None
+    if scores.requires_grad:
+        (gradient,) = torch.autograd.grad(scores.sum(), inputs, allow_unused=True)
+    if gradient is None:
+        raise InputError("The net has no gradient by its features.")
+    return gradient
 
 
 def _of_columns(model: "NetModel", batch: Batch) -> Floats:
@@ -96,11 +101,7 @@ def _of_columns(model: "NetModel", batch: Batch) -> Floats:
     X = torch.from_numpy(batch.X).to(weight, copy=True).requires_grad_()
     with torch.enable_grad():
         scores = model.net(X, batch.lists)
-        gradient = None
-        if scores.requires_grad:
-            (gradient,) = torch.autograd.grad(scores.sum(), X, allow_unused=True)
-    if gradient is None:
-        raise InputError("The net has no gradient by its features.")
+        gradient = _gradient(scores, X)
     values = _numpy(gradient) * _centred(batch.X.astype(np.float64), batch.lists)
     with torch.no_grad():
         for column in model.net.categories:
