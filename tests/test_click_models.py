@@ -8,7 +8,7 @@ import pytest
 import twinrank as tr
 from test_clicks import made_data, run  # noqa: F401
 from twinrank.clicks.click_models import _fit_sequential, _Lists, _sequential
-from twinrank.clicks.simulation import click_probability, trust_click_probability
+from twinrank.clicks.simulation import click_probability
 
 
 def simulated(model, impressions=5000, **options):
@@ -16,6 +16,14 @@ def simulated(model, impressions=5000, **options):
         made_data(15, 8), logger="good", temperature=1.0, model=model, impressions=impressions,
         cutoff=6, **options,
     )  # fmt: skip
+
+
+def trusting(position):
+    """α and β of simulated users who trust positions: a click has the probability α · r + β.
+
+    They see position k with probability 1/k, and click an irrelevant document with ½ · 1/k.
+    """
+    return 1 / position - 0.5 / position**2, 0.5 / position**2
 
 
 @pytest.mark.parametrize("model", ["position", "cascade", "dependent"])
@@ -62,7 +70,7 @@ def test_simulated_users_follow_the_models():
     options = {"impressions": 20_000, "logger": "good", "noise": 0.2}
     relevance = click_probability(data, 0.2)
     log = tr.simulate_clicks(data, model="trust", **options)
-    alpha, beta = trust_click_probability(log.position, 1.0)
+    alpha, beta = trusting(log.position)
     clicks = log.per_document(log.clicked)
     expected = log.per_document(alpha * relevance[log.document] + beta)
     assert (np.abs(clicks - expected) < 5 * np.sqrt(expected + 1)).all()
@@ -119,7 +127,7 @@ def test_trust_bias_is_corrected_without_bias():
     data = made_data(6, 6)
     relevance = click_probability(data, 0.1)
     truth = tr.evaluate(data.X[:, 1], relevance, data.lists, ["DCG(gain=linear)@3"])
-    alpha, beta = trust_click_probability(np.arange(1, 7), 1.0)
+    alpha, beta = trusting(np.arange(1, 7))
     known, ignored = tr.Propensities(alpha, trust=beta), tr.Propensities(alpha + beta)
     draws = {known: [], ignored: []}
     for seed in range(150):
@@ -141,7 +149,7 @@ def test_trust_bias_is_corrected_without_bias():
 
 def test_trust_bias_in_training_data():
     log = simulated("trust")
-    alpha, beta = trust_click_probability(np.arange(1, 7), 1.0)
+    alpha, beta = trusting(np.arange(1, 7))
     credits = log.to_dataset(tr.Propensities(alpha, trust=beta), clip=0)
     clicks = log.per_document(log.clicked) - log.per_document(beta[log.position - 1])
     exposure = log.per_document(alpha[log.position - 1])

@@ -156,12 +156,6 @@ def _clicks(
     return np.asarray(likes & (before == before[np.searchsorted(impression, impression)]))
 
 
-def trust_click_probability(position: Any, eta: float) -> tuple[Floats, Floats]:
-    """α and β of "trust": a click has the probability α · r + β."""
-    seen = examination(position, eta)
-    return seen * (1 - _TRUST * seen), _TRUST * seen**2
-
-
 def examination(position: Any, eta: float) -> Floats:
     """The probability that a user sees a position: (1/k)^eta."""
     return np.asarray(position, np.float64) ** -eta
