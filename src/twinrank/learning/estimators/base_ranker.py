@@ -32,7 +32,6 @@ from twinrank.learning.estimators.training_data import (
 )
 from twinrank.learning.estimators.warm_start import (
     check_same_training,
-    continuations,
     continued_parameters,
     initial_model,
 )
@@ -210,8 +209,7 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
             folder = replace(folder, calibrated=calibration.target)
         warn_about_training(self, train.data, sets)
         with nullcontext() if folder is None else folder.locked():
-            calls = 0 if previous is None else continuations(previous) + 1
-            self._train(train, sets, call.callbacks, folder, previous, calls)
+            self._train(train, sets, call.callbacks, folder, previous)
             if calibration is not None:
                 self._calibrate_fitted(sets, calibration, folder)
         return self
@@ -544,7 +542,6 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         callbacks: Sequence[Callback] = (),
         run: Run | None = None,
         previous: Model | None = None,
-        calls: int = 0,
     ) -> None:
         """Check the data, train and keep the model."""
         own = self._parameters()
@@ -566,7 +563,6 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
             callbacks=[*shown, *callbacks],
             run=run,
             previous=previous,
-            calls=calls,
         )
         if names is None and previous is not None:
             names = previous.feature_names

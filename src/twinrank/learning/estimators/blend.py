@@ -228,7 +228,6 @@ class Blend(BaseRanker):
         callbacks: Sequence[Callback] = (),
         run: Run | None = None,
         previous: Model | None = None,
-        calls: int = 0,
     ) -> None:
         """Train every ranker, choose the weights and keep the model."""
         trainable, data = trainable_part(train), train.data
@@ -241,7 +240,7 @@ class Blend(BaseRanker):
             chosen = columns_of(ranker.categorical_features, data.features, data.feature_names)
             for part in (trainable.data, *sets.values()):
                 ranker._check_values(part, None, (*chosen, *data.categories))
-        about = {**self._about(rankers, trainable, plan), **continued(previous, calls)}
+        about = {**self._about(rankers, trainable, plan), **continued(previous)}
         if run is not None:
             if run.group.size > 1:
                 raise InputError("Train a blend without torchrun, which trains nets only.")

@@ -8,7 +8,6 @@ from twinrank.data.dataset import Dataset
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.parameters import loaded_parameters
 from twinrank.learning.estimators.saved_ranker import estimator_class
-from twinrank.learning.estimators.warm_start import continuations
 from twinrank.learning.models.saved_model import RUN_MODEL, Model, needs_architecture, read_model
 from twinrank.learning.training.callbacks import Callback, TrainingInterrupted
 from twinrank.learning.training.fit_arguments import TrainingSet
@@ -105,7 +104,6 @@ def train_ranker(
         return
     watch = _Interrupted()
     with explaining_resume(run):
-        calls = 0 if previous is None else continuations(previous) + 1
-        ranker._train(train, sets, [*callbacks, watch], part, previous, calls)
+        ranker._train(train, sets, [*callbacks, watch], part, previous)
         if watch.interrupted:
             raise TrainingInterrupted(f"Stopped after the ranker {name}.")

@@ -14,7 +14,6 @@ from twinrank.data.transforms import Transform, transform
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.parameters import named_columns
 from twinrank.learning.estimators.training_data import FitArguments
-from twinrank.learning.estimators.warm_start import continuations
 from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.callbacks import Callback
 from twinrank.learning.training.fit_arguments import KnownColumns, TrainingSet, as_dataset, labelled
@@ -290,7 +289,7 @@ class Ranker(BaseRanker):
             self._train(TrainingSet(data, weights), {})
             return self
         train = TrainingSet(self._matched(data), weights)
-        self._train(train, {}, previous=previous, calls=self.partial_fits_ + 1)
+        self._train(train, {}, previous=previous)
         return self
 
     @property
@@ -368,7 +367,7 @@ class Ranker(BaseRanker):
     @property
     def partial_fits_(self) -> int:
         """How often `partial_fit`, or `fit` with `init_model`, continued from a fitted model."""
-        return continuations(self.model_)
+        return int(self.model_.continuations)
 
     def _check_values(
         self, data: Dataset, model: Model | None, categorical: tuple[int, ...] = ()

@@ -111,9 +111,3 @@ def continued_parameters(
         raise InputError(OTHER_NET)
     # Nothing selects in partial_fit, which has no evaluation set.
     return {**parameters, **own, **({} if sets else {"select": None})}
-
-
-def continuations(model: Model) -> int:
-    """How often a training has continued from an earlier model."""
-    count = model.provenance.get("partial_fits")
-    return count if isinstance(count, int) and count > 0 else 0

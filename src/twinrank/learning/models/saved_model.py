@@ -65,6 +65,12 @@ class Model(ABC):
     def score(self, data: Dataset, n_jobs: int | None = None) -> npt.NDArray[np.float32]:
         """The score of every document."""
 
+    @property
+    def continuations(self) -> int:
+        """How often a training has continued from an earlier model."""
+        count = self.provenance.get("partial_fits")
+        return count if isinstance(count, int) and count > 0 else 0
+
     def transforms(self) -> str:
         """The transforms in the notation that users write."""
         return str(self.transform)

@@ -55,20 +55,19 @@ def train_model(
     callbacks: Sequence[Callback] = (),
     run: Run | None = None,
     previous: Model | None = None,
-    calls: int = 0,
     group: ProcessGroup | None = None,
 ) -> Model:
     """Train a model, in a run's folder if there is one.
 
     `train` holds trainable queries only, and on a cluster those of this worker of `group`. `saved`
     are the parameters as JSON. All data has the codes of `encoding`. `previous` is the model to
-    continue from, and `calls` how often that has happened: each call has its own random numbers.
+    continue from; each continuation has its own random numbers.
     """
     learner_type = learner_class(kind)
     if group is None:
         group = ProcessGroup() if run is None else run.group
     documents = int(group.add_parts([train.data.documents])[0])
-    resolved, plan = _checked(kind, parameters, documents, calls)
+    resolved, plan = _checked(kind, parameters, documents, _continuations(previous))
     check_constraints_of(plan, train, evaluation)
     if run is not None and group.size > 1 and not learner_type.distributed:
         raise InputError("Train trees without torchrun, which trains nets only.")
@@ -96,7 +95,7 @@ def train_model(
         **described(train, group),
         "threads": threads(),
         "versions": versions(*learner_type.packages(resolved)),
-        **continued(previous, calls),
+        **continued(previous),
     }
     prints = {}
     if run is not None:
@@ -170,9 +169,16 @@ def described(train: TrainingSet, group: ProcessGroup | None = None) -> dict[str
     return about if train.teacher is None else {**about, "teacher": _crc(train.teacher)}
 
 
-def continued(previous: Model | None, calls: int) -> dict[str, Any]:
+def continued(previous: Model | None) -> dict[str, Any]:
     """Which model a training continued, and how often that has happened, for its configuration."""
-    return {} if previous is None else {"init_model": _model_crc(previous), "partial_fits": calls}
+    if previous is None:
+        return {}
+    return {"init_model": _model_crc(previous), "partial_fits": _continuations(previous)}
+
+
+def _continuations(previous: Model | None) -> int:
+    """How often a training has continued, with the one that begins."""
+    return 0 if previous is None else previous.continuations + 1
 
 
 def fingerprints(
