@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from collections import defaultdict
 
 import numpy as np
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 
 import twinrank as tr
 from reference import METRICS, metric_and_gradient
-from twinrank.cli import main
 from twinrank.clicks.click_credits import click_credits, regressed_relevance
 from twinrank.clicks.click_measures import is_linear
 from twinrank.clicks.logging_prior import logging_prior
@@ -1008,19 +1006,11 @@ def test_cells_of_a_log_add_up(log):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command; its exit code, standard output and standard error."""
+def run(cli, monkeypatch, tmp_path):
+    """The command line in a folder and with a cache of its own."""
     monkeypatch.setenv("TWINRANK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-
-    def command(*words):
-        monkeypatch.setattr(sys, "argv", ["twinrank", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        shown = capsys.readouterr()
-        return left.value.code, shown.out, shown.err
-
-    return command
+    return cli
 
 
 def test_from_a_log_to_an_evaluated_ranker(run, tmp_path):

@@ -11,7 +11,6 @@ import pytest
 
 from rankings import assert_same, quietly
 from twinrank import Dataset, load
-from twinrank.cli import main
 
 LETOR = """\
 0 qid:7 1:0.5 2:1 # docid = a
@@ -28,17 +27,9 @@ def _cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Run a command; its exit code, standard output and standard error."""
-
-    def command(*words):
-        monkeypatch.setattr(sys, "argv", ["twinrank", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        shown = capsys.readouterr()
-        return left.value.code, shown.out, shown.err
-
-    return command
+def run(cli):
+    """The command line, as the tests here call it."""
+    return cli
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import csv
 import gzip
 import io
 import json
-import sys
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -12,22 +12,13 @@ import pytest
 import pytrec_eval
 
 import twinrank as tr
-from twinrank.cli import main
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command in a folder of its own; exit code, output and errors."""
+def run(cli, monkeypatch, tmp_path):
+    """twinrank evaluate in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-
-    def command(*words):
-        monkeypatch.setattr(sys, "argv", ["twinrank", "evaluate", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        shown = capsys.readouterr()
-        return end.value.code or 0, shown.out, shown.err
-
-    return command
+    return partial(cli, "evaluate")
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """`twinrank evaluate MODEL… DATA`: models measured and compared on one data set."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
 import twinrank as tr
-from twinrank.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -26,19 +24,11 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def cli(monkeypatch, capsys, folder, tmp_path):
-    """A command among the models; exit code, output and errors."""
+def cli(cli, monkeypatch, folder, tmp_path):
+    """The command line among the models, with a cache of its own."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("TWINRANK_CACHE_DIR", str(tmp_path / "cache"))
-
-    def command(*words):
-        monkeypatch.setattr(sys, "argv", ["twinrank", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        shown = capsys.readouterr()
-        return end.value.code or 0, shown.out, shown.err
-
-    return command
+    return cli
 
 
 def test_a_model_is_measured_as_its_scores_are(cli, folder, tmp_path):

@@ -90,7 +90,7 @@ def test_categories_of_numbers_in_files(tmp_path):
         load(tmp_path / "a.csv")
 
 
-def test_numbers_in_a_column_of_text(tmp_path):
+def test_numbers_in_a_column_of_text(tmp_path, cli):
     site = RANDOM.choice(["shop", "news", "7"], QID.size)
     y = RANDOM.integers(0, 3, QID.size)
     train = pd.DataFrame({"bm25": RANDOM.normal(size=QID.size), "site": pd.Categorical(site)})
@@ -109,8 +109,8 @@ def test_numbers_in_a_column_of_text(tmp_path):
     # The command line does the same.
     ranker.save(tmp_path / "model")
     out = tmp_path / "scores.txt"
-    command = [sys.executable, "-m", "twinrank", "predict", tmp_path / "model", path, "-o", out]
-    subprocess.run([*command, "--no-label", "--unjudged", "keep"], check=True, capture_output=True)
+    words = ["predict", tmp_path / "model", path, "-o", out, "--no-label", "--unjudged", "keep"]
+    assert cli(*words)[0] == 0
     np.testing.assert_allclose(np.loadtxt(out), expected, rtol=1e-6)
 
 
@@ -365,13 +365,13 @@ def test_weights_from_every_road(tmp_path):
         roads["frame"].save(tmp_path / "a.txt")
 
 
-def test_weights_on_the_command_line(tmp_path):
+def test_weights_on_the_command_line(tmp_path, cli):
     X, y, weight = weighted()
     table = pl.DataFrame({"qid": QID, "label": y, "a": X[:, 0], "b": X[:, 1], "w": weight})
     table.write_csv(path := tmp_path / "a.csv")
     words = ["train", path, "--trees", "--valid", path, "--out", tmp_path / "run", "--weight", "w"]
     words += ["--set", "n_estimators=3", "--set", "ensemble_size=1", "--seed", "0"]
-    subprocess.run([sys.executable, "-m", "twinrank", *map(str, words)], check=True)
+    assert cli(*words)[0] == 0
     trained = tr.load_model(tmp_path / "run").predict(X, qid=QID)
     data = load(path, weight="w")
     expected = trees(tolerance=1).fit(data, eval_set=data).predict(X, qid=QID)

@@ -260,7 +260,7 @@ def _show_report(report: Path) -> None:
 def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, systems: int) -> None:
     """Check the options for comparing systems before anything is read."""
     from twinrank.evaluation.comparison import check_testing
-    from twinrank.support.plots import FORMATS
+    from twinrank.support.plots import check_drawable
 
     check_testing(**testing)
     if report is not None and systems < 2:
@@ -270,8 +270,7 @@ def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, syst
         return
     if systems != 2:
         raise InputError(f"--plot needs two systems, not {systems}.")
-    if plot.suffix.lower() not in FORMATS:
-        raise InputError(f"Can't draw to {plot}. Choose a name with {', '.join(FORMATS)}.")
+    check_drawable(plot)
 
 
 def _nothing_to_evaluate(data: Path | None, has_scores: bool) -> InputError:

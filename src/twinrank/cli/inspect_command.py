@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from twinrank.cli.command_signatures import AtLeastOne
 from twinrank.cli.data_options import as_option, load_data, takes_data
 from twinrank.cli.output_options import is_quiet, show, show_json, takes_output, wants_json
-from twinrank.support.errors import InputError, rendered
+from twinrank.support.errors import rendered
 from twinrank.support.terminal import printable
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def inspect(
     curve
         The propensities of --clicks: free, or power for (1/k)^η.
     """
-    from twinrank.support.plots import FORMATS
+    from twinrank.support.plots import check_drawable
 
-    if plot is not None and plot.suffix.lower() not in FORMATS:
-        raise InputError(f"Can't draw to {plot}. Choose a name with {', '.join(FORMATS)}.")
+    if plot is not None:
+        check_drawable(plot)
     if clicks is not None:
         from twinrank.cli.click_files import inspect_clicks
 

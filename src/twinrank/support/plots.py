@@ -34,11 +34,16 @@ def use_whole_numbers(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
+def check_drawable(path: Path) -> None:
+    """Refuse a file whose suffix is no format of plots."""
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"Can't draw to {path}. Choose a name with {', '.join(FORMATS)}.")
+
+
 @contextmanager
 def drawing(path: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[Any]:
     """An array of axes; the figure is saved if the context ends without an error."""
-    if path.suffix.lower() not in FORMATS:
-        raise InputError(f"Can't draw to {path}. Choose a name with {', '.join(FORMATS)}.")
+    check_drawable(path)
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
