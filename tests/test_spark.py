@@ -202,8 +202,9 @@ def test_invalid_data_on_spark(spark):
         tr.BoostedRanker(transforms="Standardise").fit(frame, **COLUMNS)
     with pytest.raises(tr.InputError, match=r"workers=3 needs as many slots .* Spark has 2"):
         ranker.fit(frame, **COLUMNS, workers=3)
-    with pytest.raises(tr.InputError, match="whole number of at least 1"):
-        ranker.fit(frame, **COLUMNS, workers=0)
+    for workers in (0, "many"):
+        with pytest.raises(tr.InputError, match="whole number of at least 1"):
+            ranker.fit(frame, **COLUMNS, workers=workers)
 
 
 @pytest.mark.slow
