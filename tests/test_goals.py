@@ -1,6 +1,7 @@
 """Several goals: sums of measures over columns of labels, from data to a trained ranker."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -185,21 +186,23 @@ def test_credits_that_are_shared_change_nothing(case):
         f"{w} * {name.replace('@', '(label=b)@') if i else name}" for w, name, i in terms
     )
     own = tr.measure(text)
-    prepared = own.prepared(columns, LISTS)
+    ready, prepared = own.prepared(columns, LISTS)
     ranks = tr.exact_ranks(scores, LISTS)
     expected = [
         tr.measure(name).at_ranks(ranks, columns[:, i], LISTS, gradient=True)
         for _, name, i in terms
     ]
-    for given in (columns, prepared, torch.as_tensor(prepared)):
+    known = [(own, columns), (ready, prepared), (ready, torch.as_tensor(prepared))]
+    for total_of, given in known:
         ranked = torch.as_tensor(ranks) if isinstance(given, torch.Tensor) else ranks
-        found = own.at_ranks(ranked, given, LISTS, gradient=True)
+        found = total_of.at_ranks(ranked, given, LISTS, gradient=True)
         for place in (0, 1):
             total = sum(w * e[place] for (w, _, _), e in zip(terms, expected, strict=True))
             assert np.asarray(found[place]) == pytest.approx(total, abs=1e-12)
     newton = Newton.of(text, perturbation=0.5, samples=3)
     alone = newton.rank_gradient(scores, np.maximum(columns, 0), LISTS)
-    assert newton.rank_gradient(scores, prepared, LISTS) == pytest.approx(alone, abs=1e-6)
+    shared = replace(newton, measure=ready).rank_gradient(scores, prepared, LISTS)
+    assert shared == pytest.approx(alone, abs=1e-6)
     order = own.order(columns, LISTS)
     for rows in LISTS:
         both = np.sign(np.subtract.outer(order[rows], order[rows]))
@@ -212,6 +215,18 @@ def _gradient(loss, scores, labels):
     y = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
     loss(y, torch.as_tensor(labels), LISTS).backward()
     return y.grad.numpy()
+
+
+@pytest.mark.parametrize(
+    ("objective", "columns"),
+    [(SUM, 1), (SUM, 2), (SUM, 4), (SUM, 5), ("AP + AP(label=b)", 3), ("nDCG + AP", 2)],
+)
+@pytest.mark.parametrize("loss", [tr.DirectLoss, tr.LossSum])
+def test_labels_with_other_columns_than_those_of_the_goals_are_refused(loss, objective, columns):
+    scores, labels = torch.zeros(15, requires_grad=True), torch.ones(15, columns)
+    own = loss(objective if loss is tr.DirectLoss else f"{objective} + ListNet")
+    with pytest.raises(tr.InputError, match=rf"labels has {columns} column.* needs .*main label"):
+        own(scores, labels, LISTS)
 
 
 def test_trees_have_the_gradient_of_the_column(case):

@@ -95,6 +95,18 @@ def test_a_sum_under_torch_compile_has_the_same_gradient():
     torch.testing.assert_close(slope, expected[1])
 
 
+@pytest.mark.parametrize("kind", [tr.DirectLoss, tr.LossSum])
+def test_columns_of_labels_in_transforms_of_torch(kind):
+    scores, labels, lists = example()
+    columns = torch.stack([labels, labels.flip(0)], 1)
+    loss = kind("0.5 * nDCG + 0.5 * nDCG(label=margin)" + " + ListNet" * (kind is tr.LossSum))
+    expected = outcome(loss, scores, columns, lists)[1]
+    slope = torch.func.grad(lambda s, y: loss(s, y, lists))
+    torch.testing.assert_close(slope(scores, columns), expected)
+    both = torch.func.vmap(slope)(scores.expand(2, -1), columns.expand(2, -1, -1))
+    torch.testing.assert_close(both, expected.expand(2, -1))
+
+
 def test_other_devices_give_the_same_sum():
     from twinrank.support.arrays import device_path
 

@@ -117,5 +117,5 @@ def training_labels(
         documents = query_and_document_weights(data.row_weights, data.lists)[1]
         measure, labels = measure.weighted(as_float(labels), documents)
     if isinstance(measure, MeasureSum):
-        labels = measure.prepared(labels, data.lists)
+        measure, labels = measure.prepared(labels, data.lists)
     return measure, labels

@@ -167,7 +167,7 @@ class DirectLoss(RankingLoss):
         # S samples are S times as many lists. Their gradients are added before the one pair sum.
         known = plain(labels)
         if isinstance(measure, MeasureSum):
-            known = measure.prepared(known, lists)
+            measure, known = measure.prepared(known, lists)
         values, slopes, filled = measure.at_ranks(
             ranks, known, lists.tile(self.samples), gradient=True
         )

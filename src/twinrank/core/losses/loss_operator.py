@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.library import custom_op, register_autograd, register_fake
 
-from twinrank.core.losses.ranking_loss import RankingLoss, flatten
+from twinrank.core.losses.ranking_loss import RankingLoss
 from twinrank.core.ranks.twin import working_dtype
 from twinrank.support.arrays import from_handle
 
@@ -37,8 +37,9 @@ def _value(
     loss: int, lists: int, n_lists: int, per_list: bool, gradient: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The loss, its derivative by each score, and the list of each document with `per_list`."""
-    scores, labels, of_lists = flatten(scores, labels, from_handle(lists), None)
-    value, score_gradient = from_handle(loss).value_and_gradient(scores, labels, of_lists, weights)
+    own = from_handle(loss)
+    scores, labels, of_lists = own.flat(scores, labels, from_handle(lists))
+    value, score_gradient = own.value_and_gradient(scores, labels, of_lists, weights)
     slopes = torch.zeros_like(scores)
     if gradient:
         slopes = score_gradient(scores, torch.ones_like(value)).to(scores.dtype)

@@ -1,5 +1,6 @@
 """Weighted sums of measures and losses: an objective that ranks and is calibrated."""
 
+from copy import copy
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from twinrank.core.lists import Lists
 from twinrank.core.losses.direct import DirectLoss
 from twinrank.core.losses.ranking_loss import RankingLoss, Reduction, ScoreGradient, reduced
+from twinrank.core.measures import Measure
 from twinrank.core.ranks.strategies import Strategy
 from twinrank.support.arrays import Array, as_float, is_tensor, on_cpu, to_numpy
 from twinrank.support.errors import InputError
@@ -92,6 +94,13 @@ class LossSum(RankingLoss):
     def measure(self) -> Any:
         """The sum of the measures; None without one."""
         return getattr(self.terms[0][1], "measure", None)
+
+    def on_measure(self, measure: Measure) -> "LossSum":
+        """The same loss with another measure in the place of the sum of the measures."""
+        other, (weight, direct) = copy(self), self.terms[0]
+        assert isinstance(direct, DirectLoss)
+        other.terms = [(weight, direct.on_measure(measure)), *self.terms[1:]]
+        return other
 
     @property
     def takes_columns(self) -> bool:

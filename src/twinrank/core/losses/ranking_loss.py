@@ -151,14 +151,20 @@ class RankingLoss(nn.Module):
         weights: Tensor | None,
         mask: Tensor | None,
     ) -> Tensor:
-        if self.takes_columns and labels.ndim == 2 and scores.ndim == 1:
-            scores, _, lists = flatten(scores, labels[:, 0], lists, mask)
-        else:
-            if isinstance(weights, Tensor) and weights.ndim == 2:
-                weights = flatten(scores, weights, lists, mask, "weights")[1]
-            scores, labels, lists = flatten(scores, labels, lists, mask)
+        if isinstance(weights, Tensor) and weights.ndim == 2:
+            weights = flatten(scores, weights, lists, mask, "weights")[1]
+        scores, labels, lists = self.flat(scores, labels, lists, mask)
         loss, score_gradient = self.value_and_gradient(scores, labels, lists, weights)
         return attach(loss, scores, score_gradient)
+
+    def flat(
+        self, scores: Tensor, labels: Tensor, lists: Lists | None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Lists]:
+        """Flat scores, labels and lists; labels may have several columns if the loss takes them."""
+        if self.takes_columns and labels.ndim == 2 and scores.ndim == 1:
+            scores, _, lists = flatten(scores, labels[:, 0], lists, mask)
+            return scores, labels, lists
+        return flatten(scores, labels, lists, mask)
 
     def value_and_gradient(
         self, scores: Tensor, labels: Tensor, lists: Lists, weights: Tensor | None

@@ -15,6 +15,7 @@ from twinrank.core.measures.rbp import RBP
 from twinrank.core.measures.variety import VarietyMeasure
 from twinrank.support.arrays import Array, as_float, is_tensor, namespace
 from twinrank.support.errors import InputError
+from twinrank.support.quantities import counted
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,12 @@ class MeasureSum(Measure):
     """Σ weight · measure; a list counts if it counts for one of the measures, else a term is 0.
 
     Labels are [documents], or [documents, 1 + columns]: the main label, then `labels` in order.
-    `prepared` adds columns that training would compute in every step.
     """
 
     name: ClassVar[str] = "sum"
     goals: tuple[Goal, ...] = ()
+    is_prepared: bool = False
+    """True if labels have the further columns of `prepared`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,14 +102,14 @@ class MeasureSum(Measure):
         columns = [column for *_, column in terms]
         return MeasureSum(goals=goals), namespace(weights).stack([columns[0], *columns], 1)
 
-    def prepared(self, labels: Array, lists: Lists) -> Array:
-        """The labels with what they alone decide, in further columns.
+    def prepared(self, labels: Array, lists: Lists) -> tuple["MeasureSum", Array]:
+        """The sum for labels with further columns, which training would compute in every step.
 
         These are the order of the documents, in whole numbers, and the credits of DCG and nDCG,
         which are the same in any order: terms of equal discount share a weighted sum of credits.
         """
-        if self.is_prepared(labels):
-            return labels
+        if self.is_prepared:
+            return self, labels
         order, grades = self.order(labels, lists), as_float(labels)
         if not is_tensor(order):
             from twinrank.support.segments import grades_of  # imports numba
@@ -120,11 +122,8 @@ class MeasureSum(Measure):
         ]
         more = namespace(columns).stack([as_float(order), *credits], 1)
         xp = namespace(columns)
-        return (xp.cat if is_tensor(columns) else xp.concatenate)([columns, more], 1)
-
-    def is_prepared(self, labels: Array) -> bool:
-        """True for labels of `prepared`."""
-        return bool(labels.ndim == 2 and labels.shape[1] > 1 + len(self.labels))
+        join = xp.cat if is_tensor(columns) else xp.concatenate
+        return replace(self, is_prepared=True), join([columns, more], 1)
 
     @cached_property
     def fixed(self) -> dict[DCG, list[Goal]]:
@@ -138,14 +137,15 @@ class MeasureSum(Measure):
 
     def fixed_credits(self, labels: Array) -> list[tuple[DCG, Array]]:
         """A measure with the discount, and the credit of each document; none unless prepared."""
-        if not self.is_prepared(labels):
+        if not self.is_prepared:
             return []
         first = 2 + len(self.labels)
         return [(own, _column(labels, first + i)) for i, own in enumerate(self.fixed)]
 
-    def loose(self, labels: Array) -> list[Goal]:
-        """The terms that `fixed_credits` of these labels does not have."""
-        if not self.is_prepared(labels):
+    @property
+    def loose(self) -> list[Goal]:
+        """The terms that `fixed_credits` does not have."""
+        if not self.is_prepared:
             return list(self.goals)
         return [goal for goal in self.goals if type(goal.measure) not in (DCG, NDCG)]
 
@@ -154,19 +154,19 @@ class MeasureSum(Measure):
     ) -> tuple[Array, Array, Array]:
         """The sums of the terms; see `Measure.at_ranks`."""
         terms: list[tuple[float, Measure, Array]] = [
-            (goal.weight, goal.measure, self.column(labels, goal)) for goal in self.loose(labels)
+            (goal.weight, goal.measure, self.column(labels, goal)) for goal in self.loose
         ]
         terms += [(1.0, _Shared(**vars(m)), c) for m, c in self.fixed_credits(labels)]
-        values, slopes, counted = None, None, None
+        values, slopes, counts = None, None, None
         for weight, measure, column in terms:
             value, slope, filled = measure.at_ranks(ranks, column, lists, gradient=gradient)
             if values is None:
-                values, counted = weight * value, filled
+                values, counts = weight * value, filled
                 slopes = weight * slope if gradient else None
                 continue
-            values, counted = values + weight * value, counted | filled
+            values, counts = values + weight * value, counts | filled
             slopes = slopes + weight * slope if gradient else None
-        return values, slopes, counted
+        return values, slopes, counts
 
     def relevant(self, labels: Array) -> Array:
         """True if a document is relevant for one of the goals."""
@@ -181,7 +181,7 @@ class MeasureSum(Measure):
 
         The labels, if all goals have the same; else Σ weight · share of the goal's total gain.
         """
-        if self.is_prepared(labels):
+        if self.is_prepared:
             return _column(labels, 1 + len(self.labels))
         variety = any(isinstance(goal.measure, VarietyMeasure) for goal in self.goals)
         if len({goal.label for goal in self.goals}) == 1 and not variety:
@@ -216,6 +216,12 @@ class MeasureSum(Measure):
                     f"labels={{…}} of Dataset.from_arrays."
                 )
             return labels
+        expected = 1 + len(self.labels)
+        if not self.is_prepared and labels.shape[1] != expected:
+            raise InputError(
+                f"labels has {counted(labels.shape[1], 'column')}, but {self} needs {expected}: "
+                f"{', '.join(['the main label', *self.labels])}."
+            )
         if goal.label is None:
             return _column(labels, 0)
         columns = [_column(labels, 1 + self.labels.index(name)) for name in goal.columns]

@@ -147,11 +147,12 @@ class Newton:
         if self.strategy == "swap":
             gradient, hessian = self._swap_sums(y, grades, lists)
             return gradient * factor, hessian * factor
-        if isinstance(self.measure, MeasureSum):
-            grades = self.measure.prepared(grades, lists)
-        g = self.rank_gradient(y, grades, lists) * factor
-        if isinstance(self.measure, MeasureSum | VarietyMeasure):
-            grades = self.measure.order(grades, lists)
+        measure = self.measure
+        if isinstance(measure, MeasureSum):
+            measure, grades = measure.prepared(grades, lists)
+        g = replace(self, measure=measure).rank_gradient(y, grades, lists) * factor
+        if isinstance(measure, MeasureSum | VarietyMeasure):
+            grades = measure.order(grades, lists)
         return curved_pair_sum(y, grades, g, lists, strategy=self.strategy)
 
     def rank_gradient(self, scores: Floats, labels: Any, lists: Lists) -> Floats:
@@ -221,7 +222,7 @@ class Newton:
         if isinstance(measure, MeasureSum):  # all terms have the same ranks
             terms = [
                 (g.weight, *self._slopes(g.measure, ranks, measure.column(labels, g), lists))
-                for g in measure.loose(labels)
+                for g in measure.loose
             ]
             terms += [
                 (1.0, credit * self._steps(own, ranks, lists), lists.any(credit > 0))

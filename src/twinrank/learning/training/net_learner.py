@@ -15,6 +15,7 @@ from torch import Tensor
 from twinrank.core.lists import Lists
 from twinrank.core.losses import probability_term
 from twinrank.core.losses.direct import DirectLoss
+from twinrank.core.losses.loss_sum import LossSum
 from twinrank.core.losses.ranking_loss import RankingLoss
 from twinrank.core.measures import Measure
 from twinrank.core.measures.constraints import starting
@@ -93,9 +94,9 @@ class NetLearner(Learner):
         measure, labels = training_labels(getattr(loss, "measure", None), data, direct)
         self._goals = None if labels is data.y else labels
         self._row_weights = None if direct else data.row_weights
-        if isinstance(loss, DirectLoss):  # whose labels have the weights
+        if isinstance(loss, DirectLoss | LossSum) and measure is not None:
             self.loss = loss.on_measure(measure)
-        elif self._row_weights is not None:
+        if self._row_weights is not None:  # the labels of a DirectLoss have them
             labels = labels * (self._row_weights > 0).reshape(-1, *[1] * (labels.ndim - 1))
         self._shares, self._counted = _shares_of(
             self.loss, labels, task.train.data.lists, task.train.weights
