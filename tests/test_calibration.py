@@ -205,7 +205,7 @@ def test_queries_are_needed_for_features_of_queries(ranker, parts, tmp_path):
     test = parts[2]
     options = {"transforms": "none", "n_estimators": 3, "ensemble_size": 1}
     own = tr.BoostedRanker(**options).fit(parts[0]).calibrate(parts[1], query_features=True)
-    with pytest.raises(tr.InputError, match="pass qid or group"):
+    with pytest.raises(tr.InputError, match=r"query_features.*pass qid or group"):
         own.predict(test.X, output="probability")
     p = own.predict(test.X, qid=test.qid, output="probability")
     assert np.array_equal(p, own.predict(test, output="probability"))
@@ -413,6 +413,8 @@ def test_the_commands_work_together(cli, parts, tmp_path, ranker):
     refused = run("predict", model, test, "--target", "grade", "-o", "-")
     assert refused.code == 2
     assert "twinrank calibrate MODEL DATA --target grade" in refused.err
+    for command in ("predict", "threshold"):
+        assert "Unknown --target 'prob'" in run(command, model, test, "--target", "prob").err
     assert "grade, " in run("calibrate", model, valid, "--target", "grade").out
     assert sorted(tr.load_model(model).model_.calibration) == ["grade", "probability"]
     content = json.loads(run("evaluate", model, test, "--json").out)

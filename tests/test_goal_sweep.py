@@ -10,12 +10,14 @@ from twinrank.experiments.study.goal_sweep import (
     Point,
     Sweep,
     _covariance,
+    _draw,
     _region,
     draw_front,
     front,
     front_table,
 )
 from twinrank.experiments.study.study_source import Source
+from twinrank.support.plots import drawing
 
 GOALS = ("nDCG@5", "nDCG(label=b)@5")
 SWEEP = Sweep(GOALS, (0.0, 0.5, 1.0))
@@ -87,6 +89,23 @@ def test_the_pareto_front(tmp_path):
     assert table.rows[0][1].text.startswith(f"{a[0].mean():.4f} [")
     draw_front(tmp_path / "front.png", SWEEP, points)
     assert (tmp_path / "front.png").stat().st_size > 1000
+
+
+def test_long_names_of_goals_fit_into_the_plot(tmp_path):
+    from matplotlib.text import Text
+
+    topics = ", ".join(f"topic_{i}" for i in range(8))
+    goals = (f"alpha_nDCG(label=[{topics}])@10", "nDCG(label=margin_of_the_shop, gain=linear)@10")
+    point = Point("", "Boosted", 0, (0.3, 0.4), ((0, 1), (0, 1)), (2e-4, 1e-4, 3e-4))
+    for names in (goals, goals[::-1]):
+        with drawing(tmp_path / "front.png", 1, 1, (6, 4.5)) as panels:
+            _draw(panels[0, 0], Sweep.of(names), [point])
+            figure = panels[0, 0].figure
+            figure.draw_without_rendering()
+            for text in figure.findobj(lambda own: isinstance(own, Text) and own.get_text()[9:]):
+                box, edge = text.get_window_extent(), figure.bbox
+                assert edge.xmin <= box.xmin <= box.xmax <= edge.xmax, text.get_text()
+                assert edge.ymin <= box.ymin <= box.ymax <= edge.ymax, text.get_text()
 
 
 def test_the_region_has_the_means_with_95_percent():

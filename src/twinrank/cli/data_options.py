@@ -112,7 +112,8 @@ _RENAMED = {"data": "check", "docids": "docid", "init_model": "from", "random_st
 _OWN_OPTIONS = (  # arguments of rankers, studies and of `evaluate` that are options
     *("architecture", "convention", "cross_fit", "curve", "cv", "empty", "epochs", "estimator"),
     *("current", "goal_weights", "goals", "min_overlap", "objective", "positions"),
-    *("sample_queries", "score", "strategy", "teacher", "ties", "unlabelled", *_RENAMED),
+    *("calibrate", "sample_queries", "score", "strategy", "target", "teacher", "ties"),
+    *("unlabelled", *_RENAMED),
 )
 
 

@@ -74,7 +74,7 @@ def predict(
     kind = format_of(output, kind)
     check_free(output, overwrite)
     ranker = load_model(model, architecture)
-    calibration = ranker._calibration(target)
+    calibration = ranker._calibration(target, "target")
     loaded = load_data(data, reading or {}, ranker._known_columns().text)
     show_notes(loaded)
     scores: npt.NDArray[Any] = scores_of(ranker, loaded, data)

@@ -57,8 +57,8 @@ def threshold(
     guarantee
         Choose the threshold whose interval starts at the wanted precision.
     measure
-        Measure of the risk, 1 − its mean (default: P@1, whether the first document is
-        relevant).
+        Measure of the risk, 1 − its mean (default: P@1 with --relevant, whether the first
+        document is relevant).
     plot
         Draw the risk by coverage, to a .png, .svg or .pdf file (default: no plot).
     seed
@@ -73,7 +73,7 @@ def threshold(
     measure_of(measure or "P@1")  # raises errors before anything is read
     ranker = load_model(model, architecture)
     known = ranker.model_.calibration
-    own = ranker._calibration(target or next(iter(known), "probability"))
+    own = ranker._calibration(target or next(iter(known), "probability"), "target")
     if own is None:
         raise InputError("--target must be probability or grade: scores differ between queries.")
     loaded = load_data(data, reading or {}, ranker._known_columns().text)

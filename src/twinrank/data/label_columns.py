@@ -95,8 +95,9 @@ def label_array(measure: Any, data: "Dataset") -> npt.NDArray[Any]:
     missing = [name for name in measure.labels if name not in data.labels]
     if missing:
         known = f"; its columns: {', '.join(data.labels)}" if data.labels else ""
+        goal = next(own for own in measure.goals if missing[0] in own.columns)
         raise InputError(
-            f"{measure} needs a column of labels called {missing[0]!r}, which the data lacks"
+            f"{goal} needs a column of labels called {missing[0]!r}, which the data lacks"
             f"{known}. Load it with ",
             Argument("label", ["click", missing[0]]),
             ", or pass it in labels={…} of Dataset.from_arrays.",

@@ -15,6 +15,7 @@ from twinrank.support.arrays import Floats
 from twinrank.support.errors import Argument, InputError
 
 HOLDS, FAILS, UNKNOWN = "holds", "fails", "cannot be told"
+_FEWEST = 6  # queries; of fewer, margins of the same sign are not significant: 2⁻⁵ > 0.025
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class ConstraintCheck:
         The constraint, such as "nDCG@10 >= current - 0.002".
     verdict : str
         "holds" if the whole interval of the margin is at 0 or above, "fails" if it is below 0,
-        else "cannot be told".
+        else "cannot be told"; so also with fewer than six queries.
     value : float
         The mean of the measure.
     current : float or None
@@ -171,9 +172,10 @@ def checked(
     for constraint, margin in zip(objective.constraints, margins(objective, new, old), strict=True):
         name = str(constraint.measure)
         low, high = confidence_interval(margin, level)
-        verdict = HOLDS if low >= 0 else FAILS if high < 0 else UNKNOWN
-        before = None if old is None or not constraint.relative else mean_of(old[name])
         mean, queries = mean_of(margin), int((~np.isnan(margin)).sum())
+        verdict = HOLDS if low >= 0 else FAILS if high < 0 else UNKNOWN
+        verdict = UNKNOWN if queries < _FEWEST else verdict
+        before = None if old is None or not constraint.relative else mean_of(old[name])
         number = (mean_of(new[name]), before, mean, low, high)
         found.append(ConstraintCheck(str(constraint), verdict, *number, queries, data))
     return found

@@ -4,7 +4,7 @@ M = Σ_g w_g · M_g. The ranks are the same for all goals.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -62,7 +62,7 @@ class MeasureSum(Measure):
 
     name: ClassVar[str] = "sum"
     goals: tuple[Goal, ...] = ()
-    is_prepared: bool = False
+    is_prepared: bool = field(default=False, repr=False)
     """True if labels have the further columns of `prepared`."""
 
     def __post_init__(self) -> None:

@@ -1,5 +1,6 @@
 """Two goals by the weight of the second: a study of weighted sums, and its Pareto front."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ WEIGHTS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 QUICK_WEIGHTS = (0.0, 0.5, 1.0)
 MODELS = ("Boosted",)
 _CHI_SQUARED = 5.991  # 95 % of a normal distribution in two dimensions
+_WIDTH = 50  # of the names of goals, in characters
 
 
 @dataclass(frozen=True)
@@ -227,8 +229,9 @@ def _draw(axes: Any, sweep: Sweep, points: Sequence[Point]) -> None:
     axes.plot(
         *zip(*ends, strict=True), color="#666666", linewidth=1, zorder=1, label="Pareto front"
     )
-    axes.set(xlabel=sweep.goals[0], ylabel=sweep.goals[1])
-    axes.set_title(f"by the weight of {sweep.goals[1]}, with 95 % regions")
+    first, second = (textwrap.fill(goal, _WIDTH) for goal in sweep.goals)
+    axes.set(xlabel=first, ylabel=second)
+    axes.set_title("Weights of the second goal, with 95 % regions")
     axes.legend()
 
 

@@ -601,7 +601,12 @@ class BaseRanker(Calibration, BaseEstimator, ABC):  # type: ignore[misc]
         self._check_fitted()
         has_queries = isinstance(X, Dataset) or qid is not None or group is not None
         has_queries = has_queries or has_query_column(X) or (is_source(X) and not is_stream(X))
-        if (per_query or self.model_.per_query) and not has_queries:
+        if per_query and not has_queries:
+            raise InputError(
+                "The calibration was learned with query_features, so that values depend on the "
+                "other documents of a query: pass qid or group."
+            )
+        if self.model_.per_query and not has_queries:
             raise InputError(
                 "Scores depend on the other documents of a query: pass qid or group. A model with "
                 'mode="per-document" scores each row alone, and twinrank.pyterrier passes the '

@@ -171,12 +171,12 @@ class Calibration:
         if run is not None and run.group.is_main:
             save_model(self.model_, run.folder / RUN_MODEL)
 
-    def _calibration(self, output: str) -> ScoreMap | None:
-        """The map of an output of `predict`; None for scores."""
+    def _calibration(self, output: str, argument: str = "output") -> ScoreMap | None:
+        """The map of an output of `predict`; None for scores. `argument` is its name in errors."""
         if output == "score":
             return None
         if output not in TARGETS:
-            raise InputError(argument="output", value=output, choices=["score", *TARGETS])
+            raise InputError(argument=argument, value=output, choices=["score", *TARGETS])
         self._check_fitted()  # type: ignore[attr-defined]
         maps: Mapping[str, ScoreMap] = self.model_.calibration
         if output not in maps:
@@ -200,7 +200,6 @@ def _check_source(data: Dataset, options: CalibrationOptions) -> None:
     """Refuse probabilities from clicks."""
     if data.from_clicks and options.target == "probability":
         raise InputError(
-            "Labels estimated from clicks say nothing about the probability of relevance: choose ",
-            Argument("target", "grade"),
-            ".",
+            "Labels estimated from clicks say nothing about the probability of relevance: "
+            "calibrate for the target grade."
         )
