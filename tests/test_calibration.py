@@ -217,7 +217,7 @@ def test_queries_are_needed_for_features_of_queries(ranker, parts, tmp_path):
 
 def test_labels_of_clicks_have_no_probability(ranker, parts):
     log = tr.simulate_clicks(parts[1], impressions=5000)
-    with pytest.raises(tr.InputError, match="target='grade'"):
+    with pytest.raises(tr.InputError, match="calibrate for the target grade"):
         copy_of(ranker).calibrate(log.to_dataset(tr.estimate_propensities(log)))
 
 
