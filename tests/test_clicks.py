@@ -240,7 +240,7 @@ def test_unknown_documents_and_columns_are_named(data, tmp_path):
     frame = pd.DataFrame(rows(query=["q0"] * 3 + ["q1"] * 2, docid=["d0", "d1", "d99", "d6", "d7"]))
     with pytest.raises(tr.InputError, match=r"row 3 shows document d99 of query q0, .*\(20.0%"):
         tr.ClickLog.from_frame(frame, data)
-    with pytest.raises(tr.InputError, match=r"no column 'position'. .*Pass its name as position="):
+    with pytest.raises(tr.InputError, match=r"no column 'position'. .*pass its name as position="):
         tr.ClickLog.from_frame(frame.drop(columns="position"))
     with pytest.raises(tr.InputError, match="no column 'wieght'"):
         tr.ClickLog.from_frame(frame, weight="wieght")
@@ -1021,9 +1021,11 @@ def test_from_a_log_to_an_evaluated_ranker(run, tmp_path):
     assert (code, out.startswith("Wrote log.parquet: 8,000 impressions")) == (0, True)
     code, out, _ = run("inspect", "--clicks", "log.parquet", "--json")
     assert json.loads(out)["propensities"]["method"] == "pairs"
-    code, out, _ = run("inspect", "train.txt", "--clicks", "log.parquet", "--save-propensities",
-                       "p.json")  # fmt: skip
+    code, out, err = run("inspect", "train.txt", "--clicks", "log.parquet", "--save-propensities",
+                         "p.json", "--plot", "p.svg")  # fmt: skip
     assert "position bias         can be estimated" in out
+    assert err.endswith("Drawn to p.svg\n")
+    assert (tmp_path / "p.svg").read_text().startswith("<?xml")
     assert tr.Propensities.load("p.json").values[0] == 1
     train = ["train", "train.txt", "--clicks", "log.parquet", "--trees", "--epochs", 10]
     code, out, err = run(*train, "--out", "new", "--propensities", "p.json")
@@ -1111,6 +1113,12 @@ def test_a_folder_of_ubi_is_a_log(run, tmp_path):
              "AP", "--trees"],
             "objective: Clicks cannot estimate AP",
         ),
+        *(
+            (["train", "d.txt", "--clicks", "log.csv", "--propensities", "p.json", "--trees", *own],
+             "objective: Clicks cannot estimate nDCG")
+            for own in (["--objective", "nDCG"], ["--set", "objective=nDCG"])
+        ),
+        (["inspect", "--clicks", "log.csv", "--plot", "x.png"], "cannot be told"),
         (["inspect", "--clicks", "log.csv", "--save-propensities", "x.json"], "cannot be told"),
         (["inspect", "--clicks", "log.csv", "--positions", "9"], "between 1 and 6, not 9"),
         (
@@ -1124,6 +1132,7 @@ def test_a_folder_of_ubi_is_a_log(run, tmp_path):
         ),
         (["inspect", "d.txt", "--clicks", "ubi"], "Can't read ubi/ubi_events.ndjson"),
         (["simulate-clicks", "d.txt", "--logger", "bm25"], "Choose from random, good, noise"),
+        (["simulate-clicks", "d.txt", "--logger", "3"], "'3' is unknown; the data has 2 features"),
         (["simulate-clicks", "d.txt", "--out", "log.csv"], "log.csv exists; add --overwrite"),
     ],
 )  # fmt: skip

@@ -4,7 +4,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinrank.cli.data_options import load_unlabelled, show_notes, warnings_as_notes
-from twinrank.cli.output_options import is_quiet, show, show_json, show_note, show_table, wants_json
+from twinrank.cli.output_options import (
+    is_quiet,
+    show,
+    show_drawn,
+    show_json,
+    show_note,
+    show_table,
+    wants_json,
+)
 from twinrank.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -113,10 +121,11 @@ def inspect_clicks(
     data: Path | None,
     reading: dict[str, Any],
     target: Path | None,
+    plot: Path | None,
     positions: int | None,
     curve: str,
 ) -> None:
-    """Print the summary of a log and its propensities, which `target` gets as JSON."""
+    """Print the summary of a log and its propensities; `target` gets them as JSON."""
     from twinrank.clicks.click_models import compare_click_models
     from twinrank.clicks.position_bias import estimate_propensities
 
@@ -126,7 +135,8 @@ def inspect_clicks(
         models = compare_click_models(log)
     except InputError:  # such as a log without clicks
         models = None
-    if not summary.problem or target is not None or positions is not None or curve != "free":
+    wanted = any(option is not None for option in (target, plot, positions)) or curve != "free"
+    if wanted or not summary.problem:
         with warnings_as_notes(is_quiet()):
             found = estimate_propensities(log, positions=positions, curve=curve)  # or an error
     if wants_json():
@@ -142,3 +152,6 @@ def inspect_clicks(
     if target is not None and found is not None:
         found.save(target)
         show_note(f"Propensities are in {target}.")
+    if plot is not None and found is not None:
+        found.draw(plot)
+        show_drawn(plot)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinrank.cli.command_signatures import AtLeastOne
 from twinrank.cli.data_options import as_option, load_data, takes_data
-from twinrank.cli.output_options import is_quiet, show, show_json, takes_output, wants_json
+from twinrank.cli.output_options import show, show_drawn, show_json, takes_output, wants_json
 from twinrank.support.errors import rendered
 from twinrank.support.terminal import printable
 
@@ -42,7 +42,8 @@ def inspect(
         LETOR text, CSV, Parquet, Feather, a folder or pattern of tables, or a folder written
         by convert (default: the built-in synthetic data).
     plot
-        Also draw the summary to a .png, .svg or .pdf file (default: no).
+        Also draw the summary, or the propensities of --clicks, to a .png, .svg or .pdf file
+        (default: no plot).
     clicks
         Summarise this log of clicks instead: .csv, .tsv, .parquet, a folder of Parquet files, or
         one with ubi_queries.ndjson and ubi_events.ndjson; DATA has the features, if there are any.
@@ -60,7 +61,7 @@ def inspect(
     if clicks is not None:
         from twinrank.cli.click_files import inspect_clicks
 
-        inspect_clicks(clicks, data, reading or {}, save_propensities, positions, curve)
+        inspect_clicks(clicks, data, reading or {}, save_propensities, plot, positions, curve)
         return
     loaded = load_data(data, reading or {})
     if wants_json():
@@ -72,8 +73,7 @@ def inspect(
         from twinrank.cli.dataset_plots import draw_dataset
 
         draw_dataset(loaded, plot)
-        if not is_quiet():
-            show(f"Drawn to {plot}", err=True)
+        show_drawn(plot)
 
 
 def _print(summary: "Summary") -> None:

@@ -123,6 +123,12 @@ def show_note(text: str) -> None:
         show(f"Note: {text}", err=True)
 
 
+def show_drawn(plot: Path) -> None:
+    """Print the file of a plot on standard error, unless the command is quiet."""
+    if not _output.quiet:
+        show(f"Drawn to {plot}", err=True)
+
+
 def show_json(value: Any) -> None:
     """Print the result of a command if it is wanted as JSON."""
     if _output.json:

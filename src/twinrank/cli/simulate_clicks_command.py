@@ -33,8 +33,8 @@ def simulate_clicks(
 ) -> None:
     """Simulate clicks on graded data.
 
-    By default a user sees position k with probability (1/k)^eta, and clicks on a document
-    that he sees more likely the higher its label.
+    By default a user sees position k with probability (1/k)^eta. A click on a document
+    that is seen is more likely the higher its label.
 
     Example: twinrank simulate-clicks train.txt --logger 25 --temperature 0.3
 

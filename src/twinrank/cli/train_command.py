@@ -225,14 +225,10 @@ def train(
     try:
         if resume is None:
             options["architecture"] = architecture
-            ranker = _ranker(kind, start, config, settings or [], options)
+            ranker = _ranker(kind, start, clicks, config, settings or [], options)
             for name in ONLY_NETS:
                 if ranker.kind != "net" and files[name] is not None:
                     raise InputError(f"--{name} is for nets, not for {KINDS[ranker.kind].noun}.")
-            if clicks is not None:
-                from twinrank.cli.click_files import use_linear_measures
-
-                use_linear_measures(ranker)
         else:
             ranker, source = _resumed(folder, architecture, kind, group)
         callbacks = _tracking(folder, tensorboard)
@@ -248,11 +244,13 @@ def train(
 def _ranker(
     kind: str,
     start: Path | None,
+    clicks: Path | None,
     config: Path | None,
     settings: list[str],
     options: dict[str, Any],
 ) -> "BaseRanker":
     """The estimator that the options describe; a model to continue has the other parameters."""
+    from twinrank.cli.click_files import use_linear_measures
     from twinrank.learning.estimators.parameters import parameters_of
     from twinrank.learning.estimators.saved_ranker import estimator_class, load_model
     from twinrank.learning.models.kinds import KINDS
@@ -263,6 +261,8 @@ def _ranker(
         ranker = load_model(start, options["architecture"] if needs_architecture(start) else None)
         if kind not in ("net", ranker.kind):
             raise InputError(f"{start} holds {KINDS[ranker.kind].noun}: remove --{kind}.")
+    if clicks is not None:
+        use_linear_measures(ranker)
     estimator = type(ranker)
     ranker.set_params(**parameters_of(estimator, config, settings))
     for name, value in options.items():

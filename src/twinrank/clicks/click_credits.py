@@ -62,11 +62,12 @@ class CreditSummary:
         return asdict(self)
 
     def __str__(self) -> str:
-        unseen = counted(self.unseen, "document")
+        unseen, weight = counted(self.unseen, "document"), self.largest_weight
+        clipped = f"exposure below the clip {self.clip:.3g}: {self.clipped_share:.1%} of the "
         return (
             f"{counted(self.clicks, 'click')}, effective sample size {self.effective_clicks:,.0f}, "
-            f"largest weight {self.largest_weight:.3g}; exposure below the clip {self.clip:.3g}: "
-            f"{self.clipped_share:.1%} of the documents; {unseen} never shown"
+            f"largest weight {weight:,.{0 if weight >= 100 else 2}f}; "
+            f"{clipped + 'documents; ' if self.clip else ''}{unseen} never shown"
         )
 
 
@@ -226,8 +227,8 @@ def _summary(
     if largest > _DOMINANT:
         warn(
             DataWarning(
-                f"{what} has {largest:.0%} of all credit, so that estimates depend on it. Raise "
-                f"clip, or use a longer log."
+                f"{what} has {largest:.0%} of all credit, so that estimates depend on it. Use a "
+                f"longer log, or a higher clip in Python."
             )
         )
     return found

@@ -169,7 +169,8 @@ def _present(names: Sequence[str], columns: Columns, where: str) -> dict[str, st
 
 def _missing_column(role: str, name: str, names: Sequence[str], where: str) -> InputError:
     return InputError(
-        f"{where} has no column {name!r}. {suggestion(name, names)} Pass its name as {role}=….",
+        f"{where} has no column {name!r}. {suggestion(name, names)} Rename the column, or pass "
+        f"its name as {role}=… in Python.",
         argument=role,
         value=name,
         choices=names,

@@ -40,7 +40,7 @@ def simulate_clicks(
     """Simulate a log of clicks on graded data.
 
     Each impression shows a query, drawn uniformly, in the order of the logger. The user sees
-    position k with probability (1/k)^eta, and clicks on a document that he sees with probability
+    position k with probability (1/k)^eta, and clicks on a document that is seen with probability
     noise + (1 − noise) · (2ʸ − 1) / (2ᴸ − 1), where y is its label and L the highest label.
 
     Parameters
@@ -59,7 +59,7 @@ def simulate_clicks(
     eta : float, default 1.0
         The strength of position bias; 0 means that users see all positions. "cascade" has none.
     noise : float, default 0.1
-        The probability that a user clicks on an irrelevant document that he sees.
+        The probability that a user clicks on an irrelevant document that is seen.
     impressions : int, default 10,000
         The number of impressions.
     cutoff : int, optional, default 10
@@ -188,7 +188,7 @@ def _feature(logger: str | int, data: Dataset) -> Floats:
         return data.X[:, names.index(logger)].astype(np.float64)
     if str(logger).isdecimal() and 1 <= int(logger) <= data.features:
         return data.X[:, int(logger) - 1].astype(np.float64)
-    if names is None:
+    if names is None or str(logger).isdecimal():
         raise InputError(f"Feature {logger!r} is unknown; the data has {data.features} features.")
     raise InputError(argument="logger", value=logger, choices=["random", *names])
 
