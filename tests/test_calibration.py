@@ -383,6 +383,8 @@ def test_risk_and_coverage_by_hand(tmp_path):
     assert curve.at(0.75) == (0.6, pytest.approx(1 / 3))
     assert curve.area == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 2) / 4)
     assert curve.to_json()["curve"][0] == {"coverage": 1.0, "threshold": 0.3, "risk": 0.5}
+    with pytest.raises(tr.InputError, match="DCG@2 has values above 1; choose a measure from 0"):
+        tr.risk_coverage(p, y, lists, measure="DCG@2")
     curve.draw(tmp_path / "curve.svg")
     assert (tmp_path / "curve.svg").read_text().startswith("<?xml")
 

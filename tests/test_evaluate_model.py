@@ -1,6 +1,8 @@
 """`twinrank evaluate MODEL… DATA`: models measured and compared on one data set."""
 
 import json
+import re
+import sys
 
 import numpy as np
 import pytest
@@ -75,6 +77,16 @@ def test_two_models_are_drawn_against_each_other(cli, tmp_path):
     code, _, err = cli(*words)
     assert (code, err) == (0, f"AP drawn to {tmp_path / 'wins.svg'}\n")
     assert "<svg" in (tmp_path / "wins.svg").read_text()
+
+
+def test_a_table_is_no_wider_than_the_terminal(cli, monkeypatch):
+    words = ["evaluate", "ap", "ndcg", "test.txt"]
+    wide = cli(*words)[1]
+    assert max(map(len, wide.splitlines())) > 70  # a pipe gets whole lines
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    narrow = re.sub(r"\x1b\[\d*m", "", cli(*words)[1])
+    assert max(map(len, narrow.splitlines())) <= 70
 
 
 def test_models_of_the_same_name_are_shown_with_their_folders(cli):

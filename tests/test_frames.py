@@ -153,12 +153,16 @@ def test_an_index_is_no_feature(tmp_path):
         (
             {"label": ["0", "1", "x"]},
             {},
-            "column 'label' contains 'x' in row 3, which is not a number.$",
+            "column 'label' contains 'x' in row 3, which is text, not a number. Convert the",
         ),
         ({"a": [1, None, 2]}, {}, r"column 'a' in row 2 is missing \(NaN\), .*non_finite='keep'"),
         ({"a": [1.0, 2.0, 1e39]}, {}, "column 'a' in row 3 is infinite or too large, but a feat"),
         ({"a": ["1", "2", "x"]}, {}, r"contains 'x' in row 3, .*not a number. .*ignore=\['a'\]"),
-        ({"a": ["1", "2", "3"]}, {}, "column 'a' contains '1' in row 1, which is not a number"),
+        (
+            {"a": ["1", "2", "3"]},
+            {},
+            "column 'a' contains '1' in row 1, which is text, not a number",
+        ),
         ({"a": [datetime.date(2024, 1, i) for i in (1, 2, 3)]}, {}, "datetime.date.* in row 1"),
         ({"qid": ["a", None, "b"]}, {}, "row 2 has no query id in column 'qid'"),
         ({"qid": [1.0, 1.0, np.nan]}, {}, "row 3 has no query id in column 'qid'"),

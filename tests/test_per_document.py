@@ -1,5 +1,7 @@
 """Trees that score each document alone: the mode per-document, and distillation into it."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -169,6 +171,9 @@ def test_from_training_to_a_search_engine_on_the_command_line(cli, sets, tmp_pat
     assert "Distilled trees\nround" in errors
     assert (code, "student" in out + errors, "too high" in errors) == (0, True, True)
     assert (tmp_path / "solr" / "model.json").is_file()
+    options = ("--format", "vespa", "-o", "small", "--max-trees", "3", "--json")
+    out = cli("export", "usual", *options, "--distill", "train.txt")[1]
+    assert json.loads(out)["rows"] > sets[0].documents  # its rows are compared, too
 
 
 @pytest.mark.parametrize("other", ["--paper", "--blend"])

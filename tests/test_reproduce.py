@@ -430,6 +430,8 @@ def test_the_estimate_alone(monkeypatch, capsys, tmp_path):
         (["--figure", "3"], "Figure 3 is not available; choose from 1 and 2"),
         (["--quick", "--full"], "exclude each other"),
         (["--full", "--table", "4"], "--full makes all tables"),
+        (["--epochs", "5"], "--epochs needs data, --quick or --full"),
+        (["--seed", str(2**63)], "--seed must be below 2^63"),
         (["--table", "4", "--architectures", "CE4L"], "Did you mean 'CE4.L'"),
         (["--table", "4", "--architectures", ","], "--architectures must be all, paper, or names"),
         (["--table", "4", "--folds", "one"], "--folds takes numbers"),

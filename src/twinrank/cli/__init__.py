@@ -6,7 +6,7 @@ Internal: run `twinrank` or `python -m twinrank`.
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,11 +43,12 @@ EXIT_CODES = {
     130: "interrupted by Ctrl-C or SIGTERM; finished work is kept",
 }
 
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer has its own copy of click
+
 app = typer.Typer(
     name="twinrank",
     help="Learning to rank: optimise the measure that you evaluate with.",
     epilog="Exit codes: " + "; ".join(f"{code}: {text}" for code, text in EXIT_CODES.items()) + ".",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -86,7 +87,17 @@ def main() -> None:
     sys.path.append(str(Path.cwd()))  # for a user's own net, package.module:name
     try:
         with needing_torch("This command"):
-            app()
+            sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0)
+    except _UsageError as error:
+        show_error(_usage(error))
+        sys.exit(2)
     except TwinRankError as error:
         show_error(error.render(as_option))
         sys.exit(2)
+
+
+def _usage(error: Any) -> str:
+    """The message for an unknown command or option, or a value out of range."""
+    command = "twinrank" if error.ctx is None else error.ctx.command_path
+    text = error.format_message()
+    return f"{text}{'' if text.endswith(('.', '?')) else '.'} See {command} --help."

@@ -15,6 +15,8 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from twinrank.support.errors import InputError
+
 Command = Callable[..., None]
 Panels = Mapping[str, Sequence[str]]
 """Titles in the help, each with the names of its options."""
@@ -29,8 +31,17 @@ Ray = Annotated[
     str | None,
     typer.Option(help="Address of a Ray cluster to train on: auto, local, host:port, ray://…"),
 ]
+
+
+def _checked_seed(seed: int) -> int:
+    if seed >= 2**63:  # a maximum of the option would fill a column of the help
+        raise InputError(f"--seed must be below 2^63, not {seed}.")
+    return seed
+
+
 Seed = Annotated[
-    int, typer.Option(help="Seed of all random numbers (default: 0).", min=0, max=2**63 - 1)
+    int,
+    typer.Option(help="Seed of all random numbers (default: 0).", min=0, callback=_checked_seed),
 ]
 Force = Annotated[bool, typer.Option(help="Use the folder even if it contains other results.")]
 Overwrite = Annotated[bool, typer.Option(help="Replace an existing target.")]

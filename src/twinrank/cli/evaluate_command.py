@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -329,7 +330,8 @@ def _show(
 
 def _rendered(table: Any, output: str) -> str:
     if output == "table":
-        return str(table.to_text(colour=sys.stdout.isatty()))
+        width = get_terminal_size().columns if sys.stdout.isatty() else None
+        return str(table.to_text(colour=sys.stdout.isatty(), width=width))
     return str(getattr(table, f"to_{output}")())
 
 

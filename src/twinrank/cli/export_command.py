@@ -68,7 +68,8 @@ def export(
         xgboost or onnx (default: by the suffix of -o; else onnx, or for trees without transforms
         and categories the engine's own).
     check
-        Data on whose rows the scores are compared too, such as the test data.
+        Data on whose rows the scores are compared too, such as the test data (default: that of
+        --distill).
     distill
         Judged data. Train trees that score each document alone on the scores of the model, print
         what they lose, and export them instead.
@@ -108,6 +109,7 @@ def export(
 
         limits: dict[str, Any] = {"max_trees": max_trees, "max_leaves": max_leaves}
         shown = console(is_quiet())
+        data = learned if data is None else data
         ranker = ranker.distill(
             learned, loaded(valid), engine=engine, cv=cv, callbacks=shown, **limits
         )

@@ -55,7 +55,8 @@ def predict(
         folder written by convert, or - for standard input.
     output
         File to write: .txt (one score per line, in the order of DATA), .run or .trec (TREC
-        run), .jsonl (a line per query), .csv or .parquet; or - for standard output.
+        run), .jsonl (a line per query), .csv or .parquet; or - for standard output. If DATA has
+        no document ids, the id of a document is its row in DATA, from 0.
     kind
         Format of the output, as its suffix names it (default: by the suffix; txt for -, or
         jsonl with --json).

@@ -114,12 +114,17 @@ def reproduce(
     figures = _chosen("figure", figure, table, _FIGURES, _FIGURES if everything else (1,))
     like_mslr = estimate and data is None and not (quick or full)
     reproduction = None
+    training = {"folds": folds, "epochs": epochs, "rounds": rounds, "architectures": architectures}
     if 2 in figures or any(number > 3 for number in tables):
         reproduction = _reproduction(
             data, tables, figures, folds, epochs, architectures, quick, reading, like_mslr,
             seeds=tuple(range(seed, seed + seeds)), published=published, rounds=rounds,
             wassrank_cost=wassrank_cost,
         )  # fmt: skip
+    elif option := next((name for name, value in training.items() if value), None):
+        raise InputError(
+            f"--{option} needs data, --quick or --full: without them nothing is trained."
+        )
     if estimate:
         _show_estimate(reproduction, out, jobs, like_mslr)
         return

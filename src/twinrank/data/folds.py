@@ -82,7 +82,8 @@ def cut(queries: int, shares: Sequence[float], random_state: int) -> list[Ints]:
     parts = np.split(order, bounds[:-1])
     if any(part.size == 0 for part in parts):
         raise InputError(
-            f"{counted(queries, 'query')} can't be cut into the shares {shares}: a part is empty."
+            f"{counted(queries, 'query')} cannot be cut into the shares {shares}: a part would be "
+            f"empty. Use more queries, or pass each part, such as the validation data, itself."
         )
     return [np.sort(part) for part in parts]
 
@@ -90,7 +91,10 @@ def cut(queries: int, shares: Sequence[float], random_state: int) -> list[Ints]:
 def rotate(queries: int, k: int, random_state: int) -> list[tuple[Ints, Ints, Ints]]:
     """Return query numbers (train, validation, test) for each of k folds."""
     if not 3 <= k <= queries:
-        raise InputError(f"k must be from 3 to the number of queries, {queries}, not {k}.")
+        raise InputError(
+            f"{counted(queries, 'query')} cannot be cut into {k} folds; choose from 3 to as many "
+            f"folds as queries."
+        )
     order = np.random.default_rng(random_state).permutation(queries)
     part_of = np.empty(queries, np.int64)
     part_of[order] = np.arange(queries) % k

@@ -210,9 +210,10 @@ def _not_a_number(
     tries = ((convert, row) for convert in (float, _number) for row in present)
     row = next(row for convert, row in tries if not _converts(convert, values[row]))
     what = f"column {series.name!r} contains {values[row]!r} in row {place.first_row + row + 1}"
-    start = f"{place.table or 'X'}: {what}, which is not a number"
+    kind = "text, not a number" if isinstance(values[row], str) else "not a number"
+    start = f"{place.table or 'X'}: {what}, which is {kind}"
     if hint is None:
-        return InputError(start, ".")
+        return InputError(start, ". Convert the column to numbers.")
     advice = ". Convert the column to numbers or to a categorical type, or leave it out"
     return InputError(start, advice, *((": ", hint) if place.table else ()), ".")
 

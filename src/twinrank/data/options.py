@@ -217,7 +217,8 @@ def _unknown_column(argument: str, name: str, columns: list[str], where: str) ->
     hint = suggestion(name, similar or columns, _CLOSE)
     if hint.startswith("Choose"):
         fitting = [column for column in columns if role_of(column) == argument]
-        hint = f"Its columns: {_first(fitting or columns)}."
+        listed = "Columns that look like it" if fitting else "Its columns"
+        hint = f"{listed}: {_first(fitting or columns)}."
     parts = (f"{where}: no column {name!r} for ", Argument(argument), f". {hint}")
     return InputError(*parts, argument=argument, value=name, choices=columns)
 

@@ -280,6 +280,11 @@ def risk_coverage(
     (name,) = result.values
     some = lists.sizes > 0
     confidence, values = lists.max(p)[some], result.values[name][some]
+    if (values > 1).any():
+        raise InputError(
+            f"The risk is 1 minus the measure, but {name} has values above 1; choose a measure "
+            f"from 0 to 1, such as P@1 or nDCG@5."
+        )
     order = np.argsort(-confidence, kind="stable")
     risk = 1 - np.cumsum(values[order]) / np.arange(1, order.size + 1)
     return RiskCoverage(name, confidence[order], risk)

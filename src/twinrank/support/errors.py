@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from numbers import Integral, Real
 from typing import Any
 
+_LISTED = 60  # choices in a message
 _NUMBER = re.compile(r"\(os error (\d+)\)")  # the format of libraries written in Rust
 
 
@@ -230,11 +231,12 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
 
 
 def suggestion(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
-    """The nearest choices as a question, or all of them."""
+    """The nearest choices as a question, or all of them; of very many, the first ten."""
     known = list(choices)
     by_lower = {choice.lower(): choice for choice in reversed(known)}  # the first spelling wins
     matches = get_close_matches(name.lower(), by_lower, n=3, cutoff=cutoff)
     nearest = [repr(by_lower[match]) for match in matches]
     if not nearest:
-        return f"Choose from {', '.join(known)}."
+        more = [f"… ({len(known)} in all)"] if len(known) > _LISTED else []
+        return f"Choose from {', '.join([*known[: 10 if more else None], *more])}."
     return f"Did you mean {' or '.join(filter(None, [', '.join(nearest[:-1]), nearest[-1]]))}?"
