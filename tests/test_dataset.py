@@ -454,6 +454,19 @@ def test_printing_tells_what_one_has():
     ]
 
 
+def test_the_summary_of_columns_of_text():
+    frame = pl.DataFrame(
+        {"qid": [1] * 4, "label": [0, 1, 0, 1], "price": [3.0, 0.0, 2.0, 7.0],
+         "brand": ["a", None, "b", "a"], "shop": ["x"] * 4}
+    )  # fmt: skip
+    facts = Dataset.from_frame(frame).summary
+    assert (facts.categorical_features, facts.constant_features) == (["brand", "shop"], ["shop"])
+    assert (facts.missing_values, facts.missing) == (1, [0, 0.25, 0])
+    assert facts.filled == [0.75, 0.75, 1]
+    assert facts.value_range == (0, 7)
+    assert "categorical          2 of 3: brand, shop" in str(facts)
+
+
 def test_the_summary_is_plain_json():
     made = arrays(np.full((6, 2), np.nan), Y, qid=QID, non_finite="keep")
     facts = json.loads(json.dumps(made.summary.to_json(), allow_nan=False))

@@ -325,6 +325,21 @@ def test_large_labels_with_an_exponential_gain():
     trees(objective="nDCG(gain=linear)", validation_measure="AP").fit(X, y, qid=QID)
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({}, "takes labels up to 100, but there is a label 4000"),
+        ({"objective": "nDCG(gain=[0, 1])"}, "lists the gains of labels 0…1, but not of 4000"),
+        ({"objective": "nDCG(gain=linear)"}, "takes labels up to 100"),  # when it is validated
+    ],
+)
+def test_labels_without_a_gain_leave_no_run(changed, message, tmp_path):
+    X, y = RANDOM.normal(size=(QID.size, 2)), np.where(np.arange(QID.size) % 2, 4000, 1)
+    with pytest.raises(InputError, match=message):
+        trees(**changed).fit(X, y, qid=QID, eval_set=(X + 1, y, QID), run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 # Weights
 
 
@@ -458,7 +473,7 @@ def test_a_forked_process_says_what_to_do(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "label", "expected"),
     [
-        (["qid", "relevance", "brand"], "grad", r"Its columns: 'relevance'\."),
+        (["qid", "relevance", "brand"], "grad", r"Columns that look like it: 'relevance'\."),
         (["qid", "label", "brand"], "lable", r"Did you mean 'label'\?"),
         (["qid", "a", "brand"], "grade", r"Its columns: 'qid', 'a', 'brand'\."),
     ],

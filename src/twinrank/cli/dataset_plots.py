@@ -50,6 +50,7 @@ def _histogram(axes: Any, values: Any, title: str, label: str) -> None:
     margin = max(2, (high - low) // 20)
     axes.set(title=title, xlabel=label, ylabel="queries", xlim=(low - margin, high + margin))
     use_whole_numbers(axes.xaxis)
+    use_whole_numbers(axes.yaxis)
     _legend(axes)
 
 

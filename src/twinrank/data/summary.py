@@ -36,13 +36,14 @@ class Summary:
     unjudged: int
     queries_without_relevant: int
     feature_names: list[str] | None
+    categorical_features: list[str]
     constant_features: list[str]
     missing_values: int
     features_with_missing: int
     infinite_values: int
     filled: list[float]  # per feature, the share of documents where it is neither zero nor missing
     missing: list[float]  # per feature, the share of documents where it is missing
-    value_range: tuple[float, float] | None  # of finite values
+    value_range: tuple[float, float] | None  # of finite values of features that are numbers
     document_id: str | None  # the first one
     weight_range: tuple[float, float] | None  # of rows
     weights_differ: bool  # within a query
@@ -64,6 +65,7 @@ class Summary:
             ("documents", f"{self.documents:,}"),
             ("features", f"{self.features:,}"),
             ("feature names", _first(self.feature_names or [], 4)),
+            ("categorical", self._some(self.categorical_features)),
             ("memory", f"{_size(self.memory_bytes)} for the features, as float32"),
             ("documents per query", self._lengths()),
             ("labels", self._labels()),
@@ -71,12 +73,13 @@ class Summary:
             ("nothing relevant", _share(self.queries_without_relevant, self.queries, "query")),
             ("weights", self._weights()),
             ("feature values", _range(self.value_range)),
-            ("constant features", self._constant()),
+            ("constant features", self._some(self.constant_features)),
             ("missing values", missing),
             ("infinite values", f"{self.infinite_values:,}" if self.infinite_values else ""),
             ("document ids", f"such as {self.document_id}" if self.document_id else ""),
         ]
-        optional = ("feature names", "unjudged", "weights")  # left out if there are none
+        # Left out if there are none.
+        optional = ("feature names", "categorical", "unjudged", "weights")
         shown = [(name, value or "none") for name, value in lines if value or name not in optional]
         return shown + [("note", note) for note in self.notes]
 
@@ -98,8 +101,7 @@ class Summary:
         differ = "different within queries" if self.weights_differ else "equal within queries"
         return f"{_range(self.weight_range)}, {differ}" if self.weight_range else ""
 
-    def _constant(self) -> str:
-        names = self.constant_features
+    def _some(self, names: Sequence[str]) -> str:
         return f"{len(names):,} of {self.features:,}: {_first(names)}" if names else ""
 
     def __str__(self) -> str:
@@ -149,8 +151,14 @@ def summarise(data: "Dataset") -> Summary:
     low = np.full(data.features, np.inf, np.float32)
     high = np.full(data.features, -np.inf, np.float32)
     zeros, missing, infinite = np.zeros((3, data.features), np.int64)
+    texts = sorted(data.categories)  # whose values are the numbers of texts, or -1
     for queries in blocks(data):
-        _update(data.take(queries), low, high, zeros, missing, infinite)
+        X = data.take(queries)
+        _update(X, low, high, zeros, missing, infinite)
+        missing[texts] += (X[:, texts] < 0).sum(axis=0)
+    zeros[texts] = 0
+    numbers = np.setdiff1d(np.flatnonzero(low <= high), texts)
+    limits = (float(low[numbers].min()), float(high[numbers].max())) if numbers.size else None
     total = max(data.documents, 1)
     constant = np.where(missing + infinite == 0, low == high, missing == total)
     names = data.feature_names or numbered(data.features)
@@ -173,13 +181,14 @@ def summarise(data: "Dataset") -> Summary:
         unjudged=int((data.y == -1).sum()),
         queries_without_relevant=int((relevant == 0).sum()),
         feature_names=None if data.feature_names is None else list(data.feature_names),
+        categorical_features=[names[i] for i in texts],
         constant_features=[names[i] for i in np.flatnonzero(constant)],
         missing_values=int(missing.sum()),
         features_with_missing=int((missing > 0).sum()),
         infinite_values=int(infinite.sum()),
         filled=((data.documents - zeros - missing) / total).tolist(),
         missing=(missing / total).tolist(),
-        value_range=(float(low.min()), float(high.max())) if (low <= high).any() else None,
+        value_range=limits,
         document_id=_first_id(data),
         weight_range=_weight_range(data),
         weights_differ=data.row_weights is not None,

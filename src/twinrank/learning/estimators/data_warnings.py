@@ -28,7 +28,7 @@ _SHOWN = 5  # features in a message
 
 
 def warn_about_training(ranker: "BaseRanker", data: Dataset, sets: Mapping[str, Dataset]) -> None:
-    """Warn about training data that is valid but looks wrong; refuse measures that clicks lack."""
+    """Warn about data that is valid but looks wrong; refuse labels that a measure cannot take."""
     own = ranker.get_params()
     validation = sets[str(selecting_set(own["select"], sets))] if sets else None
     objectives = []
@@ -37,6 +37,8 @@ def warn_about_training(ranker: "BaseRanker", data: Dataset, sets: Mapping[str, 
             objectives.append(own[key])
             if part is not None and part.from_clicks:
                 check_click_objective(own[key], key)
+            if part is not None and isinstance(known := _measure_of(own[key]), GainMeasure):
+                known.gains(np.unique(part.y))  # an error for labels without a gain
     found = [_leaks(data), _gains(data, objectives)]
     for key in ranker._named("objective"):
         strategy = own.get(key.removesuffix("objective") + "strategy")
@@ -161,8 +163,7 @@ def _gains(data: Dataset, objectives: Iterable[Any]) -> DataWarning | None:
     highest = float(data.y.max(initial=0))
     if highest <= _HIGHEST_LABEL:
         return None
-    for objective in objectives:
-        known = _measure_of(objective)
+    for known in map(_measure_of, objectives):
         if isinstance(known, GainMeasure) and known.gain == "exponential":
             return DataWarning(
                 f"The highest label is {highest:g}, and {known} has an exponential gain: 2ʸ − 1 "
