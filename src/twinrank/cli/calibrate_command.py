@@ -27,7 +27,8 @@ def calibrate(
 
     The model's folder gets a strictly increasing map from scores to these values.
     twinrank predict --target returns them, twinrank threshold cuts at them, and
-    twinrank evaluate reports how well they hold. The order of documents stays.
+    twinrank evaluate reports the calibration error. The order of documents does not
+    change.
 
     Example: twinrank calibrate runs/ap valid.txt --target probability --relevant 2
 
@@ -38,16 +39,16 @@ def calibrate(
     data
         Judged queries on which the model was not trained, such as the validation data.
     target
-        probability (default): that the label is at least --relevant; or grade: the expected
-        label. A model can learn both, one after the other.
+        probability (default): the probability that the label is at least --relevant; or grade:
+        the expected label. A model can learn both, one after the other.
     relevant
         Lowest label that counts as relevant.
     query_features
         Let the map depend on the number of documents of a query and on the level and spread of
         their scores.
     cross_fit
-        DATA is what the model was trained on: train as many models, each without one part of the
-        queries, and learn from their scores of that part.
+        For DATA on which the model was trained: train this number of models, each without one
+        part of the queries, and learn from their scores of that part.
     seed
         Seed of the parts.
     architecture

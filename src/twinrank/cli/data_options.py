@@ -74,14 +74,14 @@ def _reading(
     max_features
         Reject data with more features.
     query
-        Tables: column of query ids (default: found by name).
+        Tables: column of query ids (default: recognised by name).
     label
-        Tables: column of labels (default: found by name); may be repeated: the first is the main
-        one, and objectives name the others, as nDCG(label=order)@10.
+        Tables: column of labels (default: recognised by name); may be repeated: the first is the
+        main one, and objectives name the others, as nDCG(label=order)@10.
     no_label
         Tables: there are no labels.
     docid
-        Tables: column of document ids (default: found by name).
+        Tables: column of document ids (default: recognised by name).
     weight
         Tables: column of weights; a query has the mean of its rows (default: no weights).
     ignore

@@ -101,7 +101,7 @@ def evaluate(
         which to evaluate them: LETOR text, CSV, Parquet, Feather, or a folder.
     run
         TREC run (query Q0 document rank score tag), or a table with columns of queries,
-        documents (found by name) and score; with DATA or --qrels; may be repeated.
+        documents (recognised by name) and score; with DATA or --qrels; may be repeated.
     qrels
         Judgements of --run (query 0 document grade), instead of MODEL and DATA.
     scores

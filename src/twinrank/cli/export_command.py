@@ -68,7 +68,7 @@ def export(
         xgboost or onnx (default: by the suffix of -o; else onnx, or for trees without transforms
         and categories the engine's own).
     check
-        Data on whose rows the scores are compared too, such as the test data (default: that of
+        Data on whose rows the scores are also compared, such as the test data (default: that of
         --distill).
     distill
         Judged data. Train trees that score each document alone on the scores of the model, print

@@ -35,10 +35,10 @@ def threshold(
 ) -> None:
     """Choose where to cut the predictions of a calibrated model.
 
-    With --precision: the lowest threshold whose documents, of all queries
-    together, are relevant in this share, with 95 % intervals from samples of
-    queries. Always: what is lost if only the queries with a high enough
-    prediction are answered (risk and coverage).
+    With --precision, it is the lowest threshold above which this share of the
+    documents of all queries is relevant, with 95 % intervals from resampled
+    queries. The command also shows what is lost if only the queries with a high
+    enough prediction are answered (risk and coverage).
 
     Example: twinrank threshold runs/ap test.txt --precision 0.8
 
@@ -49,7 +49,7 @@ def threshold(
     data
         Judged queries on which the model was neither trained nor calibrated.
     precision
-        The wanted share of relevant documents, from 0 to 1.
+        The wanted share of relevant documents, between 0 and 1.
     target
         What is cut: probability or grade (default: what the model was calibrated for).
     relevant
