@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import twinrank as tr
@@ -329,6 +330,17 @@ def test_invalid_json_is_refused(client):
     answer = client.post("/rank", content=b"{", headers={"content-type": "application/json"})
     assert answer.status_code == 422
     assert "body: Invalid JSON" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(("name", "reason"), [("m.onnx", "text:brand"), ("m", "with text")])
+def test_models_with_columns_of_text_are_refused(tmp_path, monkeypatch, name, reason):
+    frame = pd.DataFrame({"brand": list("abcabcabcabc"), "price": X[:, 0]})
+    settings = {"n_estimators": 2, "engine_params": {"min_data_in_leaf": 1}, "n_jobs": 1}
+    ranker = tr.BoostedRanker(**settings).fit(frame, np.tile([0, 1, 2], 4), group=[6, 6])
+    ranker.export(tmp_path / name) if name.endswith(".onnx") else ranker.save(tmp_path / name)
+    monkeypatch.setenv("TWINRANK_MODEL", str(tmp_path / name))
+    with pytest.raises(SystemExit, match=f"cannot score rows of numbers: .*{reason}"):
+        service().create_app()
 
 
 @pytest.mark.parametrize("kind", [tr.Ranker, tr.BoostedRanker])

@@ -161,6 +161,10 @@ def create_app() -> Starlette:
         raise SystemExit("set TWINRANK_MODEL to an .onnx file or to the folder of a model")
     path, metrics = Path(os.environ["TWINRANK_MODEL"]), Metrics()
     model = load(path)
+    try:
+        model.score(np.zeros((1, model.features), np.float32), [1])
+    except ValueError as error:  # such as a model with columns of text
+        raise SystemExit(f"{path} cannot score rows of numbers: {error}") from error
     most = MAX_DOCUMENTS * (300 + 30 * model.features + len(json.dumps(model.names)))  # bytes
 
     about = {"model": path.name, "features": model.features, "feature_names": model.names}
