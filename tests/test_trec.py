@@ -363,6 +363,9 @@ def test_measures_of_ir_measures_by_name_and_as_objects():
             found.values[str(theirs)], values, rtol=1e-9, atol=tolerance, err_msg=name
         )
         np.testing.assert_array_equal(found.values[str(theirs)], by_name.values[name])
+    counted = tr.evaluate_run(run, qrels, [ir_measures.NumRelRet, ir_measures.AP])
+    expected = ir_measures.calc_aggregate([ir_measures.NumRelRet], qrels, run)
+    assert counted.counts["num_rel_ret"].sum() == expected[ir_measures.NumRelRet]
 
 
 def test_frames_and_named_tuples_of_ir_measures_and_pyterrier():
@@ -390,6 +393,9 @@ def test_frames_and_named_tuples_of_ir_measures_and_pyterrier():
         ([(1, 2)], {"1": {}}, "run: tuple has no field query_id"),
         (7, {"1": {}}, "run must be a file, a dictionary, a frame or an iterable"),
         ({"q": {"a": 1.0}}, pandas.concat([numbered[1]] * 2), "qrels: query 1 has document 7 twic"),
+        ({"q": ["a"]}, {"q": {"a": 1}}, "run: query 'q' must have a dictionary of documents, not"),
+        ({"q": {"a": "x"}}, {"q": {"a": 1}}, "run: the score of document 'a' .* not 'x'"),
+        ({"q": {"a": 1}}, {"q": {"a": None}}, "qrels: the relevance of document 'a' .* not None"),
     ):
         with pytest.raises(InputError, match=complaint):
             tr.evaluate_run(run_, qrels_, "map")

@@ -128,6 +128,7 @@ def translated(name: Any) -> Request:
     if isinstance(name, Measure):
         return Request(str(name), name)
     text = str(name)
+    text = "NumRelRet" if text == "NumRet(rel=1)" else text  # as ir_measures writes it
     match = re.fullmatch(r"\s*([A-Za-z]\w*)\s*(?:\((.*)\))?\s*(?:@\s*([\d.]+))?\s*", text)
     if match is None:
         return Request(text, text)

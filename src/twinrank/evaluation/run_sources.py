@@ -26,14 +26,14 @@ def as_run(source: Any) -> Run:
         return source
     if isinstance(source, str | os.PathLike):
         return read_run(source)
-    return Run("", source if isinstance(source, Mapping) else _nested(source, "run", _SCORE))
+    return Run("", _by_query(source, "run", _SCORE))
 
 
 def as_qrels(source: Any) -> Mapping[str, Mapping[str, float]]:
     """Judgements from a file, a dictionary, a frame or an iterable of named tuples."""
     if isinstance(source, str | os.PathLike):
         return read_qrels(source)
-    return source if isinstance(source, Mapping) else _nested(source, "qrels", _GRADE)
+    return _by_query(source, "qrels", _GRADE)
 
 
 def as_subtopics(source: Any) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
@@ -75,6 +75,22 @@ def _number(value: Any, name: str, query: Any, document: Any, what: str) -> floa
             f"{what}: the {name} of document {document!r} for query {query!r} must be a "
             f"number, not {value!r}."
         ) from None
+
+
+def _by_query(source: Any, what: str, value: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Values by query and document; the ids of a dictionary stay as they are."""
+    if not isinstance(source, Mapping):
+        return _nested(source, what, value)
+    for query, documents in source.items():
+        if not isinstance(documents, Mapping):
+            raise InputError(
+                f"{what}: query {query!r} must have a dictionary of documents, not "
+                f"{type(documents).__name__}."
+            )
+    return {
+        query: {d: _number(x, value[0], query, d, what) for d, x in documents.items()}
+        for query, documents in source.items()
+    }
 
 
 def _nested(source: Any, what: str, value: tuple[str, ...]) -> dict[str, dict[str, float]]:
