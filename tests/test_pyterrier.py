@@ -73,6 +73,8 @@ def test_an_empty_result_and_mistakes():
         stage.fit(train.iloc[:0], qrels)
     with pytest.raises(tr.InputError, match="have a document twice"):
         stage.fit(train, pd.concat([qrels, qrels]))
+    with pytest.raises(tr.InputError, match="The judgements have no column label"):
+        stage.fit(train, qrels.rename(columns={"label": "relevance"}))
     with pytest.raises(tr.InputError, match="pass qrels_va"):
         stage.fit(train, qrels, train)
     stage.fit(train, qrels)

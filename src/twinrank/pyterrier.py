@@ -111,6 +111,8 @@ class LearnedRanker(pt.Estimator):  # type: ignore[misc]
         if qrels is None:
             raise InputError("Validation needs judgements: pass qrels_va.")
         keys = ["qid", "docno"]
+        if missing := [name for name in (*keys, "label") if name not in qrels]:
+            raise InputError(f"The judgements have no column {' and no column '.join(missing)}.")
         judged = documents[keys].merge(qrels[[*keys, "label"]], on=keys, how="left")
         if len(judged) != len(documents):
             raise InputError("The judgements have a document twice for the same query.")
