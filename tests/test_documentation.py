@@ -52,7 +52,7 @@ def commands(text):
     """The `twinrank …` lines of a page's shell blocks, as words."""
     lines = "\n".join(blocks(text, "sh")).replace("\\\n", " ").splitlines()
     found = [
-        re.search(r"(?:^|&& |\| |-m )twinrank ([a-z](?:\"[^\"]*\"|[^|<>])*)", line)
+        re.search(r"(?:^(?:\w+=\S+ )*|&& |\| |-m )twinrank ([a-z](?:\"[^\"]*\"|[^|<>])*)", line)
         for line in lines
     ]
     return [shlex.split(one[1], comments=True) for one in found if one]
