@@ -89,7 +89,7 @@ def test_help_is_readable_in_80_columns(cli, monkeypatch):
     [
         (["--paper", "--trees", "--set", "engine=xgboost"], "Use --set engine=lightgbm."),
         (["--set", "precision=mixed"], "--set precision=mixed needs a GPU"),
-        (["--architecture", "no.such:net"], "--architecture no.such:net cannot be imported"),
+        (["--architecture", "no.such:net"], "The architecture 'no.such:net' cannot be imported"),
     ],
 )
 def test_errors_name_options_of_the_command_line(cli, words, said):

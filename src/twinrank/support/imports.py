@@ -4,15 +4,15 @@ import os
 from importlib import import_module
 from typing import Any
 
-from twinrank.support.errors import Argument, InputError
+from twinrank.support.errors import InputError
 
 VARIABLE = "TWINRANK_IMPORT"
 """Modules, separated by commas, that register measures and losses. Processes of a study import
 them too."""
 
 
-def imported(path: str, argument: str) -> Any:
-    """The object at an import path; `argument` is what an error names."""
+def imported(path: str, what: str) -> Any:
+    """The object at an import path; `what` is what an error names."""
     module, _, name = path.partition(":")
     try:
         value: Any = import_module(module)
@@ -20,9 +20,8 @@ def imported(path: str, argument: str) -> Any:
             value = getattr(value, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            Argument(argument, path),
-            f" cannot be imported ({error}). Write package.module:name, and check that the package "
-            f"is installed or on PYTHONPATH.",
+            f"The {what} {path!r} cannot be imported ({error}). Write package.module:name, and "
+            f"check that the package is installed or on PYTHONPATH."
         ) from error
     return value
 
