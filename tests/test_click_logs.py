@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import twinrank as tr
 from test_clicks import made_data, propensities, quick
-from twinrank.clicks import log_sums
-from twinrank.clicks.click_credits import click_credits
+from twinrank.clicks import log_reading, log_sums
+from twinrank.clicks.click_credits import click_credits, clip_bound
 from twinrank.clicks.row_numbers import by_first_row, number_pairs, repeated_row
 
 
@@ -118,6 +118,33 @@ def test_weights_and_propensities_are_summed(log, data, tmp_path):
     assert summed.impressions == weight.sum()
     a, b = (click_credits(each, None, "ips", 0) for each in (summed, whole))
     np.testing.assert_allclose(a.values, b.values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("chunk", [1, 5000, 10**6])
+def test_wide_logs_are_summed(folder, chunk, monkeypatch, tmp_path):
+    monkeypatch.setattr(log_sums, "CHUNK", chunk)
+    long = pl.read_parquet(folder).sort("impression", "position")
+    impression = pl.col("query", "randomised").first()
+    wide = long.group_by("impression", maintain_order=True).agg(impression, "docid", "clicked")
+    wide.write_parquet(tmp_path / "wide.parquet")
+    summed = tr.load_clicks(tmp_path / "wide.parquet", summed=True)
+    assert summed.summary == tr.load_clicks(folder, summed=True).summary
+    bad = wide.with_columns(query=pl.when(pl.int_range(pl.len()) != 2500).then("query"))
+    bad.write_parquet(tmp_path / "wide.parquet")
+    with pytest.raises(tr.InputError, match="row 2501 has no query"):
+        tr.load_clicks(tmp_path / "wide.parquet", summed=True)
+    monkeypatch.setattr(log_reading, "_MANY", 5000)  # documents, of 3,000 rows
+    wide.write_parquet(tmp_path / "wide.parquet")
+    assert tr.load_clicks(tmp_path / "wide.parquet").is_sum
+
+
+def test_a_sum_of_small_weights(log, data, tmp_path):
+    light = {**vars(log), "weight": np.full(log.impressions, 1e-6)}
+    names = tr.ClickLog.__dataclass_fields__
+    tr.ClickLog(**{name: light[name] for name in names}).save(tmp_path / "log.parquet")
+    summed = tr.load_clicks(tmp_path / "log.parquet", data, summed=True)
+    assert summed.summary.click_rates == pytest.approx(log.summary.click_rates)
+    assert clip_bound(summed, "auto") == 1
 
 
 def test_mistakes_in_a_sum(folder, log, data, tmp_path):

@@ -70,7 +70,7 @@ def summarise_clicks(log: ClickLog) -> ClickSummary:
         queries=log.queries,
         rows=round(shown.sum()),
         clicks=log.clicks,
-        click_rates=(clicks / np.maximum(shown, 1)).tolist(),
+        click_rates=np.divide(clicks, shown, out=np.zeros_like(clicks), where=shown > 0).tolist(),
         documents=int(seen.sum()),
         never_shown=int((candidates & ~seen).sum()),
         moved_share=float(several.sum() / seen.sum()),

@@ -62,7 +62,7 @@ def load_clicks(
 
     A log larger than memory is summed while it is read, by document and position. Credits,
     propensities and evaluations are the same; `compare_click_models`, `select` and `save` need
-    single impressions. A weight then counts impressions.
+    single impressions. A weight then counts impressions, also for `clip="auto"`.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def load_clicks(
         else:
             rows = pl.scan_parquet(source / "**" / "*.parquet" if source.is_dir() else source)
             if summed == "auto":
-                summed = rows.select(pl.len()).collect().item() > _MANY
+                summed = len_of(pl, rows, docid)[1] > _MANY
         if summed is not True:
             return read_log(rows.collect(), data, columns, features, str(source))
         if features is not None:
@@ -121,6 +121,14 @@ def load_clicks(
         from twinrank.clicks.log_sums import summed_log
 
         return summed_log(pl, rows, data, columns, str(source))
+
+
+def len_of(pl: Any, rows: Any, docid: str) -> tuple[int, int]:
+    """The number of rows of a lazy frame, and of the documents that they show."""
+    wide = isinstance(rows.collect_schema().get(docid), pl.List)
+    documents = pl.col(docid).list.len().sum() if wide else pl.len()
+    both = rows.select(pl.len().alias("rows"), documents.alias("documents"))
+    return both.collect().row(0)  # type: ignore[no-any-return]
 
 
 def read_log(
@@ -145,16 +153,18 @@ def log_rows(
     if len(table) == 0:
         raise InputError(f"{where} has no rows.")
     series = {role: table[name] for role, name in present.items()}
-    first = series["docid"][0]
+    place = Place(where, start)
+    first = next(iter(series["docid"].drop_nulls().head(1).to_list()), None)
     if isinstance(first, list | tuple | np.ndarray | nw.Series) or hasattr(first, "to_list"):
         if features:
             raise InputError(f"{where} has a row per impression, which cannot contain features.")
-        values: dict[str, Any] = _exploded(series, where)
+        values: dict[str, Any]
+        values, place = _exploded(series, place)
     elif "position" not in series:
         raise _missing_column("position", columns.position, table.columns, where)
     else:
         values = {role: own if role in _IDS else _plain(own) for role, own in series.items()}
-    return checked_rows(values, Place(where, start))
+    return checked_rows(values, place)
 
 
 def _present(names: Sequence[str], columns: Columns, where: str) -> dict[str, str]:
@@ -177,18 +187,22 @@ def _missing_column(role: str, name: str, names: Sequence[str], where: str) -> I
     )
 
 
-def _exploded(series: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
+def _exploded(series: Mapping[str, Any], place: Place) -> tuple[dict[str, list[Any]], Place]:
     """The values of a frame with a row per impression, as a row per document."""
     lists = {role: own.to_list() for role, own in series.items() if role in _LISTS}
-    sizes = [len(each) for each in lists["docid"]]
+    names = {role: repr(series[role].name) for role in lists}
     for role, own in lists.items():
-        for row, (each, size) in enumerate(zip(own, sizes, strict=True)):
-            if each is None or len(each) != size:
-                length = "no list" if each is None else f"a list of {len(each)}"
+        for row, (each, documents) in enumerate(zip(own, lists["docid"], strict=True)):
+            if not hasattr(each, "__len__"):
+                raise InputError(f"{place.row(row)} has no list in {names[role]}.")
+            if len(each) != len(documents):
                 raise InputError(
-                    f"{where}: row {row + 1} has {length} in {series[role].name!r}, but {size} "
-                    f"documents in {series['docid'].name!r}."
+                    f"{place.row(row)} has a list of {len(each)} in {names[role]}, but "
+                    f"{len(documents)} documents in {names['docid']}."
                 )
+    sizes = [len(each) for each in lists["docid"]]
+    if not any(sizes):
+        raise InputError(f"{place.where} has no documents: all lists are empty.")
     if "position" not in lists:
         lists["position"] = [list(range(1, size + 1)) for size in sizes]
     values = {role: [item for each in own for item in each] for role, own in lists.items()}
@@ -196,7 +210,7 @@ def _exploded(series: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
         if role not in _LISTS:
             pairs = zip(own.to_list(), sizes, strict=True)
             values[role] = [item for item, size in pairs for _ in range(size)]
-    return values
+    return values, place._replace(sizes=sizes)
 
 
 def _plain(series: Any) -> Any:

@@ -24,9 +24,13 @@ class Place(NamedTuple):
 
     where: str
     start: int = 0
+    sizes: Sequence[int] | None = None
+    """The documents of each row, if a row is an impression."""
 
     def row(self, number: int) -> str:
         """A row, counted from 1."""
+        if self.sizes is not None:
+            number = int(np.searchsorted(np.cumsum(self.sizes), number, side="right"))
         return f"{self.where}: row {self.start + number + 1}"
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from twinrank.clicks.click_log import ClickLog, Ints
-from twinrank.clicks.log_reading import Columns, log_rows
+from twinrank.clicks.log_reading import Columns, len_of, log_rows
 from twinrank.clicks.log_rows import Ids, LogRows, Place
 from twinrank.clicks.row_numbers import number_pairs
 from twinrank.data.dataset import Dataset
 from twinrank.support.errors import InputError
 
-CHUNK = 4_000_000  # rows
+CHUNK = 4_000_000  # documents that are shown
 _BATCH = 500_000
 _CELL = ["query", "docid", "place"]
 _GROUP = ["query", "randomised"]
@@ -31,7 +31,9 @@ def summed_log(pl: Any, rows: Any, data: Dataset | None, columns: Columns, where
     cells, groups = _Sums(pl, _CELL), _Sums(pl, _GROUP)
     seen: list[Any] = []
     start = 0
-    for frame in _chunks(pl, rows, columns.impression, CHUNK):
+    count, documents = len_of(pl, rows, columns.docid)
+    most = max(CHUNK * count // max(documents, 1), 1)  # a row may show many documents
+    for frame in _chunks(pl, rows, columns.impression, most):
         checked = log_rows(frame, columns, None, where, start)
         start += len(frame)
         _add(pl, checked, cells, groups)
