@@ -149,6 +149,30 @@ def test_a_wide_frame_is_the_same():
         tr.ClickLog.from_frame(pl.DataFrame(wide))
 
 
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        ({"docid": [["x"], None]}, "row 2 has no list in 'docid'"),
+        ({"docid": [None, ["x"]]}, "row 1 has no list in 'docid'"),
+        ({"clicked": [[0, 1], None]}, "row 2 has no list in 'clicked'"),
+        ({"clicked": [[0, 1], [0, 2]]}, "row 2 has a value for clicked other than 0 and 1"),
+        ({"position": [[1, 2], [3, 3]]}, "row 2: impression 2 shows two documents at the same"),
+        ({"weight": [1, -1]}, "row 2 has a weight that is negative"),
+        ({"docid": [[], []], "clicked": [[], []]}, "has no documents: all lists are empty"),
+    ],
+)
+def test_bad_rows_of_a_wide_frame_are_named(make, columns, complaint):
+    wide = {
+        "impression": [1, 2],
+        "query": ["a", "b"],
+        "docid": [["x", "y"], ["x", "y"]],
+        "clicked": [[0, 1], [0, 0]],
+    }
+    with pytest.raises(tr.InputError, match=complaint):
+        tr.ClickLog.from_frame(make({**wide, **columns}))
+
+
 def test_optional_columns_and_other_names():
     frame = pd.DataFrame(rows(weight=[2.0] * 3 + [0.5] * 2, randomised=[0, 0, 0, 1, 1]))
     frame["propensity"] = [1, 0.5, 0.3, 0.5, 1]
@@ -270,7 +294,7 @@ def test_the_first_positions_of_a_log():
     assert first.document.tolist() == [0, 1]
     assert first.lists is log.lists
     assert first.impression_query.tolist() == [0]
-    with pytest.raises(tr.InputError, match="no rows up to position 0"):
+    with pytest.raises(tr.InputError, match="positions must be a positive whole number, not 0"):
         log.first(0)
 
 
@@ -458,6 +482,71 @@ def test_too_few_clicks_are_no_bias(data):
     silent = tr.ClickLog(**{**vars_of(log), "clicked": clicked})
     with pytest.raises(tr.InputError, match="too few clicks to compare all 6 positions"):
         tr.estimate_propensities(silent)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"positions": 2.5}, "positions must be a positive whole number, not 2.5"),
+        ({"positions": 7}, "positions must be between 1 and 4, not 7"),
+        ({"resamples": -1}, "resamples must be a whole number of at least 0, not -1"),
+    ],
+)
+def test_bad_estimates_are_refused(log, options, complaint):
+    with pytest.raises(tr.InputError, match=complaint):
+        tr.estimate_propensities(log, **options)
+
+
+def part_of(log, rows):
+    """The log with some rows; impressions keep their numbers."""
+    names = ("impression", "document", "position", "clicked")
+    return tr.ClickLog(**{**vars_of(log), **{name: getattr(log, name)[rows] for name in names}})
+
+
+def test_positions_that_were_never_shown_are_named(log):
+    gap = part_of(log, log.position != 2)
+    for problem in (
+        lambda: tr.estimate_propensities(gap),
+        lambda: gap.to_dataset(estimator="two-tower"),
+    ):
+        with pytest.raises(tr.InputError, match="No document was shown at position 2; number"):
+            problem()
+    assert len(tr.estimate_propensities(gap, curve="power", resamples=0)) == 4
+
+
+@pytest.mark.parametrize("curve", ["free", "power"])
+def test_one_position_has_nothing_to_compare(log, curve):
+    found = tr.estimate_propensities(log.first(1), curve=curve)
+    assert (found.values, found.intervals) == ((1.0,), None)
+
+
+def test_one_query_has_no_intervals(log, data):
+    one = log.select(log.impression_query == 3)
+    with pytest.warns(tr.DataWarning, match="are of one query, so that there are no intervals"):
+        assert tr.estimate_propensities(one, positions=2).intervals is None
+    systems = {"good": data.X[:, 0], "bad": -data.X[:, 0]}
+    with pytest.warns(tr.DataWarning, match="has one query, so that there are no intervals"):
+        found = tr.evaluate_log(systems, one, DCG, propensities(log), min_overlap=0)
+    text = f"{found.estimates['good'][DCG].value:.4f}"
+    assert str(found.estimates["good"][DCG]) == text
+    assert "*" not in str(found).split("\n")[3]
+    assert math.isnan(found.difference("good", "bad").high)
+
+
+def test_a_log_without_clicks_says_nothing(log, data):
+    silent = tr.ClickLog(**{**vars_of(log), "clicked": np.zeros_like(log.clicked)})
+    assert silent.summary.problem == "There are no clicks to compare positions by."
+    with pytest.raises(tr.InputError, match="no clicks to compare positions by"):
+        tr.estimate_propensities(silent)
+    with pytest.raises(tr.InputError, match="no clicks, so that it says nothing about rankers"):
+        tr.evaluate_log(data.X[:, 0], silent, DCG, propensities(log))
+
+
+def test_intervals_leave_out_resamples_without_clicks(log, data):
+    few = tr.ClickLog(**{**vars_of(log), "clicked": log.clicked & (log.query == 3)})
+    found = tr.evaluate_log(data.X[:, 0], few, DCG, propensities(log), estimator="snips")
+    assert np.isnan(found.draws["ranker"][DCG]).any()
+    assert np.isfinite(found.estimates["ranker"][DCG].high)
 
 
 def test_propensities_are_a_value(tmp_path):
@@ -987,6 +1076,9 @@ def test_bad_evaluations_are_refused(log, data):
         ((scores, log), {"estimator": "naive"}, "Unknown estimator 'naive'"),
         ((scores, log), {"average": "rows"}, "Unknown average"),
         ((scores, log), {"min_overlap": 2}, "min_overlap must be between 0 and 1"),
+        ((scores, log), {"min_overlap": "x"}, "min_overlap must be a number"),
+        ((scores, log), {"resamples": 1.5}, "resamples must be a positive whole number"),
+        ((scores, log), {"clip": "none"}, 'clip must be "auto" or a number'),
     ):
         with pytest.raises(tr.InputError, match=complaint):
             tr.evaluate_log(*arguments, propensities=p, **options)
@@ -1065,6 +1157,18 @@ def test_a_log_of_the_built_in_data(run, tmp_path):
     assert run("simulate-clicks", *noisy)[0] == 0
     train = ["train", "--clicks", "clicks.csv", "--trees", "--epochs", 2, "--set", "num_leaves=4"]
     assert run(*train)[0] == 0
+
+
+@pytest.mark.parametrize("estimator", ["naive", "two-tower"])
+def test_training_without_propensities(run, tmp_path, estimator):
+    """The bias of this log cannot be estimated from documents; features overlap, though."""
+    made_data(60, 8).save(tmp_path / "train.txt")
+    run("simulate-clicks", "train.txt", "--logger", 2, "--impressions", 6000)
+    train = ["train", "train.txt", "--clicks", "clicks.csv", "--trees", "--epochs", 2]
+    code, _, err = run(*train, "--estimator", estimator, "--out", "new")
+    assert (code, f"Credits ({estimator})" in err, "propensities" in err) == (0, True, False)
+    code, _, err = run(*train, "--out", "other")
+    assert (code, "cannot be told from relevance" in " ".join(err.split())) == (2, True)
 
 
 def test_a_folder_of_ubi_is_a_log(run, tmp_path):

@@ -98,14 +98,17 @@ def click_sets(
         raise InputError(
             *error.parts, " DATA is the built-in data; name the file with the features."
         ) from error
-    path = source.get("propensities")
-    log, found = with_propensities(log, None if path is None else Path(path))
+    path, estimator = source.get("propensities"), source.get("estimator") or "ips"
+    validating, found = "ips", None
+    if estimator in ("ips", "dr") or path is not None or log.propensity is not None:
+        log, found = with_propensities(log, None if path is None else Path(path))
+    else:  # these need no propensities
+        validating = estimator
     train, valid = log.split(0.8)
-    estimator = source.get("estimator") or "ips"
     with warnings_as_notes(is_quiet()):
         safe = source.get("safe") or 0.0
         credits = train.to_dataset(found, estimator=estimator, safe=safe)
-        return credits, valid.to_dataset(found, clip=0)
+        return credits, valid.to_dataset(found, estimator=validating, clip=0)
 
 
 def use_linear_measures(ranker: "BaseRanker") -> None:

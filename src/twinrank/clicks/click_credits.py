@@ -22,6 +22,7 @@ labels are not: it changes a linear measure of any ranking by the same amount.
 """
 
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -153,8 +154,8 @@ def lifted(log: ClickLog, credits: Credits) -> tuple[Floats, Floats]:
 def clip_bound(log: ClickLog, clip: float | str) -> float:
     """The clip as a number; "auto" decreases with the size of the log (Oosterhuis 2023)."""
     if clip == "auto":
-        return float(min(10 / np.sqrt(log.impressions), 1.0))
-    if isinstance(clip, str) or not 0 <= clip <= 1:
+        return float(min(10 / np.sqrt(max(log.impressions, 1)), 1.0))
+    if not isinstance(clip, Real) or not 0 <= clip <= 1:
         raise InputError(f'clip must be "auto" or a number between 0 and 1, not {clip!r}.')
     return float(clip)
 

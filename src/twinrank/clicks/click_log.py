@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from twinrank.core.lists import Lists
 from twinrank.data.dataset import Dataset
-from twinrank.support.errors import Argument, InputError
+from twinrank.support.errors import Argument, InputError, check_number
 from twinrank.support.quantities import counted
 
 if TYPE_CHECKING:
@@ -242,6 +242,7 @@ class ClickLog:
         positions : int
             The last position to keep.
         """
+        check_number("positions", positions, whole=True)
         rows = self.position <= positions
         if not rows.any():
             raise InputError(f"The log has no rows up to position {positions}.")

@@ -13,7 +13,7 @@ from twinrank.clicks.click_measures import check_linear
 from twinrank.clicks.scored_documents import scores_of_documents
 from twinrank.core.measures import Measure
 from twinrank.evaluation.evaluate import evaluate
-from twinrank.support.errors import Argument, InputError
+from twinrank.support.errors import Argument, DataWarning, InputError, check_number, warn
 from twinrank.support.quantities import counted
 from twinrank.support.tables import Cell, ResultTable
 
@@ -27,13 +27,15 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimated value with its 95 % interval."""
+    """An estimated value with its 95 % interval, which is NaN if the log has one query."""
 
     value: float
     low: float
     high: float
 
     def __str__(self) -> str:
+        if math.isnan(self.low):
+            return f"{self.value:.4f}"
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
@@ -206,8 +208,12 @@ def evaluate_log(
         raise InputError(argument="estimator", value=estimator, choices=ESTIMATORS)
     if average not in ("impressions", "queries"):
         raise InputError(argument="average", value=average, choices=("impressions", "queries"))
-    if not 0 <= min_overlap <= 1 or resamples < 1:
-        raise InputError("min_overlap must be between 0 and 1, and resamples at least 1.")
+    check_number("min_overlap", min_overlap, least=0)
+    check_number("resamples", resamples, whole=True)
+    if min_overlap > 1:
+        raise InputError(f"min_overlap must be between 0 and 1, not {min_overlap!r}.")
+    if not log.clicks:
+        raise InputError("The log has no clicks, so that it says nothing about rankers.")
     listed = [measures] if isinstance(measures, str | Measure) else list(measures)
     by_name = {str(each): check_linear(each) for each in listed}
     if not by_name:
@@ -217,7 +223,8 @@ def evaluate_log(
         raise InputError("scores must have at least one system.")
     documents = log.lists.documents
     ranked = {
-        name: scores_of_documents(own, log.data, name, documents) for name, own in systems.items()
+        str(name): scores_of_documents(own, log.data, str(name), documents)
+        for name, own in systems.items()
     }
     kind = "dr" if estimator == "dr" else "ips"
     if clip is None:
@@ -272,6 +279,9 @@ def _bootstrap(
 ) -> tuple[dict[str, dict[str, Floats]], dict[str, dict[str, Estimate]]]:
     """Weighted means over queries, from resamples and from all queries."""
     kept = np.flatnonzero(weight > 0)
+    if kept.size == 1:
+        warn(DataWarning("The log has one query, so that there are no intervals; these come from "
+                         "resampled queries."))  # fmt: skip
     columns = [weight * normaliser]
     columns += [weight * own for by_name in values.values() for own in by_name.values()]
     sums = np.stack(columns, axis=1)[kept]
@@ -280,6 +290,8 @@ def _bootstrap(
     for i in range(resamples):
         drawn = generator.integers(0, kept.size, kept.size)
         totals[i] = np.bincount(drawn, minlength=kept.size) @ sums
+    if kept.size == 1:
+        totals[:] = np.nan
     whole = sums.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         drawn_means, means = totals[:, 1:] / totals[:, :1], whole[1:] / whole[0]
@@ -296,5 +308,6 @@ def _bootstrap(
 
 
 def _estimate(value: float, draws: Floats) -> Estimate:
-    low, high = np.quantile(draws, [0.025, 0.975])
+    known = draws[np.isfinite(draws)]  # a resample may have no clicks to normalise by
+    low, high = np.quantile(known, [0.025, 0.975]) if known.size else (np.nan, np.nan)
     return Estimate(value, float(low), float(high))

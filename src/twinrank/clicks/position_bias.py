@@ -24,7 +24,7 @@ import numpy as np
 from twinrank.clicks.click_log import ClickLog, Floats, Ints, summed
 from twinrank.clicks.click_models import warn_of_other_models
 from twinrank.clicks.propensities import Propensities
-from twinrank.support.errors import Argument, InputError, Parts
+from twinrank.support.errors import Argument, DataWarning, InputError, Parts, check_number, warn
 from twinrank.support.quantities import counted
 
 METHODS = ("auto", "random", "pairs", "em")
@@ -93,7 +93,9 @@ def estimate_propensities(
     if curve not in CURVES:
         raise InputError(argument="curve", value=curve, choices=CURVES)
     count = log.positions if positions is None else positions
-    if not 1 <= count <= log.positions:
+    check_number("positions", count, whole=True)
+    check_number("resamples", resamples, whole=True, least=0)
+    if count > log.positions:
         raise InputError(f"positions must be between 1 and {log.positions}, not {count}.")
     if method == "em":
         from twinrank.clicks.regression_em import regression_em
@@ -110,7 +112,11 @@ def estimate_propensities(
     reference = int(np.argmax(estimate))
     values = np.exp(estimate - estimate[reference])
     intervals = None
-    if resamples:
+    queries = np.unique(cells.query).size
+    if resamples and queries == 1:
+        warn(DataWarning("The documents that compare positions are of one query, so that there are "
+                         "no intervals; these come from resampled queries."))  # fmt: skip
+    if resamples and queries > 1:
         draws = cells.resampled(curve, resamples, random_state)
         ratios = np.exp(draws - draws[:, [reference]])
         intervals = [(float(a), float(b)) for a, b in np.quantile(ratios, [0.025, 0.975], axis=0).T]
@@ -181,12 +187,21 @@ class Cells:
 
     def problem(self, curve: str = "free") -> Parts | None:
         """Why the log cannot tell position bias from relevance; None if it can."""
+        if not self.clicks.any():
+            return ("There are no clicks to compare positions by.",)
+        places = np.unique(self.position)
+        gaps = np.setdiff1d(np.arange(places[-1]), places) + 1
+        if curve == "free" and gaps.size:
+            return (
+                f"No document was shown at position {_range(gaps)}; number the positions of the "
+                f"log from 1 on, without gaps.",
+            )
         advice: Parts = (
             "Show a small share of impressions, such as 1 %, in random order and mark them in a "
             "column randomised, or log more than one ranker.",
         )
         parts = self.components("weak")
-        if parts[0].size < (2 if curve == "power" else self.positions):
+        if parts[0].size < (min(2, self.positions) if curve == "power" else self.positions):
             listed = " | ".join(_range(part) for part in parts[:4])
             more = " | …" if len(parts) > 4 else ""
             return (
