@@ -99,7 +99,7 @@ class Propensities:
         positions = np.asarray(position, np.int64)
         if positions.size and int(positions.max()) > len(self):
             raise InputError(
-                f"Position {int(positions.max())} has no propensity; there are only {len(self)}. "
+                f"Position {int(positions.max())} has no propensity; there are {len(self)} values. "
                 f"Leave out lower positions with log.first({len(self)})."
             )
         return np.take(np.asarray(values, np.float64), positions - 1)
