@@ -273,6 +273,8 @@ def test_unknown_documents_and_columns_are_named(data, tmp_path):
     twice = tr.Dataset.from_arrays([[1.0], [2.0]], [0, 1], qid=[7, 7], docids=["1", "1"])
     with pytest.raises(tr.InputError, match="document 1 of query 7 twice"):
         tr.ClickLog.from_frame(pd.DataFrame(rows()), twice)
+    with pytest.raises(tr.InputError, match=f"{tmp_path} has no Parquet files"):
+        tr.load_clicks(tmp_path)
     with pytest.raises(tr.InputError, match="not a table of clicks"):
         tr.load_clicks(tmp_path / "log.txt")
     with pytest.raises(tr.FileError, match="No such file"):

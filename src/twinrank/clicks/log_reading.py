@@ -100,6 +100,8 @@ def load_clicks(
     if suffix not in _SUFFIXES and not source.is_dir():
         known = ", ".join(_SUFFIXES)
         raise InputError(f"{source} is not a table of clicks; choose a file with {known}.")
+    if source.is_dir() and next(source.rglob("*.parquet"), None) is None:
+        raise InputError(f"{source} has no Parquet files.")
     if summed not in (True, False, "auto"):
         raise InputError(argument="summed", value=summed, choices=("True", "False", "auto"))
     with read_errors(pl, str(source)):
