@@ -65,7 +65,7 @@ def train_in_threads(ranker, parts):
     """The model that workers train, each in a thread of its own."""
     own = zip(parts, groups(len(parts)), strict=True)
     tasks = [lambda part=p, group=g: outcome(job_of(ranker), part, group) for p, g in own]
-    return result_of([own for own in in_threads(tasks) if isinstance(own, bytes)])
+    return result_of(in_threads(tasks))
 
 
 def fitted(ranker, model):

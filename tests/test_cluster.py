@@ -1,6 +1,6 @@
 """The worker of a cluster, in threads: the model of one machine, and errors without hangs."""
 
-import json
+import runpy
 import socket
 import time
 from dataclasses import replace
@@ -238,6 +238,15 @@ def test_a_lost_worker_interrupts_a_busy_one():
     first.close()
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_worker_that_is_closed_stops(size):
+    """Dask cancels no task that runs: closing its group ends it."""
+    first = in_threads(groups(size))[0]
+    first.close()
+    with pytest.raises(ProcessLostError):
+        first.all_reduce([0])
+
+
 def test_messages_and_sums_of_three_workers():
     def talk(join):
         group = join()
@@ -251,7 +260,7 @@ def test_messages_and_sums_of_three_workers():
     assert results == [(["é", "éé", "éééé"], [0.1 + 0.1 + 0.1, 3.0])] * 3
 
 
-@pytest.mark.parametrize("message", [b"GET / HTTP/1.1\r\n\r\n", json.dumps([1, "wrong"]).encode()])
+@pytest.mark.parametrize("message", [b"GET / HTTP/1.1\r\n\r\n", b"1 wrong", b"\xff", b"[" * 1000])
 def test_strangers_do_not_join(message):
     joins = groups(2)
 
@@ -273,6 +282,11 @@ def test_strangers_do_not_join(message):
     in_threads([first.finish, second.finish])
     first.close()
     second.close()
+
+
+def test_a_system_without_an_option_of_linux(monkeypatch):
+    monkeypatch.delattr(socket, "TCP_KEEPIDLE")
+    assert runpy.run_path(socket_group.__file__)["SocketGroup"]
 
 
 def test_a_worker_that_never_starts_is_an_error(monkeypatch):

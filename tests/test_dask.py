@@ -12,7 +12,9 @@ import pytest
 
 import twinrank as tr
 from cluster_data import NAMES, check_same_quality, queries
+from twinrank.learning.distributed import on_dask
 from twinrank.learning.distributed.on_dask import delayed_rows, joined, query_in_two
+from twinrank.learning.distributed.socket_group import SocketGroup
 from twinrank.learning.distributed.worker import Rows
 from twinrank.learning.training.learner import TrainingError
 from twinrank.support.arrays import is_dask
@@ -107,6 +109,14 @@ def test_nothing_is_copied_from_a_cluster_silently():
     ):
         with pytest.raises(tr.InputError, match="would copy all of it into the memory"):
             copy()
+
+
+def test_a_cancelled_training_frees_a_hub_that_waits():
+    on_dask._open("token")
+    hub = on_dask._HUBS["token"]
+    threading.Timer(0.2, on_dask._close, ["token"]).start()
+    with pytest.raises(OSError, match="Invalid argument"):
+        SocketGroup(0, 2, hub, "")
 
 
 # Frames of files
@@ -270,8 +280,8 @@ def test_frames_weights_and_saving_on_two_workers(workers, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [
-        ({}, {"y": Y}, "y must be a Dask array or column"),
-        ({}, {"qid": None}, "fit needs qid, as a Dask array or column"),
+        ({}, {"y": Y}, "y must be a Dask array, frame or column"),
+        ({}, {"qid": None}, "fit needs qid, as an array or column"),
         ({}, {"qid": arrays((len(Y),))[2]}, "qid has 1 partitions but X has 4"),
         ({}, {"y": arrays()[1] * 0}, "Cannot train on any query"),
         ({}, {"y": arrays()[1] * np.nan}, "label must be a finite number"),
@@ -291,6 +301,9 @@ def test_a_query_in_two_partitions_is_an_error(workers):
     a, b, c = arrays(cuts)
     with pytest.raises(tr.InputError, match="Query 50 has rows in two partitions"):
         tr.BoostedRanker().fit(a, b, qid=c)
+    message = "Query 50 of the evaluation set 'a' has rows in two partitions"
+    with pytest.raises(tr.InputError, match=message):
+        tr.BoostedRanker().fit(*arrays()[:2], qid=arrays()[2], eval_set={"a": (a, b, c)})
 
 
 # Deaths of workers

@@ -188,11 +188,18 @@ def test_invalid_data_on_spark(spark):
     ranker = tr.BoostedRanker(n_estimators=2)
     with pytest.raises(tr.InputError, match="eval_set is a frame, or a dict of frames"):
         ranker.fit(frame, **COLUMNS, eval_set=VALID[:3])
+    with pytest.raises(tr.InputError, match="eval_set is a frame, or a dict of frames"):
+        ranker.fit(frame, **COLUMNS, eval_set=X)
     with pytest.raises(tr.InputError, match="Evaluation set 'a' must be a Spark DataFrame"):
         ranker.fit(frame, **COLUMNS, eval_set={"a": X})
     broken = frame.selectExpr("raise_error('no disk') as grade", "qid", *NAMES)
     with pytest.raises(TrainingError, match=r"Training with 2 Spark workers failed \\(.*no disk"):
         ranker.fit(broken, **COLUMNS)
+    one = frame.selectExpr("if(qid = 'q3', -2, grade) as grade", "qid", *NAMES)
+    with pytest.raises(tr.InputError, match="negative"):  # of one worker; Spark must not try again
+        ranker.fit(one, **COLUMNS)
+    with pytest.raises(tr.InputError, match="The Spark frame has no rows"):
+        ranker.fit(frame.filter("false"), **COLUMNS)
     nothing = frame.withColumn("grade", frame["grade"] * 0)
     with pytest.raises(tr.InputError, match="Cannot train on any query"):
         ranker.fit(nothing, **COLUMNS)
@@ -202,7 +209,7 @@ def test_invalid_data_on_spark(spark):
         tr.BoostedRanker(transforms="Standardise").fit(frame, **COLUMNS)
     with pytest.raises(tr.InputError, match=r"workers=3 needs as many slots .* Spark has 2"):
         ranker.fit(frame, **COLUMNS, workers=3)
-    for workers in (0, "many"):
+    for workers in (0, 1.5, "two"):
         with pytest.raises(tr.InputError, match="whole number of at least 1"):
             ranker.fit(frame, **COLUMNS, workers=workers)
 

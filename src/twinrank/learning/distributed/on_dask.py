@@ -1,7 +1,9 @@
 """Training on a Dask cluster: a task on each worker that holds partitions trains on them."""
 
 import secrets
+import socket
 from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
@@ -28,29 +30,25 @@ def train_on_dask(job: Job, training: Sequence[Any], sets: Mapping[str, Sequence
     """
     client = _client()
     parts = _computed(client, training)
-    query = client.submit(query_in_two, client.map(_ids, parts)).result()
-    if query is not None:
-        raise InputError(
-            f"Query {query} has rows in two partitions. Cut partitions between queries, for "
-            f"example by frame.set_index('qid') or one file per range of queries."
-        )
     if not parts:
         raise InputError("X has no rows.")
     rows_of = _by_worker(client, parts)
     workers = list(rows_of)
-    held = {name: _computed(client, own) for name, own in sets.items()}
+    held = {
+        name: _computed(client, own, f" of the evaluation set {name!r}")
+        for name, own in sets.items()
+    }
     sets_of = {name: _by_worker(client, own, workers) for name, own in held.items()}
-    token, hub = secrets.token_hex(), workers[0]
-    port = client.run(_open, token, workers=[hub])[hub]
-    address = (hub.rpartition("://")[2].rpartition(":")[0], port)
-    tasks = []
-    for rank, worker in enumerate(workers):
-        own = {name: of.get(worker, []) for name, of in sets_of.items()}
-        place = (rank, len(workers), address, token)
-        tasks.append(
-            client.submit(_work, job, rows_of[worker], own, place, workers=[worker], pure=False)
-        )
+    token, hub, tasks = secrets.token_hex(), workers[0], list[Any]()
     try:
+        port = client.run(_open, token, workers=[hub])[hub]
+        address = (hub.rpartition("://")[2].rpartition(":")[0], port)
+        for rank, worker in enumerate(workers):
+            own = {name: of.get(worker, []) for name, of in sets_of.items()}
+            place = (rank, len(workers), address, token)
+            tasks.append(
+                client.submit(_work, job, rows_of[worker], own, place, workers=[worker], pure=False)
+            )
         return _result(client, tasks, workers)
     finally:
         client.cancel(tasks)
@@ -73,31 +71,39 @@ def _client() -> Any:
         ) from missing
 
 
-def _computed(client: Any, inputs: Sequence[Any]) -> list[Any]:
+def _computed(client: Any, inputs: Sequence[Any], where: str = "") -> list[Any]:
     """The partitions with rows, as `Rows` that the workers hold."""
-    parts = client.compute(delayed_rows(*inputs))
+    parts = client.compute(delayed_rows(*inputs, where=where))
+    query = client.submit(query_in_two, client.map(_ids, parts)).result()
+    if query is not None:
+        raise InputError(
+            f"Query {query}{where} has rows in two partitions. Cut partitions between queries, "
+            f"for example by frame.set_index('qid') or one file per range of queries."
+        )
     sizes = client.gather(client.map(_size, parts))
     return [part for part, size in zip(parts, sizes, strict=True) if size]
 
 
-def delayed_rows(X: Any, y: Any, qid: Any, weights: Any = None) -> list[Any]:
-    """The partitions of X, y, qid and weights, as delayed `Rows`."""
+def delayed_rows(X: Any, y: Any, qid: Any, weights: Any = None, where: str = "") -> list[Any]:
+    """The partitions of X, y, qid and weights, as delayed `Rows`; errors name `where` they are."""
     from dask import delayed
 
     if getattr(X, "ndim", 2) != 2:
-        raise InputError(f"X must be a matrix or a frame, but it has {X.ndim} dimension(s).")
+        raise InputError(f"X{where} must be a matrix or a frame, but has {X.ndim} dimension(s).")
     if hasattr(X, "chunks"):
         X = X.rechunk({1: -1})
     inputs = {"X": X, "y": y, "qid": qid, "sample_weight": weights}
     for name, values in inputs.items():
         if values is None and name != "sample_weight":
-            raise InputError(f"On a Dask cluster, fit needs {name}, as a Dask array or column.")
+            raise InputError(f"On a Dask cluster, fit needs {name}{where}, as an array or column.")
         if values is not None and not is_dask(values):
-            raise InputError(f"{name} must be a Dask array or column, because X is on Dask.")
+            raise InputError(
+                f"{name}{where} must be a Dask array, frame or column, because the data is on Dask."
+            )
         if values is not None and values.npartitions != X.npartitions:
             raise InputError(
-                f"{name} has {values.npartitions} partitions but X has {X.npartitions}; both need "
-                f"the same partitions."
+                f"{name}{where} has {values.npartitions} partitions but X has {X.npartitions}; "
+                f"both need the same partitions."
             )
     if all(values is None or hasattr(values, "map_partitions") for values in inputs.values()):
         # Together: Dask would combine files of one column more than those of all features.
@@ -161,7 +167,11 @@ def _open(token: str) -> int:
 
 
 def _close(token: str) -> None:
-    if (hub := _HUBS.pop(token, None)) is not None:
+    hub = _HUBS.pop(token, None)
+    if isinstance(hub, socket.socket):  # it may wait for workers
+        with suppress(OSError):
+            hub.shutdown(socket.SHUT_RDWR)
+    if hub is not None:
         hub.close()
 
 
@@ -217,23 +227,21 @@ def _result(client: Any, tasks: list[Any], workers: list[str]) -> Model:
     """The trained model, or the error of a worker; TrainingError if one dies."""
     import distributed
 
-    lost, broken = set[str](), False
-    while not (lost or broken):
-        broken = any(task.status == "error" for task in tasks)
-        with suppress(TimeoutError):
+    lost = set[str]()
+    while not lost:
+        try:
             distributed.wait(tasks, timeout=LOOK_SECONDS)
             break
-        lost = {*workers} - _known(client)
-    finished = [task.result() for task in tasks if task.status == "finished"]
-    model = result_of(finished)
-    if model is not None and len(finished) == len(tasks):
-        return model
-    lost = lost or {*workers} - _known(client)
-    who = f"The Dask worker {', '.join(sorted(lost))}" if lost else "A Dask worker"
-    raise TrainingError(
-        f"{who} died during training. Start again; if it ran out of memory, use smaller "
-        f"partitions or more workers."
-    )
+        except (TimeoutError, CancelledError) as error:
+            lost = {*workers} - _known(client)
+            if not lost and isinstance(error, CancelledError):
+                raise
+    else:
+        raise TrainingError(
+            f"The Dask worker {', '.join(sorted(lost))} died during training. Start again; if it "
+            f"ran out of memory, use smaller partitions or more workers."
+        )
+    return result_of(task.result() for task in tasks)
 
 
 def _known(client: Any) -> set[str]:

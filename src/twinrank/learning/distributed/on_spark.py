@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.learning.distributed.socket_group import SocketGroup, open_hub
+from twinrank.learning.distributed.socket_group import SocketGroup, lost_worker, open_hub
 from twinrank.learning.distributed.worker import Job, Part, Rows, outcome, result_of
 from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.learner import TrainingError
@@ -100,7 +100,7 @@ def train_on_spark(
         own = Columns(columns.label, columns.query, columns.features, weight).of(other)
         data = data.unionByName(_selected(other, own, number))
     workers = _workers(frame, workers)
-    work = partial(_work, job=job, features=columns.features, sets=tuple(sets))
+    work = partial(_work, job=job, features=columns.features, sets=tuple(sets), workers=workers)
     held = data.repartition(workers, F.col("query"))
     # The second shuffle lets Spark start the barrier stage again after a lost worker.
     stage = held.mapInArrow(work, "rank int, outcome binary", barrier=True).repartition(1)
@@ -108,9 +108,9 @@ def train_on_spark(
         rows = stage.collect()
     except (Py4JError, PySparkException) as error:
         raise _explained(error, workers) from error
-    model = result_of([bytes(row["outcome"]) for row in sorted(rows, key=lambda r: r["rank"])])
-    assert model is not None
-    return model
+    if not rows:
+        raise InputError("The Spark frame has no rows.")
+    return result_of(bytes(row["outcome"]) for row in sorted(rows, key=lambda r: r["rank"]))
 
 
 def _selected(frame: Any, columns: Columns, number: int) -> Any:
@@ -158,7 +158,7 @@ def _explained(error: Exception, workers: int) -> TrainingError:
 
 
 def _work(
-    batches: Iterator[Any], *, job: Job, features: Sequence[str], sets: Sequence[str]
+    batches: Iterator[Any], *, job: Job, features: Sequence[str], sets: Sequence[str], workers: int
 ) -> Iterator[Any]:
     """The task of a worker: reads its rows, trains, and reports."""
     import pyarrow as pa
@@ -168,6 +168,10 @@ def _work(
     own = list(batches)
     table = pa.Table.from_batches(own) if own else None
     infos, rank = context.getTaskInfos(), int(context.partitionId())
+    if len(infos) < workers:
+        # A report that comes just after the failure of another task counts for Spark, which then
+        # starts only the other tasks again: they would wait for ever. Now it starts all of them.
+        raise lost_worker()
     hub, message = None, ""
     if not rank:
         hub = open_hub()
@@ -176,7 +180,7 @@ def _work(
     host, port, token = json.loads(context.allGather(message)[0])
 
     def group() -> SocketGroup:
-        return SocketGroup(rank, len(infos), hub or (host, port), token)
+        return SocketGroup(rank, workers, hub or (host, port), token)
 
     held = [_rows(table, number, features) for number in range(len(sets) + 1)]
     part = Part(held[0], dict(zip(sets, held[1:], strict=True)), int(context.cpus()))

@@ -7,7 +7,7 @@ same decisions, and grow the same trees.
 
 import json
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,26 +83,27 @@ class Part:
 
 
 def outcome(job: Job, part: Part, group_of: Callable[[], ProcessGroup]) -> bytes:
-    """What a worker reports: the pickled model (worker 0), nothing, or an error.
+    """What a worker reports, pickled: the model (worker 0), None, or an error.
 
-    A lost worker raises ProcessLostError, so that the cluster can try again. Other errors would
-    happen again.
+    It never raises: a cluster would start a task again that found an error in its data.
     """
     try:
         return pickle.dumps(train_part(job, part, group_of()))
-    except ProcessLostError:
-        raise
     except Exception as error:
         return pickle.dumps(error)
 
 
-def result_of(outcomes: list[bytes]) -> Model | None:
-    """The model among the outcomes of workers; raises the error of the first that failed."""
+def result_of(outcomes: Iterable[bytes]) -> Model:
+    """The model among the outcomes of all workers; raises their error.
+
+    After the error of one worker, the others report that it was lost.
+    """
     results = [pickle.loads(content) for content in outcomes]
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    return next((result for result in results if result is not None), None)
+    errors = [result for result in results if isinstance(result, Exception)]
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, ProcessLostError))
+    model: Model = next(result for result in results if result is not None)
+    return model
 
 
 def train_part(job: Job, part: Part, group: ProcessGroup) -> Model | None:

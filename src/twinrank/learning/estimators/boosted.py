@@ -255,10 +255,10 @@ class BoostedRanker(BaseRanker):
                 "available there."
             )
         eval_set = call.eval_set
-        sets = {"validation": eval_set} if is_spark(eval_set) else eval_set or {}
-        if not isinstance(sets, Mapping):
+        sets = {"validation": eval_set} if is_spark(eval_set) else eval_set
+        if not isinstance(sets, Mapping | None):
             raise InputError("On Spark, eval_set is a frame, or a dict of frames by name.")
-        self._adopt(train_on_spark(self._job(), call.X, columns, sets, workers))
+        self._adopt(train_on_spark(self._job(), call.X, columns, sets or {}, workers))
         return self
 
     def _fit_on_dask(self, call: FitArguments) -> Self:
