@@ -81,6 +81,22 @@ def test_the_rows_of_a_set():
     assert _rows(None, 0, ["a"]) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("An error.\n: a.SparkException: few slots\n\tat x", "a.SparkException: few slots"),
+        (
+            "a.SparkException: 4 times.\nb.PythonException: Traceback (most recent call last):\n"
+            "  File x\nModuleNotFoundError: No module named 'twinrank'\n\n\tat c",
+            "ModuleNotFoundError: No module named 'twinrank'",
+        ),
+    ],
+)
+def test_a_failed_stage_is_explained(text, cause):
+    error = on_spark._explained(Exception(text), 2)
+    assert str(error) == f"Training with 2 Spark workers failed ({cause})."
+
+
 def test_batches_are_cut_between_queries():
     ranker = tr.BoostedRanker(n_estimators=3, ensemble_size=1)
     table = pa.table({name: X[:, i] for i, name in enumerate(NAMES)} | {"qid": QID})
@@ -193,7 +209,7 @@ def test_invalid_data_on_spark(spark):
     with pytest.raises(tr.InputError, match="Evaluation set 'a' must be a Spark DataFrame"):
         ranker.fit(frame, **COLUMNS, eval_set={"a": X})
     broken = frame.selectExpr("raise_error('no disk') as grade", "qid", *NAMES)
-    with pytest.raises(TrainingError, match=r"Training with 2 Spark workers failed \\(.*no disk"):
+    with pytest.raises(TrainingError, match=r"Training with 2 Spark workers failed \(.*no disk"):
         ranker.fit(broken, **COLUMNS)
     one = frame.selectExpr("if(qid = 'q3', -2, grade) as grade", "qid", *NAMES)
     with pytest.raises(tr.InputError, match="negative"):  # of one worker; Spark must not try again

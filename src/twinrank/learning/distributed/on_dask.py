@@ -84,7 +84,7 @@ def _computed(client: Any, inputs: Sequence[Any], where: str = "") -> list[Any]:
     return [part for part, size in zip(parts, sizes, strict=True) if size]
 
 
-def delayed_rows(X: Any, y: Any, qid: Any, weights: Any = None, where: str = "") -> list[Any]:
+def delayed_rows(X: Any, y: Any, qid: Any, weights: Any = None, *, where: str = "") -> list[Any]:
     """The partitions of X, y, qid and weights, as delayed `Rows`; errors name `where` they are."""
     from dask import delayed
 

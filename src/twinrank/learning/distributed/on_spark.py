@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.learning.distributed.socket_group import SocketGroup, lost_worker, open_hub
+from twinrank.learning.distributed.socket_group import SocketGroup, open_hub
 from twinrank.learning.distributed.worker import Job, Part, Rows, outcome, result_of
 from twinrank.learning.models.saved_model import Model
 from twinrank.learning.training.learner import TrainingError
@@ -58,6 +58,9 @@ class Columns:
         return Columns(self.label, self.query, tuple(features), self.weight)
 
 
+ATTEMPTS = 4
+"""How often a training starts if it loses workers; Spark's own number for tasks."""
+
 _TYPES = (
     "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "boolean", "string",
 )  # fmt: skip
@@ -100,34 +103,55 @@ def train_on_spark(
         own = Columns(columns.label, columns.query, columns.features, weight).of(other)
         data = data.unionByName(_selected(other, own, number))
     workers = _workers(frame, workers)
-    work = partial(_work, job=job, features=columns.features, sets=tuple(sets), workers=workers)
+    work = partial(_work, job=job, features=columns.features, sets=tuple(sets))
     held = data.repartition(workers, F.col("query"))
-    # The second shuffle lets Spark start the barrier stage again after a lost worker.
-    stage = held.mapInArrow(work, "rank int, outcome binary", barrier=True).repartition(1)
-    try:
-        rows = stage.collect()
-    except (Py4JError, PySparkException) as error:
-        raise _explained(error, workers) from error
+    for attempt in range(1, ATTEMPTS + 1):
+        # No stage may follow: Spark would start it again itself, at times without some of its
+        # tasks, and the others would wait for these for ever. Spark keeps the error of a frame.
+        stage = held.mapInArrow(work, "rank int, outcome binary", barrier=True)
+        try:
+            rows = _collected(stage)
+            break
+        except (Py4JError, PySparkException) as error:
+            if attempt == ATTEMPTS or "barrier task" not in str(error):  # no worker was lost
+                raise _explained(error, workers) from error
     if not rows:
         raise InputError("The Spark frame has no rows.")
     return result_of(bytes(row["outcome"]) for row in sorted(rows, key=lambda r: r["rank"]))
+
+
+def _collected(stage: Any) -> list[Any]:
+    """The rows of a stage, whose tasks end with Ctrl-C."""
+    session, tag = stage.sparkSession, secrets.token_hex()
+    session.addTag(tag)
+    try:
+        return list(stage.collect())
+    except KeyboardInterrupt:
+        session.interruptTag(tag)
+        raise
+    finally:
+        session.removeTag(tag)
 
 
 def _selected(frame: Any, columns: Columns, number: int) -> Any:
     """The columns that workers need, under names of ours."""
     import pyspark.sql.functions as F  # noqa: N812
 
-    def column(name: str) -> Any:
-        return F.col("`" + name.replace("`", "``") + "`")
-
-    weight = F.lit(1.0) if columns.weight is None else column(columns.weight).cast("double")
+    weight = F.lit(1.0) if columns.weight is None else _column(columns.weight).cast("double")
     return frame.select(
         F.lit(number).alias("set"),
-        column(columns.label).cast("double").alias("label"),
-        column(columns.query).alias("query"),
+        _column(columns.label).cast("double").alias("label"),
+        _column(columns.query).alias("query"),
         weight.alias("weight"),
-        *(column(name).alias(f"f{i}") for i, name in enumerate(columns.features)),
+        *(_column(name).alias(f"f{i}") for i, name in enumerate(columns.features)),
     )
+
+
+def _column(name: str) -> Any:
+    """A column of any name; a dot would stand for a field of it."""
+    import pyspark.sql.functions as F  # noqa: N812
+
+    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def _workers(frame: Any, workers: int | None) -> int:
@@ -147,18 +171,22 @@ def _workers(frame: Any, workers: int | None) -> int:
             f" needs as many slots at the same time, but Spark has {slots}. Use fewer workers or "
             f"more executors.",
         )
-    return int(workers or slots)
+    return int(workers or max(slots, 1))  # executors may not have started yet
 
 
 def _explained(error: Exception, workers: int) -> TrainingError:
     """An error of Spark: a worker was lost again and again, or there are too few slots."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    cause = next((line for line in lines if "Exception: " in line), lines[0])
+    _, traceback, own = str(error).partition("Traceback (most recent call last):\n")
+    if traceback:  # of a worker: its last line
+        cause = next((line for line in own.splitlines() if line[:1].strip()), "")
+    else:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        cause = next((line for line in lines if "Exception: " in line), lines[0]).lstrip(": ")
     return TrainingError(f"Training with {workers} Spark workers failed ({cause[:500]}).")
 
 
 def _work(
-    batches: Iterator[Any], *, job: Job, features: Sequence[str], sets: Sequence[str], workers: int
+    batches: Iterator[Any], *, job: Job, features: Sequence[str], sets: Sequence[str]
 ) -> Iterator[Any]:
     """The task of a worker: reads its rows, trains, and reports."""
     import pyarrow as pa
@@ -168,10 +196,6 @@ def _work(
     own = list(batches)
     table = pa.Table.from_batches(own) if own else None
     infos, rank = context.getTaskInfos(), int(context.partitionId())
-    if len(infos) < workers:
-        # A report that comes just after the failure of another task counts for Spark, which then
-        # starts only the other tasks again: they would wait for ever. Now it starts all of them.
-        raise lost_worker()
     hub, message = None, ""
     if not rank:
         hub = open_hub()
@@ -180,7 +204,7 @@ def _work(
     host, port, token = json.loads(context.allGather(message)[0])
 
     def group() -> SocketGroup:
-        return SocketGroup(rank, workers, hub or (host, port), token)
+        return SocketGroup(rank, len(infos), hub or (host, port), token)
 
     held = [_rows(table, number, features) for number in range(len(sets) + 1)]
     part = Part(held[0], dict(zip(sets, held[1:], strict=True)), int(context.cpus()))
@@ -224,8 +248,8 @@ def predict_on_spark(
         raise InputError(
             "Scores depend on the other documents of a query: pass query=, the name of its column."
         )
-    if per_query:
-        frame = frame.repartition(frame[query]).sortWithinPartitions(query)
+    if per_query and query is not None:
+        frame = frame.repartition(_column(query)).sortWithinPartitions(_column(query))
     own = copy.copy(ranker)
     own.n_jobs = 1  # Spark runs a task per core
     schema = StructType([*frame.schema.fields, StructField(column, DoubleType())])
