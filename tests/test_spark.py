@@ -260,3 +260,24 @@ def test_training_survives_the_death_of_an_executor(spark, engine):
     ranker.fit(frame, **COLUMNS)
     assert killed
     assert ranker.best_iteration_ == 1500
+
+
+@pytest.mark.slow
+@ignored
+@needs_executors
+def test_ctrl_c_frees_the_slots_of_spark(spark):
+    frame = frame_of(spark, (X, Y, QID))
+    spark.sparkContext.setJobGroup("mine", "of the user")
+    before = signal.getsignal(signal.SIGINT)
+    waiting = threading.Timer(6, os.kill, (os.getpid(), signal.SIGINT))
+    waiting.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tr.BoostedRanker(n_estimators=100_000, ensemble_size=1).fit(frame, **COLUMNS)
+    finally:
+        waiting.cancel()
+        signal.signal(signal.SIGINT, before)
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == "mine"
+    began = time.monotonic()
+    tr.BoostedRanker(n_estimators=2, ensemble_size=1).fit(frame, **COLUMNS)
+    assert time.monotonic() - began < 60  # the old tasks would never end

@@ -58,6 +58,7 @@ class Columns:
         return Columns(self.label, self.query, tuple(features), self.weight)
 
 
+_JOB_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 ATTEMPTS = 4
 """How often a training starts if it loses workers; Spark's own number for tasks."""
 
@@ -122,15 +123,20 @@ def train_on_spark(
 
 def _collected(stage: Any) -> list[Any]:
     """The rows of a stage, whose tasks end with Ctrl-C."""
-    session, tag = stage.sparkSession, secrets.token_hex()
-    session.addTag(tag)
+    context = getattr(stage.sparkSession, "sparkContext", None)
+    if context is None:  # Spark Connect
+        return list(stage.collect())
+    before = {name: context.getLocalProperty(name) for name in _JOB_GROUP}
+    group = secrets.token_hex()
+    context.setJobGroup(group, "BoostedRanker.fit", interruptOnCancel=True)
     try:
         return list(stage.collect())
     except KeyboardInterrupt:
-        session.interruptTag(tag)
+        context.cancelJobGroup(group)  # Spark's own handler fails while it waits for an answer
         raise
     finally:
-        session.removeTag(tag)
+        for name, value in before.items():
+            context.setLocalProperty(name, value)
 
 
 def _selected(frame: Any, columns: Columns, number: int) -> Any:
