@@ -80,7 +80,7 @@ class Ranker(BaseRanker):
     epochs : int or "auto" (100 to 5 / 100)
         The maximum number of epochs. The default is 100 on up to 300,000 documents, 30 on a million
         and 8 on 3.7 million, so that the work is bounded.
-    batch_documents : int or "auto" (a fiftieth of the data, 500 to 12,000 / 1)
+    batch_documents : int or "auto" (a fiftieth of the data, 500 to 4,000 / 1)
         Documents per step; a step has whole queries, at least one.
     shuffle : bool or "auto" (True / False)
         Whether queries are shuffled in every epoch.
@@ -91,7 +91,8 @@ class Ranker(BaseRanker):
     weight_decay : float or "auto" (0 / 1e-3)
         An L2 penalty for "adam" and "sgd", decoupled for "adamw".
     schedule : {"constant", "halve", "cosine"} or "auto" ("constant" / "halve")
-        How the learning rate changes.
+        How the learning rate changes. The default is "cosine", down to 0 in the last epoch, on
+        more than 300,000 documents, where the number of epochs is limited.
     halve_every : int, default 20
         The number of epochs after which "halve" halves the learning rate.
     clip : float, optional

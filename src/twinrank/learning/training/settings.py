@@ -18,6 +18,8 @@ SMALL_DATA = 60_000
 """Documents; the defaults of more data follow from its ratio to this number (docs/choosing.md)."""
 
 
+_MOST_EPOCHS = 100
+
 PER_DOCUMENT = "per-document"
 """The mode of trees whose score of a document does not depend on the other documents."""
 FEWEST = {"default": (2, 1), "paper": (10, 1)}
@@ -82,12 +84,12 @@ def default_architecture(documents: int) -> str:
 
 
 def default_batch_documents(documents: int) -> int:
-    """A fiftieth of the data, between 500 and 12,000 documents.
+    """A fiftieth of the data, between 500 and 4,000 documents.
 
     >>> [default_batch_documents(documents) for documents in (10_000, 100_000, 2_000_000)]
-    [500, 2000, 12000]
+    [500, 2000, 4000]
     """
-    return min(12_000, max(500, documents // 50))
+    return min(4_000, max(500, documents // 50))
 
 
 def default_epochs(documents: int) -> int:
@@ -96,7 +98,16 @@ def default_epochs(documents: int) -> int:
     >>> [default_epochs(documents) for documents in (300_000, 1_000_000, 3_700_000)]
     [100, 30, 8]
     """
-    return max(5, min(100, 30_000_000 // max(documents, 1)))
+    return max(5, min(_MOST_EPOCHS, 30_000_000 // max(documents, 1)))
+
+
+def default_schedule(documents: int) -> str:
+    """A cosine where `default_epochs` limits the epochs; else constant, with early stopping.
+
+    >>> [default_schedule(documents) for documents in (300_000, 1_000_000)]
+    ['constant', 'cosine']
+    """
+    return "cosine" if default_epochs(documents) < _MOST_EPOCHS else "constant"
 
 
 @dataclass(frozen=True)
@@ -177,7 +188,7 @@ DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
             "batch_documents": default_batch_documents,
             "shuffle": True,
             "weight_decay": 0.0,
-            "schedule": "constant",
+            "schedule": default_schedule,
             "validate_every": 1,
             "early_stopping": 10,
             "tolerance": 1.0,
