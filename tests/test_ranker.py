@@ -254,7 +254,7 @@ def test_only_trainable_queries_are_used(fitted):
         ({"qid": QID, "sample_weight": np.zeros(10)}, "zero for all queries"),
         ({"qid": QID, "sample_weight": ["a"] * 10}, "must be numbers"),
         ({"qid": QID, "eval_fraction": 1.0}, "between 0 and 1"),
-        ({"qid": QID, "eval_fraction": 0.001}, "can't be cut"),
+        ({"qid": QID, "eval_fraction": 0.001}, "cannot be cut"),
         ({"group": [67], "eval_fraction": 0.5}, "at least two queries"),
         ({"qid": QID, "eval_fraction": 0.5, "eval_set": DATA}, "not both"),
     ],
