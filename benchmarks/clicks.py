@@ -3,9 +3,11 @@
     python benchmarks/clicks.py                                       # the built-in data
     python benchmarks/clicks.py MQ2008 --impressions 1000,10000,100000 --seeds 0,1,2
     python benchmarks/clicks.py MQ2008 --etas 0.5,2 --shares 0.01,1 --impressions 100000
+    python benchmarks/clicks.py MQ2008 --users trust --impressions 100000
 
 The logger is LambdaMART on a share of the training queries (--shares); Gumbel noise on its scores
 moves documents between positions (--temperature). Users see position k with probability (1/k)^eta.
+With --users trust, they also click irrelevant documents because these are at the top.
 
 `twinrank.experiments.study.click_learners` lists the methods; `net` is a net on the credits of
 `ips`, and `net-two-tower` one with a net as its tower. `logger` is the ranker that collected the
@@ -31,7 +33,6 @@ import numpy as np
 
 import twinrank as tr
 from common import console, show_table
-from twinrank.clicks.simulation import examination
 from twinrank.experiments.study.click_learners import LEARNERS, ClickSetting, learn
 from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import one_thread
@@ -52,6 +53,7 @@ class Setting(NamedTuple):
     eta: float
     share: float
     seed: int
+    users: str = "position"
 
 
 def trained(name: str, log: tr.ClickLog, setting: ClickSetting, train: tr.Dataset) -> Any:
@@ -59,7 +61,7 @@ def trained(name: str, log: tr.ClickLog, setting: ClickSetting, train: tr.Datase
     if name == "logger":
         return setting.logger(train)
     if name == "safe":
-        known = examination(np.arange(1, log.positions + 1), setting.eta)
+        known = setting.propensities(log.positions)
         return setting.ranker().fit(log.to_dataset(known, safe=SAFE))
     if name.startswith("net"):
         own = name.removeprefix("net").removeprefix("-") or "ips"
@@ -80,7 +82,7 @@ def finished(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
     done = {}
     for line in path.read_text("utf-8").splitlines():
         try:
-            record = json.loads(line)
+            record = {"users": "position", **json.loads(line)}
             key = tuple(record[name] for name in (*Setting._fields, "method"))
         except (ValueError, KeyError):
             continue
@@ -103,7 +105,7 @@ def run(options: argparse.Namespace, settings: Sequence[Setting], out: Path) -> 
         with one_thread():
             own = ClickSetting(
                 setting.impressions, setting.eta, setting.share, options.temperature,
-                seed=setting.seed,
+                seed=setting.seed, users=setting.users,
             )  # fmt: skip
             log = own.log(train)
             for name in missing:
@@ -135,6 +137,7 @@ def main() -> None:
     parser.add_argument("--etas", default="1")
     parser.add_argument("--shares", default="0.1", help="share of queries for the logger")
     parser.add_argument("--seeds", default="0")
+    parser.add_argument("--users", choices=("position", "trust"), default="position")
     parser.add_argument("--temperature", type=float, default=0.3)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--against", default=OURS, help="the method that others are compared with")
@@ -144,7 +147,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     name = "built-in" if options.data is None else Path(options.data).name
     settings = [
-        Setting(name, fold, impressions, eta, share, seed)
+        Setting(name, fold, impressions, eta, share, seed, options.users)
         for impressions in numbers(options.impressions, int)
         for eta in numbers(options.etas)
         for share in numbers(options.shares)

@@ -7,7 +7,8 @@ import pytest
 
 import twinrank as tr
 from test_clicks import made_data
-from twinrank.experiments.study.click_learners import LEARNERS, ClickSetting, learn
+from twinrank.clicks.simulation import click_probability
+from twinrank.experiments.study.click_learners import LEARNERS, NOISE, ClickSetting, learn
 from twinrank.experiments.study.click_ranker import ClickMethod
 from twinrank.experiments.study.method_comparison import comparison_study
 from twinrank.experiments.study.methods import CLICKS, method
@@ -90,3 +91,17 @@ def test_a_logger_of_a_few_queries_ranks():
     few = tr.Dataset.from_arrays(X, X[:, 0] > 0.5, group=[8, 8, 8])
     scores = ClickSetting(share=0.01, rounds=5, leaves=3).logger(few).predict(few)
     assert len(np.unique(scores)) > 1
+
+
+def test_the_true_propensities_of_users_who_trust_the_first_results():
+    """The expected clicks at each position, where each document is shown everywhere."""
+    data = tr.Dataset.from_arrays(np.zeros((6, 1)), [0, 1, 2, 3, 4, 0], group=[6])
+    setting = ClickSetting(users="trust", eta=0.7)
+    log = tr.simulate_clicks(data, model="trust", eta=0.7, impressions=60_000, random_state=0)
+    own = setting.propensities(log.positions)
+    relevance = click_probability(data, NOISE)[log.document]
+    at = log.position - 1
+    expected = np.asarray(own.values)[at] * relevance + np.asarray(own.trust)[at]
+    rates, chances = (np.bincount(at, values) / 60_000 for values in (log.clicked, expected))
+    np.testing.assert_allclose(rates, chances, atol=4 * 0.5 / np.sqrt(60_000))
+    assert ClickSetting(eta=0.7).propensities(3).trust is None

@@ -115,7 +115,7 @@ def test_a_cancelled_training_frees_a_hub_that_waits():
     on_dask._open("token")
     hub = on_dask._HUBS["token"]
     threading.Timer(0.2, on_dask._close, ["token"]).start()
-    with pytest.raises(OSError, match="Invalid argument|Bad file descriptor"):
+    with pytest.raises(OSError, match=r"Invalid argument|Bad file descriptor"):
         SocketGroup(0, 2, hub, "")
 
 

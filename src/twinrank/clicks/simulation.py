@@ -21,7 +21,8 @@ from twinrank.data.dataset import Dataset
 from twinrank.support.errors import InputError
 
 MODELS = ("position", "trust", "cascade", "dependent")
-_TRUST = 0.5
+TRUST = 0.5
+"""The probability that a user who sees an irrelevant document at the top clicks from trust."""
 
 
 def simulate_clicks(
@@ -147,7 +148,7 @@ def _clicks(
     if model == "position":
         return chance < relevance * seen
     if model == "trust":
-        return chance < seen * (relevance + (1 - relevance) * _TRUST * seen)
+        return chance < seen * (relevance + (1 - relevance) * TRUST * seen)
     likes = chance < relevance
     stops = likes
     if model == "dependent":

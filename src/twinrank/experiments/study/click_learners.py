@@ -21,7 +21,8 @@ import numpy as np
 
 from twinrank.clicks.click_log import ClickLog
 from twinrank.clicks.position_bias import estimate_propensities
-from twinrank.clicks.simulation import click_probability, examination, simulate_clicks
+from twinrank.clicks.propensities import Propensities
+from twinrank.clicks.simulation import TRUST, click_probability, examination, simulate_clicks
 from twinrank.data.dataset import Dataset
 from twinrank.learning.estimators.base_ranker import BaseRanker
 from twinrank.learning.estimators.boosted import BoostedRanker
@@ -52,6 +53,8 @@ class ClickSetting:
     rate: float = 0.05
     seed: int = 0
     model: str = "trees"
+    users: str = "position"
+    """How users click: "position", or "trust" in the first results."""
 
     def ranker(self) -> BaseRanker:
         """The ranker that learns: trees or a net."""
@@ -80,9 +83,17 @@ class ClickSetting:
     def log(self, train: Dataset) -> ClickLog:
         """The log of the logger on training queries."""
         return simulate_clicks(
-            train, logger=self.logger(train), eta=self.eta, noise=NOISE,
+            train, logger=self.logger(train), model=self.users, eta=self.eta, noise=NOISE,
             impressions=self.impressions, temperature=self.temperature, random_state=self.seed,
         )  # fmt: skip
+
+    def propensities(self, positions: int) -> Propensities:
+        """The true propensities, with those of clicks from trust alone."""
+        seen = examination(np.arange(1, positions + 1), self.eta)
+        if self.users == "position":
+            return Propensities(seen)
+        trusting = TRUST * seen  # of a document that is seen and irrelevant
+        return Propensities(seen * (1 - trusting), trust=seen * trusting)
 
 
 def check_learner(learner: str, model: str) -> None:
@@ -120,7 +131,7 @@ def _credited(estimator: str, known: bool = False) -> Callable[[ClickLog, ClickS
     def fit(log: ClickLog, setting: ClickSetting) -> Any:
         propensities: Any = None
         if known:
-            propensities = examination(np.arange(1, log.positions + 1), setting.eta)
+            propensities = setting.propensities(log.positions)
         elif estimator in ("ips", "dr"):
             propensities = estimate_propensities(log, resamples=0)
         tower = setting.model if estimator == "two-tower" else "trees"
