@@ -91,9 +91,9 @@ class ClickSetting:
         """The true propensities, with those of clicks from trust alone."""
         seen = examination(np.arange(1, positions + 1), self.eta)
         if self.users == "position":
-            return Propensities(seen)
+            return Propensities(seen.tolist())
         trusting = TRUST * seen  # of a document that is seen and irrelevant
-        return Propensities(seen * (1 - trusting), trust=seen * trusting)
+        return Propensities((seen * (1 - trusting)).tolist(), trust=(seen * trusting).tolist())
 
 
 def check_learner(learner: str, model: str) -> None:
