@@ -1,6 +1,7 @@
 """Shape annotations are checked while the tests run; property tests repeat exactly under CI."""
 
 import os
+import signal
 import sys
 
 # As the command line has it: OpenMP's threads mustn't spin against each other. Read by torch when
@@ -8,6 +9,10 @@ import sys
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 # Triton's kernels run on CPU tensors; Triton reads this when a kernel is defined.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# A shell's background jobs ignore Ctrl-C, and so would the commands that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import settings
