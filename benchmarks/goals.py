@@ -23,6 +23,7 @@ weights at an equal first goal.
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -259,8 +260,12 @@ def show_cost(data: tr.Dataset, goals: tuple[str, str]) -> None:
     y = torch.tensor(scores, requires_grad=True)
     calls = {}
     for objective in (goals[0], f"0.5 * {goals[0]} + 0.5 * {goals[1]}"):
-        newton, loss = Newton.of(objective), tr.DirectLoss(objective)
-        _, labels = training_labels(newton.measure, data)
+        newton = Newton.of(objective)
+        measure, labels = training_labels(newton.measure, data)
+        newton, loss = (
+            replace(newton, measure=measure),
+            tr.DirectLoss(objective).on_measure(measure),
+        )
         calls["trees", objective] = partial(newton, scores, labels, data.lists)
         tensor = torch.as_tensor(labels)
         calls["net", objective] = lambda f=loss, x=tensor: f(y, x, data.lists).backward()
