@@ -240,7 +240,7 @@ def test_training_survives_the_death_of_an_executor(spark, engine):
 
     def kill():
         tracker, before = spark.sparkContext.statusTracker(), 0
-        while before < 3:  # seconds inside the barrier stage, whose tasks run both for long
+        while before < 2:  # seconds inside the barrier stage, whose tasks run both for long
             time.sleep(0.5)
             infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             busy = any(info and info.numActiveTasks == 2 for info in infos)
@@ -256,10 +256,10 @@ def test_training_survives_the_death_of_an_executor(spark, engine):
 
     frame = frame_of(spark, (X, Y, QID))
     threading.Thread(target=kill, daemon=True).start()
-    ranker = tr.BoostedRanker(n_estimators=1500, engine=engine, ensemble_size=1)
+    ranker = tr.BoostedRanker(n_estimators=4000, engine=engine, ensemble_size=1)
     ranker.fit(frame, **COLUMNS)
     assert killed
-    assert ranker.best_iteration_ == 1500
+    assert ranker.best_iteration_ == 4000
 
 
 @pytest.mark.slow
