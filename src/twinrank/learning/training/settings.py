@@ -16,9 +16,8 @@ RESERVED = ("iteration", "loss", "learning_rate", "seconds", "goals", "weights")
 """The keys of every history record. An evaluation set cannot have one of these names."""
 SMALL_DATA = 60_000
 """Documents; the defaults of more data follow from its ratio to this number (docs/choosing.md)."""
-
-
-_MOST_EPOCHS = 100
+MOST_EPOCHS = 100
+"""The epochs of nets on small data; `default_epochs` has fewer for large data."""
 
 PER_DOCUMENT = "per-document"
 """The mode of trees whose score of a document does not depend on the other documents."""
@@ -98,7 +97,7 @@ def default_epochs(documents: int) -> int:
     >>> [default_epochs(documents) for documents in (300_000, 1_000_000, 3_700_000)]
     [100, 30, 8]
     """
-    return max(5, min(_MOST_EPOCHS, 30_000_000 // max(documents, 1)))
+    return max(5, min(MOST_EPOCHS, 30_000_000 // max(documents, 1)))
 
 
 def default_schedule(documents: int) -> str:
@@ -107,7 +106,7 @@ def default_schedule(documents: int) -> str:
     >>> [default_schedule(documents) for documents in (300_000, 1_000_000)]
     ['constant', 'cosine']
     """
-    return "cosine" if default_epochs(documents) < _MOST_EPOCHS else "constant"
+    return "cosine" if default_epochs(documents) < MOST_EPOCHS else "constant"
 
 
 @dataclass(frozen=True)
