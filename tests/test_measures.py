@@ -26,7 +26,7 @@ import twinrank as tr
 from twinrank.core import measures
 from twinrank.core.lists import Lists
 from twinrank.core.measures import MEASURES, Measure, measure
-from twinrank.core.measures.measure_base import BinaryMeasure
+from twinrank.core.measures.binary_measures import BinaryMeasure
 from twinrank.support.errors import InputError
 
 in_both = pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])

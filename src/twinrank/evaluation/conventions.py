@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from twinrank.core.measures import Measure, measure, measure_with, names
-from twinrank.core.measures.measure_base import BinaryMeasure, Empty
+from twinrank.core.measures.binary_measures import BinaryMeasure
+from twinrank.core.measures.measure_base import Empty
 from twinrank.support.errors import InputError, unknown
 from twinrank.support.notation import Term, parse
 

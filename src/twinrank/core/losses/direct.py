@@ -11,7 +11,7 @@ from twinrank.core.lists import Lists
 from twinrank.core.losses.ranking_loss import RankingLoss, Reduction, ScoreGradient, reduced
 from twinrank.core.measures import Measure, MeasureSum
 from twinrank.core.measures import measure as as_measure
-from twinrank.core.measures.measure_base import BinaryMeasure
+from twinrank.core.measures.binary_measures import BinaryMeasure
 from twinrank.core.measures.variety import VarietyMeasure
 from twinrank.core.ranks.exact import check_labels, check_perturbation, exact_ranks
 from twinrank.core.ranks.kernels import check_kernel, path_of

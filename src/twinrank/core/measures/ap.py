@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.core.lists import Lists
-from twinrank.core.measures.measure_base import BinaryMeasure, Swaps, shared
+from twinrank.core.measures.binary_measures import BinaryMeasure
+from twinrank.core.measures.measure_base import Swaps, shared
 from twinrank.support.arrays import Array, at_least_zero, namespace
 from twinrank.support.errors import InputError
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.core.lists import Lists
-from twinrank.core.measures.measure_base import BinaryMeasure, shared
+from twinrank.core.measures.binary_measures import BinaryMeasure
+from twinrank.core.measures.measure_base import shared
 from twinrank.support.arrays import Array, as_float, namespace
 
 

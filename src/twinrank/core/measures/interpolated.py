@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.core.lists import Lists
-from twinrank.core.measures.measure_base import BinaryMeasure
+from twinrank.core.measures.binary_measures import BinaryMeasure
 from twinrank.support.arrays import Array, as_float, namespace
 from twinrank.support.errors import InputError
 

@@ -5,14 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.core.lists import Lists
-from twinrank.core.measures.measure_base import (
-    BinaryMeasure,
-    CountedMeasure,
-    ReciprocalMeasure,
-    Swaps,
-    additive,
-    shared,
-)
+from twinrank.core.measures.binary_measures import BinaryMeasure, CountedMeasure, ReciprocalMeasure
+from twinrank.core.measures.measure_base import Swaps, additive, shared
 from twinrank.support.arrays import Array, namespace
 from twinrank.support.errors import check_number
 

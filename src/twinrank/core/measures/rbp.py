@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from twinrank.core.lists import Lists
-from twinrank.core.measures.measure_base import CountedMeasure, Swaps, additive
+from twinrank.core.measures.binary_measures import CountedMeasure
+from twinrank.core.measures.measure_base import Swaps, additive
 from twinrank.support.arrays import Array
 from twinrank.support.errors import InputError
 
