@@ -235,7 +235,9 @@ def show_table(
         table.add_column(column, justify=justify, no_wrap=index >= texts, min_width=least)
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    unlimited = console.options.update(max_width=1000)
+    least = console.measure(table, options=unlimited).minimum  # figures are never cut off
+    Console(width=max(console.width, least)).print(table)
 
 
 def milliseconds(seconds: float) -> str:
