@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import twinrank as tr
 from test_clicks import made_data, propensities, quick
 from twinrank.clicks import log_reading, log_sums
-from twinrank.clicks.click_credits import click_credits, clip_bound
+from twinrank.clicks.click_credits import CreditOptions, click_credits
 from twinrank.clicks.row_numbers import by_first_row, number_pairs, repeated_row
 
 
@@ -77,7 +77,8 @@ def test_a_sum_gives_the_same_estimates(folder, data, chunk, with_data, monkeypa
     order = np.array([whole.docids.tolist().index(each) for each in summed.docids.tolist()])
     for estimator in ("ips", "naive"):
         a, b = (
-            click_credits(each, propensities(whole), estimator, 0.1) for each in (summed, whole)
+            click_credits(each, propensities(whole), CreditOptions(estimator, 0.1))
+            for each in (summed, whole)
         )
         np.testing.assert_allclose(a.values, b.values[order], rtol=1e-12)
         assert a.summary.effective_clicks == pytest.approx(b.summary.effective_clicks)
@@ -116,7 +117,7 @@ def test_weights_and_propensities_are_summed(log, data, tmp_path):
         tr.load_clicks(tmp_path / "log.parquet", data, summed=each) for each in (False, True)
     )
     assert summed.impressions == weight.sum()
-    a, b = (click_credits(each, None, "ips", 0) for each in (summed, whole))
+    a, b = (click_credits(each, None, CreditOptions()) for each in (summed, whole))
     np.testing.assert_allclose(a.values, b.values, rtol=1e-12)
 
 
@@ -144,7 +145,7 @@ def test_a_sum_of_small_weights(log, data, tmp_path):
     tr.ClickLog(**{name: light[name] for name in names}).save(tmp_path / "log.parquet")
     summed = tr.load_clicks(tmp_path / "log.parquet", data, summed=True)
     assert summed.summary.click_rates == pytest.approx(log.summary.click_rates)
-    assert clip_bound(summed, "auto") == 1
+    assert CreditOptions(clip="auto").bound(summed) == 1
 
 
 def test_mistakes_in_a_sum(folder, log, data, tmp_path):

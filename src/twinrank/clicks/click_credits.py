@@ -16,6 +16,11 @@ If the logging policy is stochastic and known, E is N times the exposure that it
 also if the log happens not to show it (Oosterhuis and de Rijke 2020). A document that was not shown
 then has the credit 0, and the estimate is unbiased over what the policy could have shown.
 
+A log says little about documents with little exposure, and those are many. `safe` adds displays to
+each document that have the click rate m of its place in the logging ranker's order
+(`logging_prior`): (C + safe · m) / (E + safe). It is the posterior mean of a gamma prior with mean
+m, and is defined for documents that were never shown.
+
 With trust bias, C is the number of clicks minus those that positions alone cause in expectation
 (Vardasbi et al. 2020). A credit can then be negative. `lifted` adds a constant per query, because
 labels are not: it changes a linear measure of any ranking by the same amount.
@@ -43,6 +48,34 @@ _PARTS = 5  # of the queries, for predictions
 
 
 @dataclass(frozen=True)
+class CreditOptions:
+    """How credits are estimated; `ClickLog.to_dataset` documents the options."""
+
+    estimator: str = "ips"
+    clip: float | str | None = None
+    relevance: Any = None
+    tower: Any = "trees"
+    exposure: Any = None
+    safe: float | None = None
+
+    @property
+    def displays(self) -> float:
+        """The displays that `safe` adds to each document."""
+        return (1.0 if self.estimator == "ips" else 0.0) if self.safe is None else self.safe
+
+    def bound(self, log: ClickLog) -> float:
+        """The clip as a number; "auto" decreases with the size of the log (Oosterhuis 2023)."""
+        clip = self.clip
+        if clip is None:
+            clip = "auto" if self.estimator == "dr" else 0.0
+        if clip == "auto":
+            return float(min(10 / np.sqrt(max(log.impressions, 1)), 1.0))
+        if not isinstance(clip, Real) or not 0 <= clip <= 1:
+            raise InputError(f'clip must be "auto" or a number between 0 and 1, not {clip!r}.')
+        return float(clip)
+
+
+@dataclass(frozen=True)
 class CreditSummary:
     """How much data the credits are based on.
 
@@ -55,6 +88,7 @@ class CreditSummary:
     largest_weight: float
     clip: float
     clipped_share: float  # of the documents that were shown
+    safe: float  # displays that are added to each document
     unseen: int  # documents of shown queries that were never shown
     largest_impression: float  # its share of all credit
 
@@ -64,11 +98,14 @@ class CreditSummary:
 
     def __str__(self) -> str:
         unseen, weight = counted(self.unseen, "document"), self.largest_weight
+        added = f"{self.safe:g} {'display' if self.safe == 1 else 'displays'}"
         clipped = f"exposure below the clip {self.clip:.3g}: {self.clipped_share:.1%} of the "
         return (
             f"{counted(self.clicks, 'click')}, effective sample size {self.effective_clicks:,.0f}, "
             f"largest weight {weight:,.{0 if weight >= 100 else 2}f}; "
-            f"{clipped + 'documents; ' if self.clip else ''}{unseen} never shown"
+            f"{clipped + 'documents; ' if self.clip else ''}"
+            f"{f'{added} added to each document; ' if self.safe else ''}"
+            f"{unseen} never shown"
         )
 
 
@@ -81,19 +118,12 @@ class Credits:
     summary: CreditSummary
 
 
-def click_credits(
-    log: ClickLog,
-    propensities: Any,
-    estimator: str,
-    clip: float | str,
-    relevance: Any = None,
-    exposure: Any = None,
-    safe: float = 0.0,
-) -> Credits:
-    """Estimate the credit of each document; `ClickLog.to_dataset` documents the parameters."""
+def click_credits(log: ClickLog, propensities: Any, options: CreditOptions) -> Credits:
+    """Estimate the credit of each document."""
+    estimator, exposure, safe = options.estimator, options.exposure, options.displays
     if estimator not in ESTIMATORS:
         raise InputError(argument="estimator", value=estimator, choices=ESTIMATORS)
-    if relevance is not None and estimator != "dr":
+    if options.relevance is not None and estimator != "dr":
         raise InputError("relevance is for ", Argument("estimator", "dr"), "; leave it out.")
     check_number("safe", safe, least=0)
     if estimator == "naive" and (safe or exposure is not None):
@@ -105,7 +135,7 @@ def click_credits(
         propensity, trust = np.broadcast_to(1.0, log.position.shape), None
     else:
         propensity, trust = row_propensities(log, propensities)
-    bound = 0.0 if estimator == "naive" else clip_bound(log, clip)
+    bound = 0.0 if estimator == "naive" else options.bound(log)
     clicks = log.per_document(log.clicked if trust is None else log.clicked - trust)
     size = log.query_weights[log.document_query]
     seen = log.per_document(propensity)
@@ -116,17 +146,17 @@ def click_credits(
     inverse = np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0)
     values = clicks * inverse
     if estimator == "dr":
-        if relevance is None:
+        if options.relevance is None:
             predicted = regressed_relevance(log, clicks, seen)
         else:
-            predicted = _relevance(relevance, log.lists.documents)
+            predicted = _relevance(options.relevance, log.lists.documents)
         values += np.where(divisor > 0, (divisor - seen) * inverse, 1.0) * predicted
     if safe:
         prior = logging_prior(clicks, seen, size)
         values = (values * divisor + safe * prior) / (divisor + safe)
         inverse = 1 / (divisor + safe)
     shown = seen > 0
-    return Credits(values, shown, _summary(log, inverse, bound, shown, seen < floor))
+    return Credits(values, shown, _summary(log, inverse, bound, safe, shown, seen < floor))
 
 
 def _policy_exposure(exposure: Any, shown: Any) -> Floats:
@@ -149,15 +179,6 @@ def lifted(log: ClickLog, credits: Credits) -> tuple[Floats, Floats]:
     lowest = np.zeros(len(log.lists))
     np.minimum.at(lowest, log.document_query, credits.values)
     return credits.values - lowest[log.document_query], -lowest
-
-
-def clip_bound(log: ClickLog, clip: float | str) -> float:
-    """The clip as a number; "auto" decreases with the size of the log (Oosterhuis 2023)."""
-    if clip == "auto":
-        return float(min(10 / np.sqrt(max(log.impressions, 1)), 1.0))
-    if not isinstance(clip, Real) or not 0 <= clip <= 1:
-        raise InputError(f'clip must be "auto" or a number between 0 and 1, not {clip!r}.')
-    return float(clip)
 
 
 def _relevance(relevance: Any, documents: int) -> Floats:
@@ -200,7 +221,7 @@ def regressed_relevance(log: ClickLog, clicks: Floats, exposure: Floats) -> Floa
 
 
 def _summary(
-    log: ClickLog, inverse: Floats, bound: float, shown: Any, clipped: Any
+    log: ClickLog, inverse: Floats, bound: float, safe: float, shown: Any, clipped: Any
 ) -> CreditSummary:
     """The figures, and a warning if one impression dominates."""
     size = log.query_weights[log.document_query]
@@ -222,6 +243,7 @@ def _summary(
         largest_weight=float(weight.max(initial=0)),
         clip=bound,
         clipped_share=float(clipped[shown].mean()) if shown.any() else 0.0,
+        safe=safe,
         unseen=int(unseen.sum()),
         largest_impression=float(largest),
     )
@@ -229,7 +251,7 @@ def _summary(
         warn(
             DataWarning(
                 f"{what} has {largest:.0%} of all credit, so that estimates depend on it. Use a "
-                f"longer log, or a higher clip in Python."
+                f"longer log, or a higher `safe` or `clip`."
             )
         )
     return found

@@ -303,24 +303,25 @@ class ClickLog:
         propensities: "Propensities | Any" = None,
         *,
         estimator: str = "ips",
-        clip: float | str = "auto",
+        clip: float | str | None = None,
         relevance: Any = None,
         average: str = "impressions",
         tower: Any = "trees",
         exposure: Any = None,
-        safe: float = 0.0,
+        safe: float | None = None,
     ) -> Dataset:
         """Make training data: the label of a document is its credit, estimated from clicks.
 
         The credit estimates the probability of a click if the user sees the document. With a query
         shown N times, C clicks on a document and the exposure E, the sum of its propensities:
 
-            IPS               C / max(E, clip · N)
+            IPS               (C + safe · m) / (E + safe)
             doubly robust     (C + max(clip · N − E, 0) · r) / max(E, clip · N)
 
-        where r is a regression of the credit on the features. A two-tower model predicts the
-        probability of a click at position 1. Documents that were never shown are left out. `fit`
-        accepts only objectives that are linear in the labels, such as "DCG(gain=linear)".
+        where m is the click rate that the place of the document in the logging ranker's order
+        implies, and r a regression of the credit on the features. A two-tower model predicts the
+        probability of a click at position 1. `fit` accepts only objectives that are linear in the
+        labels, such as "DCG(gain=linear)".
 
         Parameters
         ----------
@@ -330,9 +331,9 @@ class ClickLog:
         estimator : {"ips", "dr", "two-tower", "naive"}, default "ips"
             Inverse propensities; doubly robust; trees for relevance and a bias per position that
             add up to the logit of a click, fitted together; or the click rate, with no correction.
-        clip : float or "auto", default "auto"
+        clip : float or "auto", optional
             The lowest exposure per impression that credits are divided by. "auto" is
-            10 / √(number of impressions), at most 1. With 0, credits are unbiased.
+            10 / √(number of impressions), at most 1. Default: "auto" for "dr", otherwise 0.
         relevance : array of float, shape (n_documents,), optional
             r for `estimator="dr"`. By default boosted trees predict it, trained on other queries.
         average : {"impressions", "queries"}, default "impressions"
@@ -344,11 +345,13 @@ class ClickLog:
             The probability that a user sees each document, if the logging policy is stochastic and
             known: the sum over positions of the probability that the policy shows it there, times
             the propensity. It replaces `propensities`; documents that it can show, but the log does
-            not, then have the credit 0.
-        safe : float, default 0.0
-            How much the order of the logging ranker counts: as much as this many displays that
-            users have seen, of each document. 30 keeps rankers from short logs near the logging
-            ranker; documents that were never shown then stay in the data, as the last ones.
+            not, have no clicks then, and with `safe=0` the credit 0.
+        safe : float, optional
+            How much the order of the logging ranker counts: as much as this many displays of
+            weight 1 that users have seen, of each document. Documents that were never shown then
+            have the lowest m as their credit. 30 keeps rankers from short logs near the logging
+            ranker. With 0, documents that were never shown are left out, and "ips" is unbiased for
+            the others. Default: 1 for "ips", otherwise 0.
 
         Returns
         -------
@@ -360,20 +363,21 @@ class ClickLog:
         InputError
             If the log has no features or no propensities.
         """
+        from twinrank.clicks.click_credits import CreditOptions
         from twinrank.clicks.credit_data import credit_dataset
 
-        return credit_dataset(
-            self, propensities, estimator, clip, relevance, average, tower, exposure, safe
-        )
+        options = CreditOptions(estimator, clip, relevance, tower, exposure, safe)
+        return credit_dataset(self, propensities, options, average)
 
     def credits(
         self,
         propensities: "Propensities | Any" = None,
         *,
         estimator: str = "ips",
-        clip: float | str = "auto",
+        clip: float | str | None = None,
+        safe: float | None = None,
     ) -> dict[str, list[Any]]:
-        """The credit of each document that was shown, as columns: for models of text.
+        """The credit of each document, as columns: for models of text.
 
         No features are needed. Losses of `twinrank.text` take the credits as labels, with
         `from_clicks=True`.
@@ -384,13 +388,15 @@ class ClickLog:
             The probability that each position is seen. By default the log's own propensities.
         estimator : {"ips", "dr", "two-tower", "naive"}, default "ips"
             As in `to_dataset`; "dr" and "two-tower" need features.
-        clip : float or "auto", default "auto"
+        clip : float or "auto", optional
+            As in `to_dataset`.
+        safe : float, optional
             As in `to_dataset`.
 
         Returns
         -------
         dict of str to list
-            `query`, `docid` and `label`.
+            `query`, `docid` and `label`, of the documents that `to_dataset` would have.
 
         Examples
         --------
@@ -399,11 +405,12 @@ class ClickLog:
         >>> list(log.credits(1 / np.arange(1, 11)))
         ['query', 'docid', 'label']
         """
-        from twinrank.clicks.click_credits import lifted
-        from twinrank.clicks.credit_data import estimated_credits
+        from twinrank.clicks.click_credits import CreditOptions, lifted
+        from twinrank.clicks.credit_data import estimated_credits, known_documents
 
-        found, _ = estimated_credits(self, propensities, estimator, clip)
-        rows = np.flatnonzero(found.shown)
+        options = CreditOptions(estimator, clip, safe=safe)
+        found, _ = estimated_credits(self, propensities, options)
+        rows = np.flatnonzero(known_documents(self, found, options))
         return {
             "query": self.query_ids[self.document_query[rows]].tolist(),
             "docid": self.docids[rows].tolist(),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.clicks.click_credits import ESTIMATORS, Credits, click_credits, lifted
+from twinrank.clicks.click_credits import ESTIMATORS, CreditOptions, Credits, click_credits, lifted
 from twinrank.clicks.click_log import ClickLog
 from twinrank.core.lists import Lists
 from twinrank.core.lists.row_weights import query_and_document_weights
@@ -19,15 +19,7 @@ AVERAGES = ("impressions", "queries")
 
 
 def credit_dataset(
-    log: ClickLog,
-    propensities: Any,
-    estimator: str,
-    clip: float | str,
-    relevance: Any,
-    average: str,
-    tower: Any = "trees",
-    exposure: Any = None,
-    safe: float = 0.0,
+    log: ClickLog, propensities: Any, options: CreditOptions, average: str
 ) -> Dataset:
     """The queries of a log with credits as labels; see `ClickLog.to_dataset`."""
     if average not in AVERAGES:
@@ -38,17 +30,14 @@ def credit_dataset(
             "The log has no features to learn from. Pass the dataset with them as data to "
             "load_clicks or ClickLog.from_frame."
         )
-    credits, note = estimated_credits(
-        log, propensities, estimator, clip, relevance, tower, exposure, safe
-    )
+    credits, note = estimated_credits(log, propensities, options)
     queries = np.flatnonzero(log.query_weights > 0)
-    notes: list[Parts] = [[f"Credits ({estimator}): {note}."]]
-    if credits.summary.unseen and not safe:
+    notes: list[Parts] = [[f"Credits ({options.estimator}): {note}."]]
+    if credits.summary.unseen and not options.displays:
         unseen = counted(credits.summary.unseen, "document")
         notes.append([f"{unseen} without an impression {_were(credits.summary.unseen)} left "
                       f"out: clicks say nothing about them."])  # fmt: skip
-    known = log.query_weights[log.document_query] > 0 if safe else credits.shown
-    rows = np.flatnonzero(known)
+    rows = np.flatnonzero(known_documents(log, credits, options))
     sizes = np.bincount(log.document_query[rows], minlength=len(log.lists))[queries]
     comments = data.comments
     weights = None if data.weights is None else data.weights[queries]
@@ -75,31 +64,29 @@ def credit_dataset(
     return Dataset(table, data.name)
 
 
+def known_documents(log: ClickLog, credits: Credits, options: CreditOptions) -> Any:
+    """Which documents have a credit: with `safe` all of the queries in the log."""
+    return log.query_weights[log.document_query] > 0 if options.displays else credits.shown
+
+
 def estimated_credits(
-    log: ClickLog,
-    propensities: Any,
-    estimator: str,
-    clip: float | str = "auto",
-    relevance: Any = None,
-    tower: Any = "trees",
-    exposure: Any = None,
-    safe: float = 0.0,
+    log: ClickLog, propensities: Any, options: CreditOptions
 ) -> tuple[Credits, str]:
     """The credits by any estimator, and what the user should know about them."""
-    if estimator not in CHOICES:
-        raise InputError(argument="estimator", value=estimator, choices=CHOICES)
-    if tower != "trees" and estimator != "two-tower":
+    if options.estimator not in CHOICES:
+        raise InputError(argument="estimator", value=options.estimator, choices=CHOICES)
+    if options.tower != "trees" and options.estimator != "two-tower":
         raise InputError("tower is for ", Argument("estimator", "two-tower"), "; leave it out.")
-    if estimator != "two-tower":
-        credits = click_credits(log, propensities, estimator, clip, relevance, exposure, safe)
+    if options.estimator != "two-tower":
+        credits = click_credits(log, propensities, options)
         return credits, str(credits.summary)
-    if safe or exposure is not None:
-        name = "safe" if safe else "exposure"
+    if options.safe or options.exposure is not None:
+        name = "safe" if options.safe else "exposure"
         raise InputError(f"{name} is for the estimators ips and dr; two-tower has no exposure.")
     from twinrank.clicks.two_tower import fit_two_tower
 
-    rates = click_credits(log, None, "naive", 0, relevance)
-    model = fit_two_tower(log, tower)
+    rates = click_credits(log, None, CreditOptions("naive", relevance=options.relevance))
+    model = fit_two_tower(log, options.tower)
     odds = ", ".join(f"{value:.3f}" for value in np.exp(model.bias[:10]))
     clicks = counted(rates.summary.clicks, "click")
     return replace(rates, values=model.relevance), f"{clicks}; odds of a click by position: {odds}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from twinrank.clicks.click_credits import CreditSummary, click_credits, lifted
+from twinrank.clicks.click_credits import CreditOptions, CreditSummary, click_credits, lifted
 from twinrank.clicks.click_log import ClickLog, Floats
 from twinrank.clicks.click_measures import check_linear
 from twinrank.clicks.scored_documents import scores_of_documents
@@ -227,9 +227,8 @@ def evaluate_log(
         for name, own in systems.items()
     }
     kind = "dr" if estimator == "dr" else "ips"
-    if clip is None:
-        clip = "auto" if kind == "dr" else 0.0
-    credits = click_credits(log, propensities, kind, clip, relevance, exposure)
+    options = CreditOptions(kind, clip, relevance, exposure=exposure, safe=0)
+    credits = click_credits(log, propensities, options)
     weight = log.query_weights.copy()
     if average == "queries":
         weight = (weight > 0).astype(np.float64)

@@ -1,4 +1,4 @@
-"""What the logging ranker's order alone says about relevance: a prior for safe credits.
+"""What the logging ranker's order alone says about relevance: a prior for credits.
 
 The ranker that collected a log shows documents that it prefers at higher positions, so that they
 have a higher exposure e = E / N. All documents of the log together tell how the click rate of seen
