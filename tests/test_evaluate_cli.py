@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -275,6 +276,25 @@ def test_a_run_is_joined_by_query_and_document(run, data, tmp_path, form):
     ]
 
 
+def test_a_run_without_document_ids(cli, monkeypatch, tmp_path):
+    """Documents are numbered within their query, as `predict` writes them."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.integers(3)} qid:{q} 1:{rng.random():.3f}" for _ in range(8) for q in range(9)]
+    Path("bare.txt").write_text("\n".join(rows) + "\n")
+    few = ["--set", "n_estimators=2", "--set", "ensemble_size=1"]
+    assert cli("train", "bare.txt", "--trees", "--out", "r", *few)[0] == 0
+    for name in ("bare.run", "bare.txt.scores"):
+        form = ["--format", "run" if name == "bare.run" else "txt"]
+        assert cli("predict", "r", "bare.txt", "-o", name, *form)[0] == 0
+    systems = ["--run", "bare.run", "--scores", "bare.txt.scores"]
+    code, out, err = cli("evaluate", "bare.txt", *systems, "-m", "nDCG", "-o", "json")
+    assert code == 0
+    assert "bare.txt has no document ids" in err
+    means = json.loads(out)["means"]
+    assert means["bare.run"] == means["bare.txt.scores"]
+
+
 def test_a_table_is_a_run_for_qrels_too(run, files, tmp_path):
     scores = files[1][0]
     rows = [(query, docid, score) for query, by in scores.items() for docid, score in by.items()]
@@ -293,7 +313,7 @@ def test_a_table_is_a_run_for_qrels_too(run, files, tmp_path):
         ([], "Nothing to evaluate: give MODEL DATA, DATA --scores FILE, DATA --run"),
         (["--run", "a.run"], "--run needs --qrels"),
         ([*ONE, "--scores", "good.txt"], "--scores needs DATA"),
-        (["plain.txt", "--run", "a.run"], "--run needs document ids, but plain.txt has none"),
+        (["plain.txt", "--run", "a.run"], "a.run has no document of plain.txt, whose first is '1'"),
         (["same.txt", "--run", "a.run"], "same.txt has a document id twice in a query"),
         (["test.txt", "--run", "a.run"], "a.run has no document of test.txt, whose first is 'a'"),
         (["test.txt", "--run", "no_ids.csv"], "no_ids.csv has no column of document ids"),

@@ -395,7 +395,7 @@ def test_a_log_without_labels_and_docids(cli, folder):
     frame.write_csv("bare.csv")
     code, out, _ = cli("verify", "model", "bare.csv", "--score", "ltr")
     assert code == 1
-    assert out.splitlines()[2].split()[:2] == ["0", "#1"]
+    assert out.splitlines()[2].split()[:2] == ["0", "1"]
     assert "nDCG" not in out
 
 

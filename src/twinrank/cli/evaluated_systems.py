@@ -182,18 +182,23 @@ def _run_scores(path: Path, data: "Dataset", name: Path) -> Any:
 
     from twinrank.evaluation.trec_files import read_run
 
-    if data.docids is None:
-        raise InputError(f"--run needs document ids, but {name} has none; name them: --docid.")
     by_query = read_run(path).scores
-    keys = list(zip(map(str, data.qid.tolist()), data.docids.tolist(), strict=True))
+    keys = list(zip(map(str, data.qid.tolist()), data.docids_or_numbers.tolist(), strict=True))
     if len(set(keys)) < len(keys):
         raise InputError(f"{name} has a document id twice in a query; --run needs different ids.")
     scores = np.array([by_query.get(query, {}).get(docid, np.nan) for query, docid in keys])
     absent = np.isnan(scores)
     if absent.all():
         query, docid = keys[0]
+        advice = f" If {name} has a column of document ids, name it: --docid."
         raise InputError(
             f"{path} has no document of {name}, whose first is {docid!r} of query {query!r}."
+            f"{advice if data.docids is None else ''}"
+        )
+    if data.docids is None:
+        show_note(
+            f"{name} has no document ids: those of {path.name} are taken for the numbers of "
+            f"documents within their query, from 1."
         )
     retrieved = sum(map(len, by_query.values()))
     if absent.any():

@@ -56,7 +56,7 @@ def predict(
     output
         File to write: .txt (one score per line, in the order of DATA), .run or .trec (TREC
         run), .jsonl (a line per query), .csv or .parquet; or - for standard output. If DATA has
-        no document ids, the id of a document is its row in DATA, from 0.
+        no document ids, the id of a document is its number within its query, from 1.
     kind
         Format of the output, as its suffix names it (default: by the suffix; txt for -, or
         jsonl with --json).

@@ -55,9 +55,7 @@ def _content(scores: Any, data: Dataset, kind: str, tag: str) -> bytes:
     if kind == "txt":
         ordered = data.in_source_order(scores)
         return _lines(repr(float(score)) for score in ordered)
-    docids = data.docids
-    if docids is None:
-        docids = data.from_source_order(np.arange(data.documents)).astype(np.str_)
+    docids = data.docids_or_numbers
     ranks = exact_ranks(scores, data.lists, ties="stable").astype(np.int64)
     if kind in ("run", "trec"):
         return _lines(_run_lines(scores, ranks, data, docids, tag))

@@ -126,7 +126,7 @@ class LogRows:
             lists, query_ids = Lists.from_sizes(np.bincount(owner)), np.array(queries)
             document = number
         else:
-            lists, query_ids, docids = data.lists, data.query_ids, docids_of(data)
+            lists, query_ids, docids = data.lists, data.query_ids, data.docids_or_numbers
             own = _numbers_in(data, docids, keys)
             document = own[number]
             if (document < 0).any():
@@ -288,11 +288,3 @@ def _numbers_in(data: Dataset, docids: Any, keys: list[tuple[str, str]]) -> Ints
                     f"are ambiguous."
                 )
     return np.array([known.get(key, -1) for key in keys], np.int64)
-
-
-def docids_of(data: Dataset) -> npt.NDArray[Any]:
-    """The ids of documents; their numbers in the query, from 1, if there are none."""
-    if data.docids is not None:
-        return data.docids
-    starts = np.repeat(data.lists.offsets[:-1], data.lists.sizes)
-    return (np.arange(data.documents) - starts + 1).astype(np.str_)

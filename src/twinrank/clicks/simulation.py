@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from twinrank.clicks.click_log import Bools, ClickLog, Floats, Ints
-from twinrank.clicks.log_rows import docids_of
 from twinrank.clicks.scored_documents import scores_of_documents
 from twinrank.data.dataset import Dataset
 from twinrank.support.errors import InputError
@@ -127,7 +126,7 @@ def simulate_clicks(
         clicked=_clicks(model, relevance, position, impression, eta, generator),
         lists=data.lists,
         query_ids=data.query_ids,
-        docids=docids_of(data),
+        docids=data.docids_or_numbers,
         weight=np.ones(impressions),
         randomised=random_order if random_order.any() else None,
         data=data,

@@ -286,6 +286,14 @@ class Dataset:
             return None
         return np.array([docid_in(text) for text in self.comments], np.str_)
 
+    @property
+    def docids_or_numbers(self) -> npt.NDArray[np.str_]:
+        """`docids`, or the number of each document within its query, from 1, if there are none."""
+        if self.docids is not None:
+            return self.docids
+        starts = np.repeat(self.lists.offsets[:-1], self.lists.sizes)
+        return (np.arange(self.documents) - starts + 1).astype(np.str_)
+
     def take(self, queries: Ints, out: Floats | None = None) -> Floats:
         """Copy the features of some queries into one matrix.
 

@@ -30,7 +30,7 @@ class DifferentRow:
 
     query: str
     docid: str
-    """Its id, or #1 for the first document of its query, and so on."""
+    """Its id, or its number within the query, from 1, if the log has no ids."""
     logged: float
     predicted: float
 
@@ -286,10 +286,7 @@ def _completed(
 
 
 def _first(log: Dataset, logged: Floats, predicted: Floats, differs: Any) -> Any:
-    docids = log.docids
-    if docids is None:
-        starts = log.lists.spread(log.lists.offsets[:-1])
-        docids = np.array([f"#{i}" for i in np.arange(1, log.documents + 1) - starts])
+    docids = log.docids_or_numbers
     return tuple(
         DifferentRow(str(log.qid[i]), str(docids[i]), float(logged[i]), float(predicted[i]))
         for i in np.flatnonzero(differs)[:_FIRST]
