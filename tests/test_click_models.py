@@ -150,7 +150,7 @@ def test_trust_bias_is_corrected_without_bias():
 def test_trust_bias_in_training_data():
     log = simulated("trust")
     alpha, beta = trusting(np.arange(1, 7))
-    credits = log.to_dataset(tr.Propensities(alpha, trust=beta), safe=0)
+    credits = log.to_dataset(tr.Propensities(alpha, trust=beta), clip=0)
     clicks = log.per_document(log.clicked) - log.per_document(beta[log.position - 1])
     exposure = log.per_document(alpha[log.position - 1])
     shown = exposure > 0

@@ -25,7 +25,7 @@ from twinrank.core.measures import MEASURES
 
 DCG = "DCG(gain=linear)@3"
 quick = settings(deadline=None, max_examples=25)
-UNBIASED = CreditOptions(safe=0)
+UNBIASED = CreditOptions(clip=0)
 
 
 def made_data(queries=8, documents=6, seed=0, docids=True):
@@ -604,7 +604,7 @@ def logs(draw):
 def test_credits_are_those_of_the_reference(log, clip):
     p = np.array([1.0, 0.5, 0.25, 0.125])
     relevance = np.random.default_rng(0).random(log.lists.documents)
-    plain = click_credits(log, p, CreditOptions(clip=clip, safe=0))
+    plain = click_credits(log, p, CreditOptions(clip=clip))
     expected = reference_credits(log, p, clip)
     np.testing.assert_allclose(plain.values, np.nan_to_num(expected), rtol=1e-12)
     np.testing.assert_array_equal(plain.shown, ~np.isnan(expected))
@@ -700,10 +700,10 @@ def test_the_summary_of_credits(log):
     assert found.effective_clicks == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
     assert found.largest_weight == pytest.approx(weights.max())
     assert found.clipped_share == 0
-    assert click_credits(log, p, CreditOptions(clip=0.5, safe=0)).summary.clipped_share > 0.5
-    assert click_credits(log, p, CreditOptions(clip="auto", safe=0)).summary.clip == pytest.approx(
-        10 / 3000**0.5
-    )
+    assert click_credits(log, p, CreditOptions(clip=0.5)).summary.clipped_share > 0.5
+    auto = click_credits(log, p, CreditOptions(clip="auto")).summary
+    assert auto.clip == pytest.approx(10 / 3000**0.5)
+    assert "exposure below the clip 0.183" in str(auto)
 
 
 @pytest.mark.filterwarnings("ignore:Impression")
@@ -723,18 +723,18 @@ def test_a_known_policy_has_exposure_for_documents_that_it_did_not_show():
             "position": [1, 2, 1, 2], "clicked": (rng.random(4) < seen * truth[shown]) * 1,
         })  # fmt: skip
         log = tr.ClickLog.from_frame(frame, data)
-        total += click_credits(log, None, CreditOptions(exposure=exposure, safe=0)).values
+        total += click_credits(log, None, CreditOptions(clip=0, exposure=exposure)).values
     assert total[5] == 0
     error = np.sqrt(truth[:5] / exposure[:5] / 4000)
     assert (np.abs(total[:5] / 2000 - truth[:5]) < 4 * error).all()
-    credits = log.to_dataset(exposure=exposure, safe=0)
+    credits = log.to_dataset(exposure=exposure)
     assert credits.documents == 5  # the policy never shows the last one
     scores = -np.arange(6.0)
     with pytest.warns(tr.DataWarning, match="has one query"):
         value = tr.evaluate_log(scores, log, "DCG(gain=linear)@1", exposure=exposure)
     found = value.estimates["ranker"]["DCG(gain=linear)@1"].value
     assert found == pytest.approx(
-        click_credits(log, None, CreditOptions(exposure=exposure, safe=0)).values[0]
+        click_credits(log, None, CreditOptions(clip=0, exposure=exposure)).values[0]
     )
     for bad, complaint in (
         ([0.5] * 5, "for each of 6 documents"),
@@ -753,14 +753,13 @@ def test_safe_credits_are_the_prior_of_the_logger_where_the_log_says_nothing(log
     size = log.query_weights[log.document_query]
     prior = logging_prior(log.per_document(log.clicked), seen, size)
     expected = (log.per_document(log.clicked) + 30 * prior) / (seen + 30)
-    found = click_credits(log, p, CreditOptions(safe=30)).values
+    found = click_credits(log, p, CreditOptions(clip=0, safe=30)).values
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     shown = seen > 0
     assert (np.diff(prior[shown][np.argsort((seen / size)[shown])]) >= 0).all()
     assert prior[~shown].max(initial=0) < prior[shown].min()
-    plain, safe = log.to_dataset(p, safe=0), log.to_dataset(p, safe=30)
+    plain, safe = log.to_dataset(p), log.to_dataset(p, safe=30)
     assert safe.documents == log.lists.documents >= plain.documents
-    np.testing.assert_array_equal(log.to_dataset(p).y, log.to_dataset(p, safe=1).y)
     none = np.zeros_like(seen)
     np.testing.assert_array_equal(logging_prior(none, seen, size), none)
     flat = logging_prior(0.2 * np.ones(4), np.ones(4), 2 * np.ones(4))
@@ -775,6 +774,25 @@ def test_safe_credits_are_the_prior_of_the_logger_where_the_log_says_nothing(log
             log.to_dataset(p, safe=30, **options)
     with pytest.raises(tr.InputError, match="safe must be a number of at least 0"):
         log.to_dataset(p, safe=-1)
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e-6, 20.0])
+def test_default_credits_have_one_more_display(log, weight):
+    """(C + m) / (max(E, 1) + 1), in displays of weight 1, or of the weight of light impressions."""
+    p = propensities(log) / 50  # so that the exposure of many documents is below 1
+    heavy = tr.ClickLog(**{**vars_of(log), "weight": np.full(log.impressions, weight)})
+    one = min(weight, 1)
+    clicks, seen = heavy.per_document(log.clicked), heavy.per_document(p[log.position - 1])
+    prior = logging_prior(clicks, seen, heavy.query_weights[log.document_query])
+    found = click_credits(heavy, p, CreditOptions())
+    expected = (clicks + one * prior) / (np.maximum(seen, one) + one)
+    np.testing.assert_allclose(found.values, expected, rtol=1e-9)
+    rare = (seen < one) & (seen > 0)
+    assert weight > 1 or rare.any()
+    text = f"exposure below one display: {rare.sum() / (seen > 0).sum():.1%} of the documents"
+    assert not rare.any() or text in str(found.summary)
+    robust = click_credits(heavy, p, CreditOptions("dr", relevance=np.ones(log.lists.documents)))
+    assert robust.summary.clip == pytest.approx(10 / log.impressions**0.5)
 
 
 @pytest.mark.slow
@@ -808,7 +826,7 @@ def test_safe_rankers_of_short_logs_are_no_worse_than_a_strong_logger(model):
 
 
 def test_credits_as_columns(log):
-    for safe in (0, None):
+    for safe in (0, 2):
         found = log.credits(propensities(log), safe=safe)
         data = log.to_dataset(propensities(log), safe=safe)
         assert list(found) == ["query", "docid", "label"]
@@ -829,7 +847,7 @@ def test_an_impression_that_dominates_is_reported():
 
 
 def test_a_log_becomes_training_data(log, data):
-    credits = log.to_dataset(propensities(log), safe=0)
+    credits = log.to_dataset(propensities(log), clip=0)
     seen = np.unique(log.document)
     expected = reference_credits(log, propensities(log))[seen].astype(np.float32)
     np.testing.assert_allclose(credits.y, expected, rtol=1e-6)
@@ -899,18 +917,14 @@ def test_a_net_can_be_the_tower_of_relevance():
         log.to_dataset(propensities(log), tower="net")
 
 
-def test_documents_never_shown_have_the_prior_or_are_left_out():
+def test_documents_never_shown_are_left_out():
     data = made_data(3, 6)
     log = tr.simulate_clicks(data, logger="good", impressions=100, cutoff=2)
-    whole, seen = log.to_dataset([1, 0.5]), log.per_document(np.array([1, 0.5])[log.position - 1])
-    size = log.query_weights[log.document_query]
-    prior = logging_prior(log.per_document(log.clicked), seen, size)
-    np.testing.assert_allclose(whole.y[seen == 0], prior[seen == 0], rtol=1e-6)
-    assert "1 display added to each document; 12 documents never shown" in whole.notes[0]
-    credits = log.to_dataset([1, 0.5], safe=0)
+    credits = log.to_dataset([1, 0.5])
     assert credits.documents == 6
     assert "12 documents without an impression were left out" in credits.notes[1]
     assert log.to_dataset([1, 0.5], estimator="dr").documents == 6
+    assert log.to_dataset([1, 0.5], safe=1).documents == 18
 
 
 def test_the_mark_survives_selecting_and_saving(log, tmp_path):
@@ -970,7 +984,7 @@ def test_gradients_of_credits(log, name, strategy):
     """Labels that are fractions and above 1, against the paper's equations in double precision."""
     import torch
 
-    credits = log.to_dataset(propensities(log) / 2, safe=0)
+    credits = log.to_dataset(propensities(log) / 2, clip=0)
     assert credits.y.max() > 1
     scores = torch.from_numpy(credits.X[:, 0].astype(np.float64)).requires_grad_()
     labels = torch.from_numpy(credits.y.astype(np.float64))

@@ -106,8 +106,9 @@ def click_sets(
         validating = estimator
     train, valid = log.split(0.8)
     with warnings_as_notes(is_quiet()):
-        credits = train.to_dataset(found, estimator=estimator, safe=source.get("safe"))
-        return credits, valid.to_dataset(found, estimator=validating, clip=0, safe=0)
+        safe = source.get("safe") or 0.0
+        credits = train.to_dataset(found, estimator=estimator, safe=safe)
+        return credits, valid.to_dataset(found, estimator=validating, clip=0)
 
 
 def use_linear_measures(ranker: "BaseRanker") -> None:

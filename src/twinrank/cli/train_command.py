@@ -123,8 +123,7 @@ def train(
     estimator
         For --clicks: ips (default), dr, two-tower or naive.
     safe
-        For --clicks: stay near the ranker that collected the log, by this many displays added to
-        each document; 30 suits short logs (default: 1 for ips, otherwise 0).
+        For --clicks: stay near the ranker that collected the log; 30 suits short logs (default: 0).
     start
         Continue from the model or run in this folder, with its parameters unless you set others:
         trees get further trees, nets start from its weights.

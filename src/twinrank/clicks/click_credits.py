@@ -16,10 +16,12 @@ If the logging policy is stochastic and known, E is N times the exposure that it
 also if the log happens not to show it (Oosterhuis and de Rijke 2020). A document that was not shown
 then has the credit 0, and the estimate is unbiased over what the policy could have shown.
 
-A log says little about documents with little exposure, and those are many. `safe` adds displays to
-each document that have the click rate m of its place in the logging ranker's order
-(`logging_prior`): (C + safe · m) / (E + safe). It is the posterior mean of a gamma prior with mean
-m, and is defined for documents that were never shown.
+A log says little about documents with little exposure, and those are many. So by default each
+document gets one more display, with the click rate m of its place in the logging ranker's order
+(`logging_prior`), and has an exposure of at least one: (C + m) / (max(E, 1) + 1). This is the mean
+of a gamma posterior, lower for documents that were hardly seen. They are what the ranker learns to
+place last, and with the posterior mean alone, short logs give much worse rankers. `safe` adds
+further displays.
 
 With trust bias, C is the number of clicks minus those that positions alone cause in expectation
 (Vardasbi et al. 2020). A credit can then be negative. `lifted` adds a constant per query, because
@@ -56,12 +58,12 @@ class CreditOptions:
     relevance: Any = None
     tower: Any = "trees"
     exposure: Any = None
-    safe: float | None = None
+    safe: float = 0.0
 
     @property
-    def displays(self) -> float:
-        """The displays that `safe` adds to each document."""
-        return (1.0 if self.estimator == "ips" else 0.0) if self.safe is None else self.safe
+    def smooth(self) -> bool:
+        """Whether each document gets one more display."""
+        return self.estimator == "ips" and self.clip is None
 
     def bound(self, log: ClickLog) -> float:
         """The clip as a number; "auto" decreases with the size of the log (Oosterhuis 2023)."""
@@ -88,7 +90,6 @@ class CreditSummary:
     largest_weight: float
     clip: float
     clipped_share: float  # of the documents that were shown
-    safe: float  # displays that are added to each document
     unseen: int  # documents of shown queries that were never shown
     largest_impression: float  # its share of all credit
 
@@ -98,14 +99,14 @@ class CreditSummary:
 
     def __str__(self) -> str:
         unseen, weight = counted(self.unseen, "document"), self.largest_weight
-        added = f"{self.safe:g} {'display' if self.safe == 1 else 'displays'}"
-        clipped = f"exposure below the clip {self.clip:.3g}: {self.clipped_share:.1%} of the "
+        floor = f"the clip {self.clip:.3g}" if self.clip else "one display"
+        clipped = ""
+        if self.clip or self.clipped_share:
+            clipped = f"exposure below {floor}: {self.clipped_share:.1%} of the documents; "
         return (
             f"{counted(self.clicks, 'click')}, effective sample size {self.effective_clicks:,.0f}, "
             f"largest weight {weight:,.{0 if weight >= 100 else 2}f}; "
-            f"{clipped + 'documents; ' if self.clip else ''}"
-            f"{f'{added} added to each document; ' if self.safe else ''}"
-            f"{unseen} never shown"
+            f"{clipped}{unseen} never shown"
         )
 
 
@@ -120,7 +121,7 @@ class Credits:
 
 def click_credits(log: ClickLog, propensities: Any, options: CreditOptions) -> Credits:
     """Estimate the credit of each document."""
-    estimator, exposure, safe = options.estimator, options.exposure, options.displays
+    estimator, exposure, safe = options.estimator, options.exposure, options.safe
     if estimator not in ESTIMATORS:
         raise InputError(argument="estimator", value=estimator, choices=ESTIMATORS)
     if options.relevance is not None and estimator != "dr":
@@ -141,7 +142,8 @@ def click_credits(log: ClickLog, propensities: Any, options: CreditOptions) -> C
     seen = log.per_document(propensity)
     if exposure is not None:
         seen = _policy_exposure(exposure, seen > 0) * size
-    floor = bound * size
+    display = 1.0 if log.is_sum else min(1.0, float(log.weight.mean()))  # weights may be tiny
+    floor = np.maximum(bound * size, display if options.smooth else 0.0)
     divisor = np.maximum(seen, floor)
     inverse = np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0)
     values = clicks * inverse
@@ -151,12 +153,12 @@ def click_credits(log: ClickLog, propensities: Any, options: CreditOptions) -> C
         else:
             predicted = _relevance(options.relevance, log.lists.documents)
         values += np.where(divisor > 0, (divisor - seen) * inverse, 1.0) * predicted
-    if safe:
+    if added := (options.smooth + safe) * display:
         prior = logging_prior(clicks, seen, size)
-        values = (values * divisor + safe * prior) / (divisor + safe)
-        inverse = 1 / (divisor + safe)
+        values = (values * divisor + added * prior) / (divisor + added)
+        inverse = 1 / (divisor + added)
     shown = seen > 0
-    return Credits(values, shown, _summary(log, inverse, bound, safe, shown, seen < floor))
+    return Credits(values, shown, _summary(log, inverse, bound, shown, seen < floor))
 
 
 def _policy_exposure(exposure: Any, shown: Any) -> Floats:
@@ -221,7 +223,7 @@ def regressed_relevance(log: ClickLog, clicks: Floats, exposure: Floats) -> Floa
 
 
 def _summary(
-    log: ClickLog, inverse: Floats, bound: float, safe: float, shown: Any, clipped: Any
+    log: ClickLog, inverse: Floats, bound: float, shown: Any, clipped: Any
 ) -> CreditSummary:
     """The figures, and a warning if one impression dominates."""
     size = log.query_weights[log.document_query]
@@ -243,7 +245,6 @@ def _summary(
         largest_weight=float(weight.max(initial=0)),
         clip=bound,
         clipped_share=float(clipped[shown].mean()) if shown.any() else 0.0,
-        safe=safe,
         unseen=int(unseen.sum()),
         largest_impression=float(largest),
     )
@@ -251,7 +252,7 @@ def _summary(
         warn(
             DataWarning(
                 f"{what} has {largest:.0%} of all credit, so that estimates depend on it. Use a "
-                f"longer log, or a higher `safe` or `clip`."
+                f"longer log, or a higher `clip` or `safe`."
             )
         )
     return found

@@ -308,20 +308,21 @@ class ClickLog:
         average: str = "impressions",
         tower: Any = "trees",
         exposure: Any = None,
-        safe: float | None = None,
+        safe: float = 0.0,
     ) -> Dataset:
         """Make training data: the label of a document is its credit, estimated from clicks.
 
         The credit estimates the probability of a click if the user sees the document. With a query
         shown N times, C clicks on a document and the exposure E, the sum of its propensities:
 
-            IPS               (C + safe · m) / (E + safe)
+            IPS               (C + m) / (max(E, 1) + 1)
+            clipped IPS       C / max(E, clip · N)
             doubly robust     (C + max(clip · N − E, 0) · r) / max(E, clip · N)
 
         where m is the click rate that the place of the document in the logging ranker's order
         implies, and r a regression of the credit on the features. A two-tower model predicts the
-        probability of a click at position 1. `fit` accepts only objectives that are linear in the
-        labels, such as "DCG(gain=linear)".
+        probability of a click at position 1. Documents that were never shown are left out. `fit`
+        accepts only objectives that are linear in the labels, such as "DCG(gain=linear)".
 
         Parameters
         ----------
@@ -333,7 +334,8 @@ class ClickLog:
             add up to the logit of a click, fitted together; or the click rate, with no correction.
         clip : float or "auto", optional
             The lowest exposure per impression that credits are divided by. "auto" is
-            10 / √(number of impressions), at most 1. Default: "auto" for "dr", otherwise 0.
+            10 / √(number of impressions), at most 1. With 0, credits are unbiased. Default: "auto"
+            for "dr", and for "ips" one more display of each document instead, as above.
         relevance : array of float, shape (n_documents,), optional
             r for `estimator="dr"`. By default boosted trees predict it, trained on other queries.
         average : {"impressions", "queries"}, default "impressions"
@@ -345,13 +347,11 @@ class ClickLog:
             The probability that a user sees each document, if the logging policy is stochastic and
             known: the sum over positions of the probability that the policy shows it there, times
             the propensity. It replaces `propensities`; documents that it can show, but the log does
-            not, have no clicks then, and with `safe=0` the credit 0.
-        safe : float, optional
-            How much the order of the logging ranker counts: as much as this many displays of
-            weight 1 that users have seen, of each document. Documents that were never shown then
-            have the lowest m as their credit. 30 keeps rankers from short logs near the logging
-            ranker. With 0, documents that were never shown are left out, and "ips" is unbiased for
-            the others. Default: 1 for "ips", otherwise 0.
+            not, then have no clicks, and with `clip=0` the credit 0.
+        safe : float, default 0.0
+            How much the order of the logging ranker counts: as much as this many displays that
+            users have seen, of each document. 30 keeps rankers from short logs near the logging
+            ranker; documents that were never shown then stay in the data, as the last ones.
 
         Returns
         -------
@@ -375,7 +375,7 @@ class ClickLog:
         *,
         estimator: str = "ips",
         clip: float | str | None = None,
-        safe: float | None = None,
+        safe: float = 0.0,
     ) -> dict[str, list[Any]]:
         """The credit of each document, as columns: for models of text.
 
@@ -390,7 +390,7 @@ class ClickLog:
             As in `to_dataset`; "dr" and "two-tower" need features.
         clip : float or "auto", optional
             As in `to_dataset`.
-        safe : float, optional
+        safe : float, default 0.0
             As in `to_dataset`.
 
         Returns

@@ -33,7 +33,7 @@ def credit_dataset(
     credits, note = estimated_credits(log, propensities, options)
     queries = np.flatnonzero(log.query_weights > 0)
     notes: list[Parts] = [[f"Credits ({options.estimator}): {note}."]]
-    if credits.summary.unseen and not options.displays:
+    if credits.summary.unseen and not options.safe:
         unseen = counted(credits.summary.unseen, "document")
         notes.append([f"{unseen} without an impression {_were(credits.summary.unseen)} left "
                       f"out: clicks say nothing about them."])  # fmt: skip
@@ -66,7 +66,7 @@ def credit_dataset(
 
 def known_documents(log: ClickLog, credits: Credits, options: CreditOptions) -> Any:
     """Which documents have a credit: with `safe` all of the queries in the log."""
-    return log.query_weights[log.document_query] > 0 if options.displays else credits.shown
+    return log.query_weights[log.document_query] > 0 if options.safe else credits.shown
 
 
 def estimated_credits(

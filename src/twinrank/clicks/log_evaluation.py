@@ -227,7 +227,9 @@ def evaluate_log(
         for name, own in systems.items()
     }
     kind = "dr" if estimator == "dr" else "ips"
-    options = CreditOptions(kind, clip, relevance, exposure=exposure, safe=0)
+    if clip is None and kind == "ips":
+        clip = 0.0
+    options = CreditOptions(kind, clip, relevance, exposure=exposure)
     credits = click_credits(log, propensities, options)
     weight = log.query_weights.copy()
     if average == "queries":
