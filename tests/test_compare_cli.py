@@ -17,7 +17,8 @@ import torch
 
 import twinrank as tr
 from twinrank.experiments.study import study_folder
-from twinrank.experiments.study.method_comparison import comparison_study, headline
+from twinrank.experiments.study.comparison_results import headline
+from twinrank.experiments.study.method_comparison import comparison_study
 from twinrank.experiments.study.study_source import Source
 
 SMALL = ["--methods", "AP-type3 (Linear); LambdaMART", "--epochs", "1", "--jobs", "1"]

@@ -211,7 +211,7 @@ def test_a_study_trains_them_and_states_test_and_spread(tmp_path):
     assert not results.failures
     comparison = results.comparison()
     assert (comparison.test, comparison.level, comparison.correction) == ("t", 0.2, "bh")
-    from twinrank.experiments.study.method_comparison import table_of, write_comparison
+    from twinrank.experiments.study.comparison_results import table_of, write_comparison
 
     write_comparison(results, comparison, tmp_path)
     rows = (tmp_path / "queries.csv").read_text().splitlines()

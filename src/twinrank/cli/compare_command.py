@@ -244,14 +244,14 @@ def _default_folder(data: Path | None, quick: bool, goals: bool = False) -> Path
 def _finish(results: "Results", folder: Path, queries: int, sweep: "Sweep | None") -> None:
     """Print the table, write files and the report; exit with code 1 if trainings failed."""
     from twinrank.experiments.report.report_page import write_report
-    from twinrank.experiments.study.method_comparison import (
+    from twinrank.experiments.study.comparison_results import (
         headline,
         main_measure,
-        note_on_missing,
         report_content,
         table_of,
         write_comparison,
     )
+    from twinrank.experiments.study.method_comparison import note_on_missing
 
     comparison, swept = results.comparison(), {}
     write_comparison(results, comparison, folder)

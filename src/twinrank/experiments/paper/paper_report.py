@@ -38,7 +38,7 @@ from twinrank.experiments.paper.published import (
 from twinrank.experiments.paper.rank_error import RankError
 from twinrank.experiments.paper.reproduction import AUTHOR, CONVENTION, ReproductionResults
 from twinrank.experiments.report.report_content import ReportContent
-from twinrank.experiments.study.method_comparison import training_fields
+from twinrank.experiments.study.comparison_results import training_fields
 from twinrank.support.files import replacing, write_json, write_text
 from twinrank.support.quantities import counted
 from twinrank.support.tables import Cell, ResultTable, csv_text, write_tables
