@@ -38,7 +38,7 @@ from twinrank.experiments.study.study_source import Source
 from twinrank.experiments.study.units import one_thread
 
 MEASURE = "nDCG@10"
-QUERIES = 300  # of the built-in data
+QUERIES, TEST_QUERIES = 300, 1000  # of the built-in data; it trains on 70 % of the first
 OURS = "ips"
 METHODS = [*LEARNERS, "net", "net-two-tower", "logger", "safe"]
 SAFE = 30
@@ -98,7 +98,9 @@ def run(options: argparse.Namespace, settings: Sequence[Setting], out: Path) -> 
         if not missing:
             continue
         if setting.data == "built-in":
-            train, test = tr.synthetic_web_search(queries=QUERIES).split(0.7, random_state=0)
+            whole = tr.synthetic_web_search(queries=QUERIES + TEST_QUERIES)
+            train = whole.select(np.arange(QUERIES)).split(0.7, random_state=0)[0]
+            test = whole.select(np.arange(QUERIES, QUERIES + TEST_QUERIES))
         else:
             sets = Source.of(options.data, {}).sets(setting.fold)
             train, test = sets["train"], sets["test"]
