@@ -422,7 +422,10 @@ def test_the_commands_work_together(cli, parts, tmp_path, ranker):
     content = json.loads(run("evaluate", model, test, "--json").out)
     own = tr.evaluate_calibration(expected, parts[2].y, parts[2].lists, relevant=2)
     assert content["calibration"]["run"]["probability"]["error"] == pytest.approx(own.error)
-    assert "Calibration" in run("evaluate", model, test).out
+    drawn = run("evaluate", model, test, "--plot", tmp_path / "reliability.png")
+    assert "Calibration" in drawn.out
+    assert f"Reliability drawn to {tmp_path / 'reliability.png'}" in drawn.err
+    assert (tmp_path / "reliability.png").stat().st_size > 5000
     cut = json.loads(run("threshold", model, test, "--precision", "0.2", "--json").out)
     assert cut["threshold"]["precision"] >= 0.2
     assert cut["coverage"]["measure"] == "P(rel=2)@1"

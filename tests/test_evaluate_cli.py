@@ -347,7 +347,11 @@ def test_a_table_is_a_run_for_qrels_too(run, files, tmp_path):
         ([*ONE, "--empty", "nan"], "Unknown --empty 'nan'"),
         ([*ONE, "-l", "0"], "The relevance level must be a positive number"),
         ([*ONE, "-o", "xml"], "Unknown output 'xml'"),
-        ([*ONE, "--plot", "a.png"], "--plot needs two systems, not 1"),
+        ([*ONE, "--plot", "a.png"], "--plot needs two systems, or one calibrated model"),
+        (
+            [*RUNS, "--run", "c.run", "--plot", "a.png"],
+            "--plot needs two systems, or one calibrated model",
+        ),
         ([*RUNS, "--plot", "a.gif"], "Can't draw to a.gif. Choose a name with .png"),
         ([*RUNS, "--plot", "no/a.png"], "Can't write no/a.png: No such file or directory"),
         ([*RUNS, "--test", "z"], "Unknown test 'z'"),

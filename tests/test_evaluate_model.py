@@ -108,7 +108,7 @@ def test_models_of_the_same_name_are_shown_with_their_folders(cli):
         (["ap", "none.txt"], "none.txt"),
         (["ap", "test.txt", "--qrels", "q"], "--qrels needs --run"),
         (["ap", "test.txt", "--run", "r", "--qrels", "q"], "--qrels needs --run without DATA"),
-        (["ap", "test.txt", "--plot", "a.png"], "--plot needs two systems"),
+        (["ap", "test.txt", "--plot", "a.png"], "and ap is not calibrated"),
         (["ap", "test.txt", "-m", "nDGC"], "Unknown measure 'nDGC'"),
         (
             ["ap", "narrow.txt"],

@@ -1,6 +1,7 @@
 """What twinrank evaluate shows of calibrated models: errors, and the reliability diagram."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinrank.evaluation.calibration_error import (
@@ -8,6 +9,7 @@ from twinrank.evaluation.calibration_error import (
     evaluate_calibration,
     plot_reliability,
 )
+from twinrank.support.plots import drawing
 from twinrank.support.tables import Cell, ResultTable
 
 if TYPE_CHECKING:
@@ -56,13 +58,29 @@ def calibration_table(found: Calibrations) -> ResultTable:
     )
 
 
+def _by_target(found: Calibrations) -> dict[str, dict[str, CalibrationEvaluation]]:
+    """The calibration of each model that has the target, by target."""
+    targets = dict.fromkeys(target for by_target in found.values() for target in by_target)
+    return {
+        target: {name: own[target] for name, own in found.items() if target in own}
+        for target in targets
+    }
+
+
+def draw_calibrations(found: Calibrations, path: Path) -> None:
+    """Draw a reliability diagram for each target to a file."""
+    by_target = _by_target(found)
+    with drawing(path, 1, len(by_target), (4.4 * len(by_target), 4.2)) as panels:
+        for axes, own in zip(panels[0], by_target.values(), strict=True):
+            plot_reliability(axes, own)
+
+
 def reliability_figures(found: Calibrations) -> list[tuple[str, str, str]]:
     """A reliability diagram for each target, as figures of a report."""
     from twinrank.experiments.report.svg import svg_axes
 
     figures = []
-    for target in dict.fromkeys(t for by_target in found.values() for t in by_target):
-        own = {name: by_target[target] for name, by_target in found.items() if target in by_target}
+    for target, own in _by_target(found).items():
         with svg_axes((5.0, 3.6)) as (axes, drawn):
             plot_reliability(axes[0], own)
         errors = ", ".join(f"{name} has an ECE of {each.error:.4f}" for name, each in own.items())

@@ -146,8 +146,8 @@ def evaluate(
     intervals
         Show 95 % bootstrap intervals of means.
     plot
-        Draw the wins and losses of two systems by query, to a .png, .svg or .pdf file
-        (default: no plot).
+        Draw the wins and losses of two systems by query, or the reliability diagram of one
+        calibrated model, to a .png, .svg or .pdf file (default: no plot).
     report
         Write an HTML report, where rankings of single queries can be compared, with the
         features that make the difference; for --clicks, estimates beside click-through by position
@@ -170,7 +170,7 @@ def evaluate(
         return
     testing = {"test": test, "level": significance, "correction": correction}
     *models, data = paths or (None,)
-    _check(testing, plot, report, len([*models, *(scores or ()), *(run or ())]))
+    _check(testing, plot, report, len([*models, *(scores or ()), *(run or ())]), len(models))
     systems = None
     policy: dict[str, Any] = {"empty": empty, "ties": ties, "random_state": seed}
     if run and data is None and not scores:
@@ -200,6 +200,8 @@ def evaluate(
         raise _nothing_to_evaluate(data, bool(scores))
     calibrations = _calibrations(systems)
     if len(results) == 1:
+        if plot is not None:
+            _draw_reliability(next(iter(results)), calibrations, plot)
         _show(next(iter(results.values())), output, per_query, calibrations)
         return
     testing |= {"intervals": intervals, "random_state": seed}
@@ -258,7 +260,9 @@ def _show_report(report: Path) -> None:
         show(f"Report: {report}", err=True)
 
 
-def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, systems: int) -> None:
+def _check(
+    testing: dict[str, Any], plot: Path | None, report: Path | None, systems: int, models: int
+) -> None:
     """Check the options for comparing systems before anything is read."""
     from twinrank.evaluation.comparison import check_testing
     from twinrank.support.plots import check_drawable
@@ -269,8 +273,8 @@ def _check(testing: dict[str, Any], plot: Path | None, report: Path | None, syst
     _check_report(report)
     if plot is None:
         return
-    if systems != 2:
-        raise InputError(f"--plot needs two systems, not {systems}.")
+    if systems > 2 or (systems == 1 and not models):
+        raise InputError("--plot needs two systems, or one calibrated model.")
     check_drawable(plot)
 
 
@@ -292,6 +296,20 @@ def _calibrations(systems: "ScoredSystems | None") -> "Calibrations":
     from twinrank.cli.calibration_results import calibrations_of
 
     return calibrations_of(systems)
+
+
+def _draw_reliability(name: str, calibrations: "Calibrations", plot: Path) -> None:
+    """Draw the reliability diagram of one model."""
+    if not calibrations:
+        raise InputError(
+            f"--plot needs two systems, or one calibrated model, and {name} is not calibrated: "
+            f"use twinrank calibrate."
+        )
+    from twinrank.cli.calibration_results import draw_calibrations
+
+    draw_calibrations(calibrations, plot)
+    if not is_quiet():
+        show(f"Reliability drawn to {plot}", err=True)
 
 
 def _calibration_json(calibrations: "Calibrations") -> dict[str, Any]:
