@@ -236,8 +236,8 @@ def show_table(
     for row in rows:
         table.add_row(*row)
     unlimited = console.options.update(max_width=1000)
-    least = console.measure(table, options=unlimited).minimum  # figures are never cut off
-    Console(width=max(console.width, least)).print(table)
+    needed = console.measure(table, options=unlimited).minimum  # figures are never cut off
+    Console(width=max(console.width, needed)).print(table)
 
 
 def milliseconds(seconds: float) -> str:

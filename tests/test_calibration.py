@@ -424,7 +424,7 @@ def test_the_commands_work_together(cli, parts, tmp_path, ranker):
     assert content["calibration"]["run"]["probability"]["error"] == pytest.approx(own.error)
     drawn = run("evaluate", model, test, "--plot", tmp_path / "reliability.png")
     assert "Calibration" in drawn.out
-    assert f"Reliability drawn to {tmp_path / 'reliability.png'}" in drawn.err
+    assert f"Drawn to {tmp_path / 'reliability.png'}" in drawn.err
     assert (tmp_path / "reliability.png").stat().st_size > 5000
     cut = json.loads(run("threshold", model, test, "--precision", "0.2", "--json").out)
     assert cut["threshold"]["precision"] >= 0.2

@@ -77,7 +77,7 @@ def test_a_sum_gives_the_same_estimates(folder, data, chunk, with_data, monkeypa
     order = np.array([whole.docids.tolist().index(each) for each in summed.docids.tolist()])
     for estimator in ("ips", "naive"):
         a, b = (
-            click_credits(each, propensities(whole), CreditOptions(estimator, 0.1))
+            click_credits(each, propensities(whole), CreditOptions(estimator))
             for each in (summed, whole)
         )
         np.testing.assert_allclose(a.values, b.values[order], rtol=1e-12)

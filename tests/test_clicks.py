@@ -776,23 +776,56 @@ def test_safe_credits_are_the_prior_of_the_logger_where_the_log_says_nothing(log
         log.to_dataset(p, safe=-1)
 
 
-@pytest.mark.parametrize("weight", [1.0, 1e-6, 20.0])
+def default_credits(log, p):
+    """(C + d · m) / (max(E, d) + d) with d = min(1, 30 / √n · N), and where E is below d."""
+    clicks, seen = log.per_document(log.clicked), log.per_document(p[log.position - 1])
+    size = log.query_weights[log.document_query]
+    d = np.minimum(1, 30 / np.sqrt(log.impressions) * size)
+    m = logging_prior(clicks, seen, size)
+    return (clicks + d * m) / (np.maximum(seen, d) + d), (seen < d)[seen > 0]
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e-3, 20.0])
 def test_default_credits_have_one_more_display(log, weight):
-    """(C + m) / (max(E, 1) + 1), in displays of weight 1, or of the weight of light impressions."""
-    p = propensities(log) / 50  # so that the exposure of many documents is below 1
-    heavy = tr.ClickLog(**{**vars_of(log), "weight": np.full(log.impressions, weight)})
-    one = min(weight, 1)
-    clicks, seen = heavy.per_document(log.clicked), heavy.per_document(p[log.position - 1])
-    prior = logging_prior(clicks, seen, heavy.query_weights[log.document_query])
-    found = click_credits(heavy, p, CreditOptions())
-    expected = (clicks + one * prior) / (np.maximum(seen, one) + one)
+    p = propensities(log) / 50  # so that the exposure of many documents is low
+    weighted = tr.ClickLog(**{**vars_of(log), "weight": np.full(log.impressions, weight)})
+    found = click_credits(weighted, p, CreditOptions())
+    expected, rare = default_credits(weighted, p)
     np.testing.assert_allclose(found.values, expected, rtol=1e-9)
-    rare = (seen < one) & (seen > 0)
-    assert weight > 1 or rare.any()
-    text = f"exposure below one display: {rare.sum() / (seen > 0).sum():.1%} of the documents"
-    assert not rare.any() or text in str(found.summary)
-    robust = click_credits(heavy, p, CreditOptions("dr", relevance=np.ones(log.lists.documents)))
+    assert rare.any() == (weight < 2)
+    if rare.any():
+        text = f"exposure below the added display: {rare.mean():.1%} of the documents"
+        assert text in str(found.summary)
+    robust = click_credits(weighted, p, CreditOptions("dr", relevance=np.ones(log.lists.documents)))
     assert robust.summary.clip == pytest.approx(10 / log.impressions**0.5)
+
+
+@pytest.mark.parametrize("queries", [400, 40_000])
+def test_long_logs_correct_positions_where_each_query_is_shown_once(queries):
+    """With flat relevance, the mean label of a position approaches the relevance."""
+    rng, p = np.random.default_rng(0), 1 / np.arange(1, 6)
+    numbers, rates = np.repeat(np.arange(queries), 5), 0.3 * np.tile(p, queries)
+    frame = pd.DataFrame({
+        "impression": numbers, "query": numbers, "docid": np.tile(np.arange(5), queries),
+        "position": np.tile(np.arange(1, 6), queries),
+        "clicked": (rng.random(rates.size) < rates) * 1,
+    })  # fmt: skip
+    log = tr.ClickLog.from_frame(frame)
+    values = click_credits(log, p, CreditOptions()).values[log.document]
+    by_position = [values[log.position == k].mean() for k in range(1, 6)]
+    if queries == 400:  # the noise of single clicks outweighs the bias
+        assert by_position[4] < 0.8 * by_position[0]
+    else:
+        np.testing.assert_allclose(by_position, 0.3, atol=0.02)
+
+
+def test_the_prior_leaves_out_clicks_from_trust():
+    rng, documents, displays = np.random.default_rng(0), 20_000, 3
+    seen, trusted = np.full(documents, 0.08 * displays), 0.02 * displays
+    clicks = rng.binomial(displays, 0.08 * 0.1 + 0.02, documents) - trusted
+    prior = logging_prior(clicks, seen * rng.uniform(0.9, 1.1, documents), np.full(documents, 3.0))
+    assert prior == pytest.approx(0.1, abs=0.02)
+    assert not logging_prior(clicks - 1, seen, np.full(documents, 3.0)).any()
 
 
 @pytest.mark.slow
@@ -1025,6 +1058,8 @@ def test_features_and_propensities_are_needed(log):
         ({"estimator": "best"}, "Unknown estimator 'best'"),
         ({"average": "rows"}, "Unknown average 'rows'"),
         ({"clip": 2}, 'clip must be "auto" or a number between 0 and 1'),
+        ({"clip": 0, "estimator": "naive"}, "clip is for the estimators ips and dr"),
+        ({"clip": 0, "estimator": "two-tower"}, "clip is for the estimators ips and dr"),
         ({"relevance": [1]}, "relevance is for estimator='dr'"),
         ({"relevance": [1], "estimator": "dr"}, "one number of at least 0 for each of 48"),
     ):

@@ -67,9 +67,9 @@ def _by_target(found: Calibrations) -> dict[str, dict[str, CalibrationEvaluation
     }
 
 
-def draw_calibrations(found: Calibrations, path: Path) -> None:
+def draw_calibrations(calibrations: Calibrations, path: Path) -> None:
     """Draw a reliability diagram for each target to a file."""
-    by_target = _by_target(found)
+    by_target = _by_target(calibrations)
     with drawing(path, 1, len(by_target), (4.4 * len(by_target), 4.2)) as panels:
         for axes, own in zip(panels[0], by_target.values(), strict=True):
             plot_reliability(axes, own)

@@ -107,8 +107,9 @@ def click_sets(
     train, valid = log.split(0.8)
     with warnings_as_notes(is_quiet()):
         safe = source.get("safe") or 0.0
+        clip = 0 if validating == "ips" else None
         credits = train.to_dataset(found, estimator=estimator, safe=safe)
-        return credits, valid.to_dataset(found, estimator=validating, clip=0)
+        return credits, valid.to_dataset(found, estimator=validating, clip=clip)
 
 
 def use_linear_measures(ranker: "BaseRanker") -> None:

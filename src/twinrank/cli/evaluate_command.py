@@ -16,6 +16,7 @@ from twinrank.cli.output_options import (
     print_json,
     show,
     show_csv,
+    show_drawn,
     takes_output,
     wants_json,
 )
@@ -101,7 +102,8 @@ def evaluate(
         which to evaluate them: LETOR text, CSV, Parquet, Feather, or a folder.
     run
         TREC run (query Q0 document rank score tag), or a table with columns of queries,
-        documents (recognised by name) and score; with DATA or --qrels; may be repeated.
+        documents (recognised by name) and score; with DATA or --qrels; may be repeated. If
+        DATA has no document ids, the id of a document is its number within its query, from 1.
     qrels
         Judgements of --run (query 0 document grade), instead of MODEL and DATA.
     scores
@@ -175,7 +177,7 @@ def evaluate(
     policy: dict[str, Any] = {"empty": empty, "ties": ties, "random_state": seed}
     if run and data is None and not scores:
         if qrels is None:
-            raise InputError("--run needs --qrels, or DATA with document ids.")
+            raise InputError("--run needs --qrels or DATA.")
         if report is not None:
             raise InputError("--report needs DATA with features; --run has none.")
         policy["convention"] = convention or "trec"
@@ -200,9 +202,9 @@ def evaluate(
         raise _nothing_to_evaluate(data, bool(scores))
     calibrations = _calibrations(systems)
     if len(results) == 1:
+        _show(next(iter(results.values())), output, per_query, calibrations)
         if plot is not None:
             _draw_reliability(next(iter(results)), calibrations, plot)
-        _show(next(iter(results.values())), output, per_query, calibrations)
         return
     testing |= {"intervals": intervals, "random_state": seed}
     comparison = _compare(results, output, per_query, testing, plot, calibrations)
@@ -308,8 +310,7 @@ def _draw_reliability(name: str, calibrations: "Calibrations", plot: Path) -> No
     from twinrank.cli.calibration_results import draw_calibrations
 
     draw_calibrations(calibrations, plot)
-    if not is_quiet():
-        show(f"Reliability drawn to {plot}", err=True)
+    show_drawn(plot)
 
 
 def _calibration_json(calibrations: "Calibrations") -> dict[str, Any]:

@@ -13,15 +13,17 @@ nothing is clipped, and also if r is right. A document that was never shown has 
 never negative, because C + (max(E, clip · N) − E) · r has no negative term.
 
 If the logging policy is stochastic and known, E is N times the exposure that it gives a document,
-also if the log happens not to show it (Oosterhuis and de Rijke 2020). A document that was not shown
-then has the credit 0, and the estimate is unbiased over what the policy could have shown.
+also if the log happens not to show it (Oosterhuis and de Rijke 2020). With `clip=0`, a document
+that was not shown then has the credit 0, and the estimate is unbiased over what the policy could
+have shown.
 
-A log says little about documents with little exposure, and those are many. So by default each
-document gets one more display, with the click rate m of its place in the logging ranker's order
-(`logging_prior`), and has an exposure of at least one: (C + m) / (max(E, 1) + 1). This is the mean
-of a gamma posterior, lower for documents that were hardly seen. They are what the ranker learns to
-place last, and with the posterior mean alone, short logs give much worse rankers. `safe` adds
-further displays.
+A log says little about documents with little exposure. So by default each document gets d more
+displays, with the click rate m of its place in the logging ranker's order (`logging_prior`), and
+has an exposure of at least d: (C + d · m) / (max(E, d) + d). This is the mean of a gamma posterior,
+lower for documents that were hardly seen. They are what the ranker learns to place last, and with
+the posterior mean alone, short logs give much worse rankers. d is 1, and less for queries that were
+shown rarely in a long log, 30 / √impressions · N: features then average over queries, and noise
+matters less than bias. `safe` adds further displays.
 
 With trust bias, C is the number of clicks minus those that positions alone cause in expectation
 (Vardasbi et al. 2020). A credit can then be negative. `lifted` adds a constant per query, because
@@ -44,6 +46,8 @@ from twinrank.support.errors import Argument, DataWarning, InputError, check_num
 from twinrank.support.quantities import counted
 
 ESTIMATORS = ("ips", "dr", "naive")
+_CLIP = 10  # / √impressions: the exposure per impression that credits are divided by at least
+_DISPLAYS = 30  # / √impressions: the displays per impression that are added, up to one in all
 _DOMINANT = 0.1  # the share of all credit that one impression may have
 _ROUNDS = 60
 _PARTS = 5  # of the queries, for predictions
@@ -61,8 +65,8 @@ class CreditOptions:
     safe: float = 0.0
 
     @property
-    def smooth(self) -> bool:
-        """Whether each document gets one more display."""
+    def has_prior(self) -> bool:
+        """Whether each document gets more displays, with the click rate that its place implies."""
         return self.estimator == "ips" and self.clip is None
 
     def bound(self, log: ClickLog) -> float:
@@ -71,7 +75,7 @@ class CreditOptions:
         if clip is None:
             clip = "auto" if self.estimator == "dr" else 0.0
         if clip == "auto":
-            return float(min(10 / np.sqrt(max(log.impressions, 1)), 1.0))
+            return float(min(_CLIP / np.sqrt(max(log.impressions, 1)), 1.0))
         if not isinstance(clip, Real) or not 0 <= clip <= 1:
             raise InputError(f'clip must be "auto" or a number between 0 and 1, not {clip!r}.')
         return float(clip)
@@ -99,7 +103,7 @@ class CreditSummary:
 
     def __str__(self) -> str:
         unseen, weight = counted(self.unseen, "document"), self.largest_weight
-        floor = f"the clip {self.clip:.3g}" if self.clip else "one display"
+        floor = f"the clip {self.clip:.3g}" if self.clip else "the added display"
         clipped = ""
         if self.clip or self.clipped_share:
             clipped = f"exposure below {floor}: {self.clipped_share:.1%} of the documents; "
@@ -130,20 +134,24 @@ def click_credits(log: ClickLog, propensities: Any, options: CreditOptions) -> C
     if estimator == "naive" and (safe or exposure is not None):
         name = "safe" if safe else "exposure"
         raise InputError(f"{name} is for the estimators ips and dr; naive has no exposure.")
+    if estimator == "naive" and options.clip is not None:
+        raise InputError("clip is for the estimators ips and dr; leave it out.")
     if exposure is not None and propensities is not None:
         raise InputError("Pass exposure or propensities, not both.")
     if exposure is not None or estimator == "naive":
         propensity, trust = np.broadcast_to(1.0, log.position.shape), None
     else:
         propensity, trust = row_propensities(log, propensities)
-    bound = 0.0 if estimator == "naive" else options.bound(log)
+    bound = options.bound(log)
     clicks = log.per_document(log.clicked if trust is None else log.clicked - trust)
     size = log.query_weights[log.document_query]
     seen = log.per_document(propensity)
     if exposure is not None:
         seen = _policy_exposure(exposure, seen > 0) * size
-    display = 1.0 if log.is_sum else min(1.0, float(log.weight.mean()))  # weights may be tiny
-    floor = np.maximum(bound * size, display if options.smooth else 0.0)
+    displays, floor = np.zeros_like(size), bound * size
+    if options.has_prior:
+        displays = np.minimum(_DISPLAYS / np.sqrt(max(log.impressions, 1)) * size, 1.0)
+        floor = displays
     divisor = np.maximum(seen, floor)
     inverse = np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0)
     values = clicks * inverse
@@ -153,10 +161,12 @@ def click_credits(log: ClickLog, propensities: Any, options: CreditOptions) -> C
         else:
             predicted = _relevance(options.relevance, log.lists.documents)
         values += np.where(divisor > 0, (divisor - seen) * inverse, 1.0) * predicted
-    if added := (options.smooth + safe) * display:
+    if options.has_prior or safe:
+        displays = displays + safe
         prior = logging_prior(clicks, seen, size)
-        values = (values * divisor + added * prior) / (divisor + added)
-        inverse = 1 / (divisor + added)
+        whole = divisor + displays
+        inverse = np.divide(1.0, whole, out=np.zeros_like(whole), where=whole > 0)
+        values = (values * divisor + displays * prior) * inverse
     shown = seen > 0
     return Credits(values, shown, _summary(log, inverse, bound, shown, seen < floor))
 
@@ -252,7 +262,7 @@ def _summary(
         warn(
             DataWarning(
                 f"{what} has {largest:.0%} of all credit, so that estimates depend on it. Use a "
-                f"longer log, or a higher `clip` or `safe`."
+                f"longer log, or a higher clip in Python."
             )
         )
     return found

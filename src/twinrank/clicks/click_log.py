@@ -315,12 +315,13 @@ class ClickLog:
         The credit estimates the probability of a click if the user sees the document. With a query
         shown N times, C clicks on a document and the exposure E, the sum of its propensities:
 
-            IPS               (C + m) / (max(E, 1) + 1)
+            IPS               (C + d · m) / (max(E, d) + d)
             clipped IPS       C / max(E, clip · N)
             doubly robust     (C + max(clip · N − E, 0) · r) / max(E, clip · N)
 
         where m is the click rate that the place of the document in the logging ranker's order
-        implies, and r a regression of the credit on the features. A two-tower model predicts the
+        implies, d is min(1, 30 / √(number of impressions) · N) additional displays, and r is a
+        regression of the credit on the features. A two-tower model predicts the
         probability of a click at position 1. Documents that were never shown are left out. `fit`
         accepts only objectives that are linear in the labels, such as "DCG(gain=linear)".
 
@@ -335,7 +336,7 @@ class ClickLog:
         clip : float or "auto", optional
             The lowest exposure per impression that credits are divided by. "auto" is
             10 / √(number of impressions), at most 1. With 0, credits are unbiased. Default: "auto"
-            for "dr", and for "ips" one more display of each document instead, as above.
+            for "dr", and for "ips" the additional displays above instead.
         relevance : array of float, shape (n_documents,), optional
             r for `estimator="dr"`. By default boosted trees predict it, trained on other queries.
         average : {"impressions", "queries"}, default "impressions"
@@ -351,7 +352,7 @@ class ClickLog:
         safe : float, default 0.0
             How much the order of the logging ranker counts: as much as this many displays that
             users have seen, of each document. 30 keeps rankers from short logs near the logging
-            ranker; documents that were never shown then stay in the data, as the last ones.
+            ranker; documents that were never shown then stay in the data, with the lowest m.
 
         Returns
         -------

@@ -80,8 +80,8 @@ def estimated_credits(
     if options.estimator != "two-tower":
         credits = click_credits(log, propensities, options)
         return credits, str(credits.summary)
-    if options.safe or options.exposure is not None:
-        name = "safe" if options.safe else "exposure"
+    given = {"safe": options.safe or None, "exposure": options.exposure, "clip": options.clip}
+    for name in (name for name, value in given.items() if value is not None):
         raise InputError(f"{name} is for the estimators ips and dr; two-tower has no exposure.")
     from twinrank.clicks.two_tower import fit_two_tower
 

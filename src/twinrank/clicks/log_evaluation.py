@@ -227,9 +227,8 @@ def evaluate_log(
         for name, own in systems.items()
     }
     kind = "dr" if estimator == "dr" else "ips"
-    if clip is None and kind == "ips":
-        clip = 0.0
-    options = CreditOptions(kind, clip, relevance, exposure=exposure)
+    unbiased = 0.0 if clip is None and kind == "ips" else clip
+    options = CreditOptions(kind, unbiased, relevance, exposure=exposure)
     credits = click_credits(log, propensities, options)
     weight = log.query_weights.copy()
     if average == "queries":

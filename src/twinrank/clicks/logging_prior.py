@@ -24,13 +24,13 @@ _CLOSE = 1e-10
 def logging_prior(clicks: Floats, exposure: Floats, size: Floats) -> Floats:
     """The relevance of each document that the logging ranker's order implies.
 
-    `size` is the number of impressions of each document's query. Documents that were never shown
-    get the value at half of the lowest exposure.
+    `size` is the number of impressions of each document's query. Clicks can be negative, without
+    those from trust. Documents that were never shown get the value at half of the lowest exposure.
     """
-    shown, clicks = exposure > 0, np.maximum(clicks, 0)
+    shown = exposure > 0
     total = clicks[shown].sum()
     prior = np.zeros_like(exposure)
-    if total == 0:
+    if total <= 0:
         return prior
     share = exposure[shown] / size[shown]
     level, power = np.log(total / exposure[shown].sum()), 0.0

@@ -291,8 +291,9 @@ class Dataset:
         """`docids`, or the number of each document within its query, from 1, if there are none."""
         if self.docids is not None:
             return self.docids
-        starts = np.repeat(self.lists.offsets[:-1], self.lists.sizes)
-        return (np.arange(self.documents) - starts + 1).astype(np.str_)
+        firsts = self.lists.spread(self.lists.offsets[:-1])
+        numbers: npt.NDArray[np.str_] = (np.arange(self.documents) - firsts + 1).astype(np.str_)
+        return numbers
 
     def take(self, queries: Ints, out: Floats | None = None) -> Floats:
         """Copy the features of some queries into one matrix.
