@@ -44,7 +44,7 @@ propensities = tr.estimate_propensities(log, resamples=20)
 print(propensities)
 
 # %% [markdown]
-# The label of a document is its credit: clicks divided by exposure. Credits are right on average,
+# The label of a document is its credit: about clicks divided by exposure. Credits hold on average,
 # so the objective must be linear in the labels.
 
 # %%

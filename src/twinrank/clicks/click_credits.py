@@ -17,13 +17,13 @@ also if the log happens not to show it (Oosterhuis and de Rijke 2020). With `cli
 that was not shown then has the credit 0, and the estimate is unbiased over what the policy could
 have shown.
 
-A log says little about documents with little exposure. So by default each document gets d more
-displays, with the click rate m of its place in the logging ranker's order (`logging_prior`), and
-has an exposure of at least d: (C + d · m) / (max(E, d) + d). This is the mean of a gamma posterior,
-lower for documents that were hardly seen. They are what the ranker learns to place last, and with
-the posterior mean alone, short logs give much worse rankers. d is 1, and less for queries that were
-shown rarely in a long log, 30 / √impressions · N: features then average over queries, and noise
-matters less than bias. `safe` adds further displays.
+C / E of a document with little exposure is mostly noise. So by default a credit is
+C / (max(E, d) + d): each document gets d more displays without a click, and has an exposure of at
+least d. d is 1, and less for queries that were shown rarely in a long log, 30 / √impressions · N:
+features then average over queries, and noise matters less than bias. A prior for relevance instead
+of 0 would give documents without clicks different labels. Strategies such as type3 see the sign of
+a difference only, so where queries are shown once, rankers would learn the prior. `safe` does this
+on purpose.
 
 With trust bias, C is the number of clicks minus those that positions alone cause in expectation
 (Vardasbi et al. 2020). A credit can then be negative. `lifted` adds a constant per query, because
@@ -47,7 +47,7 @@ from twinrank.support.quantities import counted
 
 ESTIMATORS = ("ips", "dr", "naive")
 _CLIP = 10  # / √impressions: the exposure per impression that credits are divided by at least
-_DISPLAYS = 30  # / √impressions: the displays per impression that are added, up to one in all
+_DISPLAYS = 30  # / √impressions: the displays that are added per impression, up to one in all
 _DOMINANT = 0.1  # the share of all credit that one impression may have
 _ROUNDS = 60
 _PARTS = 5  # of the queries, for predictions
@@ -65,8 +65,8 @@ class CreditOptions:
     safe: float = 0.0
 
     @property
-    def has_prior(self) -> bool:
-        """Whether each document gets more displays, with the click rate that its place implies."""
+    def is_smooth(self) -> bool:
+        """Whether each document gets more displays."""
         return self.estimator == "ips" and self.clip is None
 
     def bound(self, log: ClickLog) -> float:
@@ -103,7 +103,7 @@ class CreditSummary:
 
     def __str__(self) -> str:
         unseen, weight = counted(self.unseen, "document"), self.largest_weight
-        floor = f"the clip {self.clip:.3g}" if self.clip else "the added display"
+        floor = f"the clip {self.clip:.3g}" if self.clip else "the added displays"
         clipped = ""
         if self.clip or self.clipped_share:
             clipped = f"exposure below {floor}: {self.clipped_share:.1%} of the documents; "
@@ -148,11 +148,11 @@ def click_credits(log: ClickLog, propensities: Any, options: CreditOptions) -> C
     seen = log.per_document(propensity)
     if exposure is not None:
         seen = _policy_exposure(exposure, seen > 0) * size
-    displays, floor = np.zeros_like(size), bound * size
-    if options.has_prior:
-        displays = np.minimum(_DISPLAYS / np.sqrt(max(log.impressions, 1)) * size, 1.0)
-        floor = displays
-    divisor = np.maximum(seen, floor)
+    floor: Any = bound * size
+    added: Any = 0.0
+    if options.is_smooth:
+        floor = added = np.minimum(_DISPLAYS / np.sqrt(max(log.impressions, 1)) * size, 1.0)
+    divisor = np.maximum(seen, floor) + added
     inverse = np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0)
     values = clicks * inverse
     if estimator == "dr":
@@ -161,12 +161,10 @@ def click_credits(log: ClickLog, propensities: Any, options: CreditOptions) -> C
         else:
             predicted = _relevance(options.relevance, log.lists.documents)
         values += np.where(divisor > 0, (divisor - seen) * inverse, 1.0) * predicted
-    if options.has_prior or safe:
-        displays = displays + safe
+    if safe:
         prior = logging_prior(clicks, seen, size)
-        whole = divisor + displays
-        inverse = np.divide(1.0, whole, out=np.zeros_like(whole), where=whole > 0)
-        values = (values * divisor + displays * prior) * inverse
+        values = (values * divisor + safe * prior) / (divisor + safe)
+        inverse = 1 / (divisor + safe)
     shown = seen > 0
     return Credits(values, shown, _summary(log, inverse, bound, shown, seen < floor))
 

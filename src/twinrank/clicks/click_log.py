@@ -315,13 +315,12 @@ class ClickLog:
         The credit estimates the probability of a click if the user sees the document. With a query
         shown N times, C clicks on a document and the exposure E, the sum of its propensities:
 
-            IPS               (C + d · m) / (max(E, d) + d)
+            IPS               C / (max(E, d) + d)
             clipped IPS       C / max(E, clip · N)
             doubly robust     (C + max(clip · N − E, 0) · r) / max(E, clip · N)
 
-        where m is the click rate that the place of the document in the logging ranker's order
-        implies, d is min(1, 30 / √(number of impressions) · N) additional displays, and r is a
-        regression of the credit on the features. A two-tower model predicts the
+        where d is min(1, 30 / √(number of impressions) · N), additional displays without a click,
+        and r is a regression of the credit on the features. A two-tower model predicts the
         probability of a click at position 1. Documents that were never shown are left out. `fit`
         accepts only objectives that are linear in the labels, such as "DCG(gain=linear)".
 
@@ -352,7 +351,8 @@ class ClickLog:
         safe : float, default 0.0
             How much the order of the logging ranker counts: as much as this many displays that
             users have seen, of each document. 30 keeps rankers from short logs near the logging
-            ranker; documents that were never shown then stay in the data, with the lowest m.
+            ranker; documents that were never shown then stay in the data, with the click rate at
+            half of the lowest exposure.
 
         Returns
         -------

@@ -24,7 +24,7 @@ class Propensities:
 
     `estimate_propensities` makes them from a log; pass your own values if you know them. Only
     ratios can be estimated from clicks, so estimates are scaled: the largest is 1. A common factor
-    changes neither which ranker is best nor which of two rankers wins.
+    changes neither which ranker is best by unbiased credits nor which of two rankers wins.
 
     Parameters
     ----------
