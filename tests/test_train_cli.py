@@ -464,17 +464,18 @@ def test_scores_are_in_the_order_of_the_source(run_folder, tmp_path, cli):
         assert (code, printed) == (0, f"Wrote {out}: {data.documents:,} scores\n")
         assert err.count("\n") == 1  # the note that rows were sorted by query
     close = {"rtol": 0, "atol": 1e-5}
+    queries = data.qid[order].astype(str).tolist()
+    numbers = [queries[: i + 1].count(query) for i, query in enumerate(queries)]  # in the query
     np.testing.assert_allclose(np.loadtxt(files[0]), expected, **close)
     for table in (pl.read_parquet(files[1]), pl.read_csv(files[2])):
         assert table.columns == ["qid", "docid", "score", "rank"]
         np.testing.assert_allclose(table["score"], expected, **close)
-        assert table["qid"].cast(pl.Int64).to_list() == data.qid[order].astype(int).tolist()
-        assert table["docid"].cast(pl.Int64).to_list() == list(range(data.documents))
+        assert table["qid"].cast(pl.String).to_list() == queries
+        assert table["docid"].cast(pl.Int64).to_list() == numbers
     rows = [line.split() for line in files[3].read_text().splitlines()]
-    scores = {int(docid): float(score) for _, _, docid, _, score, _ in rows}
-    np.testing.assert_allclose([scores[i] for i in range(data.documents)], expected, **close)
-    for qid, _, docid, _, _, _ in rows:
-        assert qid == str(data.qid[order][int(docid)])
+    scores = {(qid, int(docid)): float(score) for qid, _, docid, _, score, _ in rows}
+    written = [scores[key] for key in zip(queries, numbers, strict=True)]
+    np.testing.assert_allclose(written, expected, **close)
 
 
 def test_a_run_that_trec_eval_reads(run_folder, files, tmp_path, cli):
@@ -489,8 +490,8 @@ def test_a_run_that_trec_eval_reads(run_folder, files, tmp_path, cli):
     with out.open() as file:
         run = pytrec_eval.parse_run(file)
     qrels = {str(q): {} for q in data.query_ids}
-    for i, (qid, label) in enumerate(zip(data.qid, data.y, strict=True)):
-        qrels[str(qid)][str(i)] = int(label > 0)
+    for qid, docid, label in zip(data.qid, data.docids_or_numbers, data.y, strict=True):
+        qrels[str(qid)][str(docid)] = int(label > 0)
     values = pytrec_eval.RelevanceEvaluator(qrels, {"map"}).evaluate(run)
     scores = tr.Ranker.load(run_folder / "model").predict(data)
     mine = tr.evaluate(scores, data.y, data.lists, ["AP"]).means["AP"]

@@ -202,9 +202,9 @@ def evaluate(
         raise _nothing_to_evaluate(data, bool(scores))
     calibrations = _calibrations(systems)
     if len(results) == 1:
-        _show(next(iter(results.values())), output, per_query, calibrations)
         if plot is not None:
             _draw_reliability(next(iter(results)), calibrations, plot)
+        _show(next(iter(results.values())), output, per_query, calibrations)
         return
     testing |= {"intervals": intervals, "random_state": seed}
     comparison = _compare(results, output, per_query, testing, plot, calibrations)

@@ -190,10 +190,10 @@ def _run_scores(path: Path, data: "Dataset", name: Path) -> Any:
     absent = np.isnan(scores)
     if absent.all():
         query, docid = keys[0]
-        advice = f" If {name} has a column of document ids, name it: --docid."
+        advice = [] if data.docids is not None else [" If it has document ids, name them: --docid."]
         raise InputError(
-            f"{path} has no document of {name}, whose first is {docid!r} of query {query!r}."
-            f"{advice if data.docids is None else ''}"
+            f"{path} has no document of {name}, whose first is {docid!r} of query {query!r}.",
+            *advice,
         )
     if data.docids is None:
         show_note(
